@@ -4,7 +4,8 @@ server.py      ports, limits, start and stop; relay.py tells TLS from plain conn
 service.py     the calls: who calls, which answer, which status for which error
 sending.py, receiving.py, routes.py, names.py, statuses.py   what calls say, checked and translated (pure)
 brokers.py     requests to brokers for receiving; receipt handles; renewals.py: auto renew
-clients.py     which clients are known, and their settings
+transactions.py  half messages, their ends, and brokers' questions about them
+clients.py     which clients are known, and their settings; telemetry.py: commands to them
 metadata.py    routes, topics and groups, cached
 options.py     what can be set, by RocketMQ's names; wire/ has the generated messages
 """

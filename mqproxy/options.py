@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
@@ -9,8 +10,10 @@ from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
 
 PERMISSIVE, ENFORCING, DISABLED = "permissive", "enforcing", "disabled"
+OFF, ON, PROXY = "off", "on", "proxy"
 
-# RocketMQ's keys without effect here: threads, queues in front of them, and its caches.
+# RocketMQ's keys without effect here: threads, queues in front of them, its caches, and its table of open transactions:
+# this proxy keeps none.
 _IGNORED = """
     enableGrpcEpoll grpcBossLoopNum grpcWorkerLoopNum grpcThreadPoolNums grpcProducerThreadPoolNums
     grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity grpcRouteThreadPoolNums
@@ -18,7 +21,9 @@ _IGNORED = """
     grpcTransactionThreadPoolNums grpcTransactionThreadQueueCapacity producerProcessorThreadPoolNums
     producerProcessorThreadPoolQueueCapacity consumerProcessorThreadPoolNums consumerProcessorThreadPoolQueueCapacity
     rocketMQClusterName proxyClusterName proxyName rocketmqMQClientNum enablePrintJstack printJstackInMillis
-    printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity
+    printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity transactionDataExpireMillis
+    transactionDataExpireScanPeriodMillis transactionDataMaxNum transactionDataMaxWaitClearMillis
+    transactionHeartbeatBatchNum transactionHeartbeatThreadPoolNums transactionHeartbeatThreadPoolQueueCapacity
 """
 
 
@@ -111,6 +116,20 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
     channel_expired_timeout: int = option(
         120_000, "a client without a heartbeat for this long is forgotten", unit="ms", minimum=1_000
     )
+    max_transaction_recovery_second: int = option(
+        3600, "longest time in which a producer wants not to be asked about a transaction; 0: no limit", unit="s",
+        minimum=0,
+    )  # fmt: skip
+    transaction_heartbeat_period_second: int = option(
+        20, "time between two looks at which topics have producers of transactions", unit="s", minimum=1
+    )
+    metric_collector_mode: str = option(
+        OFF,
+        "where clients are told to send their metrics: off, nowhere; on, to metricCollectorAddress; proxy, to the"
+        " address of the proxy",
+        choices=(OFF, ON, PROXY),
+    )
+    metric_collector_address: str = option("", "a collector of OpenTelemetry for the metrics of clients, host:port")
     topic_config_cache_refresh_seconds: int = option(
         20, "how old what is known of topics and groups may be", unit="s", minimum=1
     )
@@ -123,6 +142,8 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
         self.check_inner_credentials()
         if self.proxy_mode.upper() != "CLUSTER":
             raise ConfigError(f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only")
+        if self.metric_collector_mode == ON and not is_address(self.metric_collector_address):
+            raise ConfigError("metricCollectorMode=on needs metricCollectorAddress, host:port")
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")
         if self.tls_server_mode != DISABLED and not self.tls_cert_path and not self.tls_test_mode_enable:

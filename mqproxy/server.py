@@ -11,6 +11,7 @@ from mqproxy.metadata import Metadata
 from mqproxy.options import DISABLED, PERMISSIVE, ProxyOptions
 from mqproxy.relay import Relay
 from mqproxy.service import Calls
+from mqproxy.transactions import Check, Halves
 from remoting.net.tls.contexts import self_signed
 from sdk.aio import Admin, Client, Producer
 
@@ -25,16 +26,22 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
     """
     if not options.namesrv_addr:
         raise UserError("no NameServer: set namesrvAddr in the conf file, --namesrv-addr or $NAMESRV_ADDR")
+    loop = asyncio.get_running_loop()
+    listening = _Listening(options)
     async with (
         Client(options.namesrv_addr, credentials=options.inner_credentials) as client,
         Admin(client) as admin,
         # Sends answer with the status of a weaker acknowledgement instead of raising.
         Producer(client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)) as producer,
         Brokers(client) as brokers,
+        Halves(
+            client,
+            max_message_bytes=_most_bytes(options),
+            asked=lambda check: loop.call_soon_threadsafe(listening.transaction_checked, check),
+        ) as halves,
     ):
-        listening = _Listening(options)
         await listening.open(lambda port, real: Calls(
-            options, producer, brokers, Metadata(admin, options), port, real
+            options, producer, brokers, halves, Metadata(admin, options), port, real
         ))  # fmt: skip
         try:
             started(f"{options.bind_address}:{listening.port}")
@@ -54,7 +61,8 @@ class _Listening:
         self._options = options
         self._relay: Relay | None = None
         self._calls: Calls | None = None
-        self._renewing: asyncio.Task[None] | None = None
+        # Work of the proxy that no call waits for.
+        self._tasks: list[asyncio.Task[None]] = []
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.grpc_thread_pool_queue_capacity,
             options=[
@@ -88,7 +96,13 @@ class _Listening:
         self._calls = service(self.port, real_address)
         self._server.add_generic_rpc_handlers((self._calls.handlers(),))
         await self._server.start()
-        self._renewing = asyncio.get_running_loop().create_task(self._calls.renewals.run())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(run()) for run in (self._calls.renewals.run, self._calls.transactions.run)]
+
+    def transaction_checked(self, check: Check) -> None:
+        """A broker asks about a transaction."""
+        if self._calls is not None:
+            self._calls.transactions.asked(check)
 
     async def close(self) -> None:
         if self._relay is not None:
@@ -96,11 +110,11 @@ class _Listening:
         if self._calls is not None:
             self._calls.stop_waiting()
         await self._server.stop(self._options.grpc_shutdown_time_seconds)
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait({self._renewing})
-            if not self._renewing.cancelled():
-                self._renewing.result()  # raises what ended it
+        for task in self._tasks:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()  # raises what ended it
         if self._relay is not None:
             await self._relay.close()
 

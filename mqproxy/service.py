@@ -16,6 +16,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from mqcommon.clock import SystemClock
 from mqcommon.errors import ProtocolError, SkylarkError
+from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.names import PERM_READ
 from mqproxy.brokers import Brokers, Pop, Receipt
 from mqproxy.clients import CONSUMERS, Clients, answered
@@ -25,8 +26,10 @@ from mqproxy.options import ProxyOptions
 from mqproxy.receiving import check_invisible, filter_of, invisible_ms, message_of, names_of, polling_ms
 from mqproxy.renewals import Renewals
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
-from mqproxy.sending import answer_of, entry_of, sdk_messages, type_of
+from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
 from mqproxy.statuses import Refused, common_status, status_of
+from mqproxy.telemetry import Stream
+from mqproxy.transactions import Half, Halves, TransactionProducers
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.pops import MAX_POP_COUNT
 from sdk import Message
@@ -41,6 +44,8 @@ Request = TypeVar("Request", bound=ProtoMessage)
 Answer = TypeVar("Answer", bound=ProtoMessage)
 
 OK = wire.Status(code=wire.OK, message="OK")
+# Others leave the transaction open: the broker asks later.
+_ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class Calls:
         options: ProxyOptions,
         producer: Producer,
         brokers: Brokers,
+        halves: Halves,
         metadata: Metadata,
         port: int,
         real_address: Callable[[str], str],
@@ -70,14 +76,16 @@ class Calls:
         self._options = options
         self._producer = producer
         self._brokers = brokers
+        self._halves = halves
         self._metadata = metadata
         self._port = port
         self._real_address = real_address
         self._clients = Clients(options)
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
-        #: To be run while the proxy serves.
+        #: Both are to be run while the proxy serves.
         self.renewals = Renewals(brokers, options, self._clock, self._clients.is_alive)
+        self.transactions = TransactionProducers(halves, metadata, self._clients, options)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """What gRPC calls for each method."""
@@ -109,6 +117,9 @@ class Calls:
                 self.forward_message_to_dead_letter_queue,
                 wire.ForwardMessageToDeadLetterQueueRequest,
                 wire.ForwardMessageToDeadLetterQueueResponse,
+            ),
+            "EndTransaction": self._unary(
+                self.end_transaction, wire.EndTransactionRequest, wire.EndTransactionResponse
             ),
             "Telemetry": grpc.stream_stream_rpc_method_handler(
                 self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
@@ -142,10 +153,26 @@ class Calls:
         """Store messages of one topic; each has a result of its own."""
         messages = sdk_messages(request.messages, self._options, caller.host, self._clock.now_ms())
         await self._check_types(messages[0].topic, request)
-        if len(messages) == 1:
-            return answer_of([await self._send(messages[0])])
+        sends = [
+            self._send_half(caller, message)
+            if TRANSACTION_PREPARED in (message.properties or ())
+            else self._send(message)
+            for message in messages
+        ]
+        if len(sends) == 1:
+            return answer_of([await sends[0]])
         # Sends that begin together go to the broker in one request, where the broker takes them together.
-        return answer_of(await asyncio.gather(*map(self._send, messages)))
+        return answer_of(await asyncio.gather(*sends))
+
+    async def end_transaction(self, caller: Caller, request: wire.EndTransactionRequest) -> wire.EndTransactionResponse:
+        """A transaction is committed or rolled back, or its producer does not know yet."""
+        topic = topic_of(request.topic)
+        half = Half.parse(request.transaction_id)
+        how = _ENDS.get(request.resolution)
+        if how is not None:
+            is_check = request.source == wire.SOURCE_SERVER_CHECK
+            await self._halves.end(topic, half, request.message_id, how, from_check=is_check)
+        return wire.EndTransactionResponse(status=OK)
 
     async def query_assignment(
         self, caller: Caller, request: wire.QueryAssignmentRequest
@@ -225,16 +252,25 @@ class Calls:
 
     async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
         """A client's settings, each answered with those that it is to use, for as long as the client wants."""
+        stream: Stream | None = None
+        client_id = ""
         try:
             caller = self._caller(context)
+            client_id = caller.client_id
+            stream = Stream(client_id, context)
             while (command := await self._unless_stopping(context.read())) not in (None, grpc.aio.EOF):
                 if command.HasField("settings"):
-                    await context.write(await self._exchange_settings(caller, command.settings))
+                    await stream.write(await self._exchange_settings(caller, command.settings, stream))
+                    await self.transactions.note(client_id, [one.name for one in command.settings.publishing.topics])
         except (Refused, SkylarkError) as error:
             status = status_of(error)
             is_clients_fault = wire.BAD_REQUEST <= status.code < wire.INTERNAL_ERROR
             code = grpc.StatusCode.INVALID_ARGUMENT if is_clients_fault else grpc.StatusCode.INTERNAL
             await context.abort(code, f"process client telemetryCommand failed. {status.message}")
+        finally:
+            if stream is not None:
+                self._clients.stream_ended(client_id, stream)
+                await stream.close()
 
     async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
         """Take back a delayed message, unless it is delivered already."""
@@ -300,7 +336,9 @@ class Calls:
                 return data.broker_name
         raise Refused(wire.FORBIDDEN, "no readable queue")
 
-    async def _exchange_settings(self, caller: Caller, settings: wire.Settings) -> wire.TelemetryCommand:
+    async def _exchange_settings(
+        self, caller: Caller, settings: wire.Settings, stream: Stream
+    ) -> wire.TelemetryCommand:
         group = None
         match settings.WhichOneof("pub_sub"):
             case "publishing":
@@ -310,7 +348,7 @@ class Calls:
                 group = await self._metadata.group(group_of(settings.subscription.group))
             case _:
                 raise Refused(wire.BAD_REQUEST, "there is no publishing or subscription data in settings")
-        self._clients.put(caller.client_id, settings)
+        self._clients.put(caller.client_id, settings, stream)
         return wire.TelemetryCommand(status=OK, settings=answered(settings, self._options, group))
 
     def _check_known(
@@ -325,7 +363,7 @@ class Calls:
 
     async def _check_types(self, topic: str, request: wire.SendMessageRequest) -> None:
         types = {type_of(message) for message in request.messages}
-        for type in types & {wire.LITE, wire.PRIORITY, wire.TRANSACTION}:
+        for type in types & {wire.LITE, wire.PRIORITY}:
             raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {wire.MessageType.Name(type)}")
         if not self._options.enable_topic_message_type_check:
             return
@@ -343,6 +381,14 @@ class Calls:
             return entry_of(await self._producer.send(message))
         except SkylarkError as error:
             return wire.SendResultEntry(status=status_of(error))
+
+    async def _send_half(self, caller: Caller, message: Message) -> wire.SendResultEntry:
+        await self.transactions.note_half(caller.client_id, message.topic)
+        try:
+            result, half = await self._halves.send(message)
+        except SkylarkError as error:
+            return wire.SendResultEntry(status=status_of(error))
+        return entry_of(result, str(half))
 
     def _endpoints(self, given: wire.Endpoints) -> wire.Endpoints:
         if not given.addresses:
