@@ -4,6 +4,7 @@ server.py      ports, limits, start and stop; relay.py tells TLS from plain conn
 service.py     the calls: who calls, which answer, which status for which error
 sending.py, receiving.py, routes.py, names.py, statuses.py   what calls say, checked and translated (pure)
 brokers.py     requests to brokers for receiving; receipt handles; renewals.py: auto renew
+pulling.py     pulls and offsets, for clients that choose queues themselves
 transactions.py  half messages, their ends, and brokers' questions about them
 clients.py     which clients are known, and their settings; telemetry.py: commands to them
 metadata.py    routes, topics and groups, cached

@@ -15,6 +15,7 @@ _PAUSES_MS = [seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 601, 60), 
 
 #: Clients that send a heartbeat without having sent such settings are unknown.
 CONSUMERS = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
+LITE_CONSUMERS = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
 
 # A hostile peer could make up client ids. Each takes as much as its settings, some hundred bytes.
 MAX_CLIENTS = 100_000

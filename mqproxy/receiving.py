@@ -17,7 +17,10 @@ RESERVE_MS = 100
 
 
 def polling_ms(
-    request: wire.ReceiveMessageRequest, settings: wire.Settings, left_s: float | None, options: ProxyOptions
+    request: wire.ReceiveMessageRequest | wire.PullMessageRequest,
+    settings: wire.Settings,
+    left_s: float | None,
+    options: ProxyOptions,
 ) -> int:
     """How long the broker may wait for messages; ``left_s`` is what is left of the call's deadline.
 

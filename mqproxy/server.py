@@ -9,6 +9,7 @@ from mqcommon.errors import ConfigError, UserError
 from mqproxy.brokers import Brokers
 from mqproxy.metadata import Metadata
 from mqproxy.options import DISABLED, PERMISSIVE, ProxyOptions
+from mqproxy.pulling import Queues
 from mqproxy.relay import Relay
 from mqproxy.service import Calls
 from mqproxy.transactions import Check, Halves
@@ -39,9 +40,10 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
             max_message_bytes=_most_bytes(options),
             asked=lambda check: loop.call_soon_threadsafe(listening.transaction_checked, check),
         ) as halves,
+        Queues(client) as queues,
     ):
         await listening.open(lambda port, real: Calls(
-            options, producer, brokers, halves, Metadata(admin, options), port, real
+            options, producer, brokers, halves, queues, Metadata(admin, options), port, real
         ))  # fmt: skip
         try:
             started(f"{options.bind_address}:{listening.port}")

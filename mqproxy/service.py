@@ -6,7 +6,7 @@ stream of Telemetry, and to connections.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -17,13 +17,23 @@ from google.protobuf.message import Message as ProtoMessage
 from mqcommon.clock import SystemClock
 from mqcommon.errors import ProtocolError, SkylarkError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from mqcommon.message.message import MessageExt
 from mqcommon.names import PERM_READ
 from mqproxy.brokers import Brokers, Pop, Receipt
-from mqproxy.clients import CONSUMERS, Clients, answered
+from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, Clients, answered
 from mqproxy.metadata import Metadata
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
-from mqproxy.receiving import check_invisible, filter_of, invisible_ms, message_of, names_of, polling_ms
+from mqproxy.pulling import Queues, check_offset, pull_status, queue_of
+from mqproxy.receiving import (
+    check_invisible,
+    filter_of,
+    invisible_ms,
+    message_of,
+    names_of,
+    polling_ms,
+    stored_message_of,
+)
 from mqproxy.renewals import Renewals
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
@@ -34,6 +44,7 @@ from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.pops import MAX_POP_COUNT
 from sdk import Message
 from sdk.aio import Producer
+from sdk.consumer.reader import PullResult
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +55,7 @@ Request = TypeVar("Request", bound=ProtoMessage)
 Answer = TypeVar("Answer", bound=ProtoMessage)
 
 OK = wire.Status(code=wire.OK, message="OK")
+NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
 # Others leave the transaction open: the broker asks later.
 _ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 
@@ -69,6 +81,7 @@ class Calls:
         producer: Producer,
         brokers: Brokers,
         halves: Halves,
+        queues: Queues,
         metadata: Metadata,
         port: int,
         real_address: Callable[[str], str],
@@ -77,6 +90,7 @@ class Calls:
         self._producer = producer
         self._brokers = brokers
         self._halves = halves
+        self._queues = queues
         self._metadata = metadata
         self._port = port
         self._real_address = real_address
@@ -120,6 +134,15 @@ class Calls:
             ),
             "EndTransaction": self._unary(
                 self.end_transaction, wire.EndTransactionRequest, wire.EndTransactionResponse
+            ),
+            "PullMessage": grpc.unary_stream_rpc_method_handler(
+                self.pull_message, wire.PullMessageRequest.FromString, wire.PullMessageResponse.SerializeToString
+            ),
+            "UpdateOffset": self._unary(self.update_offset, wire.UpdateOffsetRequest, wire.UpdateOffsetResponse),
+            "GetOffset": self._unary(self.get_offset, wire.GetOffsetRequest, wire.GetOffsetResponse),
+            "QueryOffset": self._unary(self.query_offset, wire.QueryOffsetRequest, wire.QueryOffsetResponse),
+            "SyncLiteSubscription": self._unary(
+                self.sync_lite_subscription, wire.SyncLiteSubscriptionRequest, wire.SyncLiteSubscriptionResponse
             ),
             "Telemetry": grpc.stream_stream_rpc_method_handler(
                 self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
@@ -196,7 +219,7 @@ class Calls:
         try:
             waiting = self._receive(self._caller(context), request, context.time_remaining())
             messages = await self._unless_stopping(waiting) or []
-            status = OK if messages else wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+            status = OK if messages else NO_NEW_MESSAGE
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except Exception as error:
@@ -249,6 +272,66 @@ class Calls:
         receipt = await self.renewals.take(request.receipt_handle)
         await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    async def pull_message(self, request: wire.PullMessageRequest, context: Any) -> None:
+        """Messages of a queue from an offset on: a status, the messages, and the offset to go on from.
+
+        The offset is left out when the broker gave no answer.
+        """
+        messages: list[wire.Message] = []
+        next_offset: int | None = None
+        try:
+            pulling = self._pull(self._caller(context), request, context.time_remaining())
+            result = await self._unless_stopping(pulling)
+            if result is None:
+                status, next_offset = NO_NEW_MESSAGE, request.offset
+            else:
+                status, next_offset = pull_status(result), result.next_offset
+                messages = _readable(result.messages, request.message_queue.topic)
+        except (Refused, SkylarkError) as error:
+            status = status_of(error)
+        except Exception as error:
+            status = _unexpected(error)
+        await context.write(wire.PullMessageResponse(status=status))
+        for message in messages:
+            await context.write(wire.PullMessageResponse(message=message))
+        if next_offset is not None:
+            await context.write(wire.PullMessageResponse(next_offset=next_offset))
+
+    async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
+        """A group goes on from this offset of a queue."""
+        await self._queues.commit(
+            group_of(request.group), queue_of(request.message_queue), check_offset(request.offset)
+        )
+        return wire.UpdateOffsetResponse(status=OK)
+
+    async def get_offset(self, caller: Caller, request: wire.GetOffsetRequest) -> wire.GetOffsetResponse:
+        """The offset from which a group goes on."""
+        offset = await self._queues.committed(group_of(request.group), queue_of(request.message_queue))
+        if offset is None:
+            raise Refused(wire.OFFSET_NOT_FOUND, "the group has no offset of this queue")
+        return wire.GetOffsetResponse(status=OK, offset=offset)
+
+    async def query_offset(self, caller: Caller, request: wire.QueryOffsetRequest) -> wire.QueryOffsetResponse:
+        """The first or the last offset of a queue, or that of a time."""
+        queue = queue_of(request.message_queue)
+        match request.query_offset_policy:
+            case wire.BEGINNING:
+                offset = await self._queues.min_offset(queue)
+            case wire.END:
+                offset = await self._queues.max_offset(queue)
+            case wire.TIMESTAMP if request.HasField("timestamp"):
+                offset = await self._queues.search_offset(queue, request.timestamp.ToMilliseconds())
+            case _:
+                raise Refused(wire.BAD_REQUEST, "the policy is none of BEGINNING, END and TIMESTAMP with a timestamp")
+        return wire.QueryOffsetResponse(status=OK, offset=offset)
+
+    async def sync_lite_subscription(
+        self, caller: Caller, request: wire.SyncLiteSubscriptionRequest
+    ) -> wire.SyncLiteSubscriptionResponse:
+        """Refused: brokers have no lite topics, so no group is bound to one."""
+        _, group = names_of(request.topic, request.group)
+        raise Refused(wire.ILLEGAL_TOPIC, f"group {group} is bound to no topic of lite topics; there are none here")
 
     async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
         """A client's settings, each answered with those that it is to use, for as long as the client wants."""
@@ -330,6 +413,16 @@ class Calls:
                 self.renewals.note(caller.client_id, group, topic, delivery.receipt)
         return messages
 
+    async def _pull(self, caller: Caller, request: wire.PullMessageRequest, left_s: float | None) -> PullResult:
+        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        group, queue = group_of(request.group), queue_of(request.message_queue)
+        wait_ms = polling_ms(request, settings, left_s, self._options)
+        expression, kind, _ = filter_of(request.filter_expression)
+        return await self._queues.pull(
+            group, queue, check_offset(request.offset), most=min(max(1, request.batch_size), MAX_POP_COUNT),
+            expression=expression, kind=kind, wait_ms=wait_ms,
+        )  # fmt: skip
+
     async def _any_broker(self, topic: str) -> str:
         for data in (await self._metadata.route(topic)).queue_datas:
             if data.perm & PERM_READ:
@@ -345,6 +438,9 @@ class Calls:
                 for topic in settings.publishing.topics:
                     topic_of(topic)
             case "subscription":
+                if settings.client_type in LITE_CONSUMERS:
+                    text = f"regular group cannot use LITE mode: {settings.subscription.group.name}"
+                    raise Refused(wire.ILLEGAL_CONSUMER_GROUP, text)
                 group = await self._metadata.group(group_of(settings.subscription.group))
             case _:
                 raise Refused(wire.BAD_REQUEST, "there is no publishing or subscription data in settings")
@@ -428,6 +524,16 @@ class Calls:
             return answer_type(status=status_of(error))
         except Exception as error:
             return answer_type(status=_unexpected(error))
+
+
+def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.Message]:
+    found: list[wire.Message] = []
+    for message in messages:
+        try:
+            found.append(stored_message_of(message, topic))
+        except ProtocolError as error:
+            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+    return found
 
 
 def _unexpected(error: Exception) -> wire.Status:
