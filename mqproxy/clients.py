@@ -88,6 +88,11 @@ class Clients:
         self._expire()
         return client_id in self._clients
 
+    def count_alive(self) -> int:
+        """How many clients sent a heartbeat in time."""
+        self._expire()
+        return len(self._clients)
+
     def remove(self, client_id: str) -> wire.Settings | None:
         """Forget a client; returns its settings, None when it was not known."""
         client = self._clients.pop(client_id, None)

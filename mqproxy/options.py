@@ -24,6 +24,10 @@ _IGNORED = """
     printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity transactionDataExpireMillis
     transactionDataExpireScanPeriodMillis transactionDataMaxNum transactionDataMaxWaitClearMillis
     transactionHeartbeatBatchNum transactionHeartbeatThreadPoolNums transactionHeartbeatThreadPoolQueueCapacity
+    authorizationEnabled authConfigPath authenticationProvider authenticationMetadataProvider authenticationStrategy
+    authenticationWhitelist
+    authorizationProvider authorizationMetadataProvider authorizationStrategy authorizationWhitelist
+    initAuthenticationUser aclCacheExpiredSeconds aclCacheRefreshSeconds aclCacheMaxNum
 """
 
 
@@ -113,6 +117,19 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
     grpc_client_consumer_long_polling_batch_size: int = option(
         32, "most messages of one receive", minimum=1, maximum=32
     )
+    authentication_enabled: str = option(
+        "auto",
+        "serve only calls that a user of the brokers has signed; auto: if innerClientAuthenticationCredentials is set,"
+        " which must be those of a super user, as the proxy reads users and their secrets from brokers",
+        choices=("auto", "true", "false"),
+    )
+    user_cache_refresh_seconds: int = option(
+        20, "how old what is known of a user may be: a changed or deleted user counts after this time", unit="s",
+        minimum=1,
+    )  # fmt: skip
+    user_cache_expired_seconds: int = option(300, "the same while no broker answers", unit="s", minimum=1)
+    user_cache_max_num: int = option(20_000, "how many users are remembered", minimum=1)
+
     channel_expired_timeout: int = option(
         120_000, "a client without a heartbeat for this long is forgotten", unit="ms", minimum=1_000
     )
@@ -137,9 +154,21 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
 
     ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
 
+    @property
+    def is_authenticating(self) -> bool:
+        """Whether calls must be signed."""
+        if self.authentication_enabled == "auto":
+            return bool(self.inner_client_authentication_credentials)
+        return self.authentication_enabled == "true"
+
     def __post_init__(self) -> None:
         parse_levels(self.log_levels)
         self.check_inner_credentials()
+        if self.is_authenticating and not self.inner_client_authentication_credentials:
+            raise ConfigError(
+                "authenticationEnabled=true: signatures are checked with what brokers know of users; set"
+                " innerClientAuthenticationCredentials to those of a super user"
+            )
         if self.proxy_mode.upper() != "CLUSTER":
             raise ConfigError(f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only")
         if self.metric_collector_mode == ON and not is_address(self.metric_collector_address):

@@ -1,20 +1,22 @@
 """The gRPC server of a proxy: its ports, its certificate, its limits, its start and its graceful stop."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import grpc
 
 from mqcommon.errors import ConfigError, UserError
-from mqproxy.brokers import Brokers
 from mqproxy.metadata import Metadata
 from mqproxy.options import DISABLED, PERMISSIVE, ProxyOptions
-from mqproxy.pulling import Queues
 from mqproxy.relay import Relay
 from mqproxy.service import Calls
-from mqproxy.transactions import Check, Halves
+from mqproxy.sessions import Sessions
+from mqproxy.users import KnownUsers
 from remoting.net.tls.contexts import self_signed
-from sdk.aio import Admin, Client, Producer
+from sdk.aio import Admin, Client
+
+logger = logging.getLogger(__name__)
 
 # Streams of one connection. A client has one for each receive that waits, and there is one for each queue.
 MAX_STREAMS = 10_000
@@ -27,33 +29,26 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
     """
     if not options.namesrv_addr:
         raise UserError("no NameServer: set namesrvAddr in the conf file, --namesrv-addr or $NAMESRV_ADDR")
-    loop = asyncio.get_running_loop()
-    listening = _Listening(options)
     async with (
         Client(options.namesrv_addr, credentials=options.inner_credentials) as client,
         Admin(client) as admin,
-        # Sends answer with the status of a weaker acknowledgement instead of raising.
-        Producer(client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)) as producer,
-        Brokers(client) as brokers,
-        Halves(
-            client,
-            max_message_bytes=_most_bytes(options),
-            asked=lambda check: loop.call_soon_threadsafe(listening.transaction_checked, check),
-        ) as halves,
-        Queues(client) as queues,
+        Sessions(options, client, KnownUsers(admin, options), Metadata(admin, options)) as sessions,
     ):
+        if not options.is_authenticating and options.inner_credentials is not None:
+            logger.warning(
+                "authenticationEnabled=false: calls are not checked, so all who reach grpcServerPort have the rights of"
+                " %s at brokers",
+                options.inner_credentials.access_key,
+            )
+        listening = _Listening(options)
         await listening.open(lambda port, real: Calls(
-            options, producer, brokers, halves, queues, Metadata(admin, options), port, real
+            options, sessions, sessions.metadata, port, real
         ))  # fmt: skip
         try:
             started(f"{options.bind_address}:{listening.port}")
             await stopping.wait()
         finally:
             await listening.close()
-
-
-def _most_bytes(options: ProxyOptions) -> int:
-    return options.max_message_size or options.grpc_max_inbound_message_size
 
 
 class _Listening:
@@ -63,8 +58,6 @@ class _Listening:
         self._options = options
         self._relay: Relay | None = None
         self._calls: Calls | None = None
-        # Work of the proxy that no call waits for.
-        self._tasks: list[asyncio.Task[None]] = []
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.grpc_thread_pool_queue_capacity,
             options=[
@@ -98,13 +91,6 @@ class _Listening:
         self._calls = service(self.port, real_address)
         self._server.add_generic_rpc_handlers((self._calls.handlers(),))
         await self._server.start()
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(run()) for run in (self._calls.renewals.run, self._calls.transactions.run)]
-
-    def transaction_checked(self, check: Check) -> None:
-        """A broker asks about a transaction."""
-        if self._calls is not None:
-            self._calls.transactions.asked(check)
 
     async def close(self) -> None:
         if self._relay is not None:
@@ -112,11 +98,6 @@ class _Listening:
         if self._calls is not None:
             self._calls.stop_waiting()
         await self._server.stop(self._options.grpc_shutdown_time_seconds)
-        for task in self._tasks:
-            task.cancel()
-            await asyncio.wait({task})
-            if not task.cancelled():
-                task.result()  # raises what ended it
         if self._relay is not None:
             await self._relay.close()
 

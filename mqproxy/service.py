@@ -6,7 +6,8 @@ stream of Telemetry, and to connections.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ from mqproxy.receiving import (
 from mqproxy.renewals import Renewals
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
+from mqproxy.sessions import Sessions, current, ended
 from mqproxy.statuses import Refused, common_status, status_of
 from mqproxy.telemetry import Stream
 from mqproxy.transactions import Half, Halves, TransactionProducers
@@ -78,28 +80,48 @@ class Calls:
     def __init__(
         self,
         options: ProxyOptions,
-        producer: Producer,
-        brokers: Brokers,
-        halves: Halves,
-        queues: Queues,
+        sessions: Sessions,
         metadata: Metadata,
         port: int,
         real_address: Callable[[str], str],
     ) -> None:
         self._options = options
-        self._producer = producer
-        self._brokers = brokers
-        self._halves = halves
-        self._queues = queues
+        self._sessions = sessions
         self._metadata = metadata
         self._port = port
         self._real_address = real_address
-        self._clients = Clients(options)
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
-        #: Both are to be run while the proxy serves.
-        self.renewals = Renewals(brokers, options, self._clock, self._clients.is_alive)
-        self.transactions = TransactionProducers(halves, metadata, self._clients, options)
+
+    # What belongs to the user who makes the call that this task carries out.
+
+    @property
+    def _producer(self) -> Producer:
+        return current().producer
+
+    @property
+    def _brokers(self) -> Brokers:
+        return current().brokers
+
+    @property
+    def _clients(self) -> Clients:
+        return current().clients
+
+    @property
+    def _renewals(self) -> Renewals:
+        return current().renewals
+
+    @property
+    def _halves(self) -> Halves:
+        return current().halves
+
+    @property
+    def _queues(self) -> Queues:
+        return current().queues
+
+    @property
+    def _transactions(self) -> TransactionProducers:
+        return current().transactions
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """What gRPC calls for each method."""
@@ -217,8 +239,9 @@ class Calls:
         """
         messages: list[wire.Message] = []
         try:
-            waiting = self._receive(self._caller(context), request, context.time_remaining())
-            messages = await self._unless_stopping(waiting) or []
+            async with self._called(context) as caller:
+                waiting = self._receive(caller, request, context.time_remaining())
+                messages = await self._unless_over(waiting) or []
             status = OK if messages else NO_NEW_MESSAGE
         except (Refused, SkylarkError) as error:
             status = status_of(error)
@@ -240,7 +263,7 @@ class Calls:
         statuses = [OK] * len(request.entries)
         for number, entry in enumerate(request.entries):
             try:
-                receipts[number] = await self.renewals.take(entry.receipt_handle)
+                receipts[number] = await self._renewals.take(entry.receipt_handle)
             except Refused as refusal:
                 statuses[number] = status_of(refusal)
         errors = await self._brokers.ack(group, topic, list(receipts.values()))
@@ -260,7 +283,7 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         wanted = request.invisible_duration.ToMilliseconds()
         check_invisible(wanted, 0, self._options)
-        receipt = await self.renewals.take(request.receipt_handle)
+        receipt = await self._renewals.take(request.receipt_handle)
         renewed = await self._brokers.change_invisible_time(group, topic, receipt, wanted)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(renewed))
 
@@ -269,7 +292,7 @@ class Calls:
     ) -> wire.ForwardMessageToDeadLetterQueueResponse:
         """A message that cannot be consumed becomes a dead letter of the group."""
         topic, group = names_of(request.topic, request.group)
-        receipt = await self.renewals.take(request.receipt_handle)
+        receipt = await self._renewals.take(request.receipt_handle)
         await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
@@ -281,8 +304,8 @@ class Calls:
         messages: list[wire.Message] = []
         next_offset: int | None = None
         try:
-            pulling = self._pull(self._caller(context), request, context.time_remaining())
-            result = await self._unless_stopping(pulling)
+            async with self._called(context) as caller:
+                result = await self._unless_over(self._pull(caller, request, context.time_remaining()))
             if result is None:
                 status, next_offset = NO_NEW_MESSAGE, request.offset
             else:
@@ -335,25 +358,21 @@ class Calls:
 
     async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
         """A client's settings, each answered with those that it is to use, for as long as the client wants."""
-        stream: Stream | None = None
-        client_id = ""
         try:
-            caller = self._caller(context)
-            client_id = caller.client_id
-            stream = Stream(client_id, context)
-            while (command := await self._unless_stopping(context.read())) not in (None, grpc.aio.EOF):
-                if command.HasField("settings"):
-                    await stream.write(await self._exchange_settings(caller, command.settings, stream))
-                    await self.transactions.note(client_id, [one.name for one in command.settings.publishing.topics])
+            async with self._called(context) as caller, self._stream(caller, context) as stream:
+                while (command := await self._unless_over(context.read())) not in (None, grpc.aio.EOF):
+                    if command.HasField("settings"):
+                        await stream.write(await self._exchange_settings(caller, command.settings, stream))
+                        topics = [one.name for one in command.settings.publishing.topics]
+                        await self._transactions.note(caller.client_id, topics)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
+            if status.code == wire.UNAUTHORIZED:
+                await context.write(wire.TelemetryCommand(status=status))
+                return
             is_clients_fault = wire.BAD_REQUEST <= status.code < wire.INTERNAL_ERROR
             code = grpc.StatusCode.INVALID_ARGUMENT if is_clients_fault else grpc.StatusCode.INTERNAL
             await context.abort(code, f"process client telemetryCommand failed. {status.message}")
-        finally:
-            if stream is not None:
-                self._clients.stream_ended(client_id, stream)
-                await stream.close()
 
     async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
         """Take back a delayed message, unless it is delivered already."""
@@ -366,15 +385,20 @@ class Calls:
 
     # --- internals
 
-    async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of ``work``; None when the proxy stops before."""
+    async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
+        session = current()
         task = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stopping.wait())
+        ending = asyncio.ensure_future(session.has_ended.wait())
         try:
-            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done() and not task.done():
+                raise ended(session)
             return task.result() if task.done() else None
         finally:
             stopping.cancel()
+            ending.cancel()
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task})
@@ -410,7 +434,7 @@ class Calls:
                 logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
                 continue
             if request.auto_renew and self._options.enable_proxy_auto_renew:
-                self.renewals.note(caller.client_id, group, topic, delivery.receipt)
+                self._renewals.note(caller.client_id, group, topic, delivery.receipt)
         return messages
 
     async def _pull(self, caller: Caller, request: wire.PullMessageRequest, left_s: float | None) -> PullResult:
@@ -428,6 +452,16 @@ class Calls:
             if data.perm & PERM_READ:
                 return data.broker_name
         raise Refused(wire.FORBIDDEN, "no readable queue")
+
+    @asynccontextmanager
+    async def _stream(self, caller: Caller, context: Any) -> AsyncIterator[Stream]:
+        """The proxy's side of a stream of Telemetry, until the client ends it."""
+        stream = Stream(caller.client_id, context)
+        try:
+            yield stream
+        finally:
+            self._clients.stream_ended(caller.client_id, stream)
+            await stream.close()
 
     async def _exchange_settings(
         self, caller: Caller, settings: wire.Settings, stream: Stream
@@ -479,7 +513,7 @@ class Calls:
             return wire.SendResultEntry(status=status_of(error))
 
     async def _send_half(self, caller: Caller, message: Message) -> wire.SendResultEntry:
-        await self.transactions.note_half(caller.client_id, message.topic)
+        await self._transactions.note_half(caller.client_id, message.topic)
         try:
             result, half = await self._halves.send(message)
         except SkylarkError as error:
@@ -491,15 +525,15 @@ class Calls:
             return endpoints_of(self._options.local_serve_addr or self._options.bind_address, self._port)
         return given if self._options.use_endpoint_port_from_request else with_port(given, self._port)
 
-    def _caller(self, context: Any) -> Caller:
-        """Who calls. Refused when it has no client id."""
-        client_id = ""
-        for name, value in context.invocation_metadata():
-            if name == "x-mq-client-id":
-                client_id = str(value)
-        if not client_id.strip():
-            raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
-        return Caller(client_id, self._real_address(context.peer()))
+    @asynccontextmanager
+    async def _called(self, context: Any) -> AsyncIterator[Caller]:
+        """Carry out a call for its caller. Refused when it is not signed as it must be, or has no client id."""
+        metadata = dict(context.invocation_metadata())
+        async with self._sessions.session(metadata):
+            client_id = str(metadata.get("x-mq-client-id", ""))
+            if not client_id.strip():
+                raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
+            yield Caller(client_id, self._real_address(context.peer()))
 
     def _unary(
         self,
@@ -519,7 +553,8 @@ class Calls:
         context: Any,
     ) -> Answer:
         try:
-            return await call(self._caller(context), request)
+            async with self._called(context) as caller:
+                return await call(caller, request)
         except (Refused, SkylarkError) as error:
             return answer_type(status=status_of(error))
         except Exception as error:

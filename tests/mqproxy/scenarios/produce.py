@@ -7,9 +7,15 @@ import time
 from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
 asked = json.load(sys.stdin)
-producer = Producer(ClientConfiguration(asked["endpoints"], Credentials()), (asked["topic"],))
-producer.startup()
+credentials = Credentials(*asked.get("credentials", ()))
+configuration = ClientConfiguration(asked["endpoints"], credentials)
+producer = Producer(configuration, (asked["topic"],), tls_enable=asked.get("tls", False))
 results = []
+try:
+    producer.startup()
+except Exception as error:
+    sys.stdout.write(json.dumps([{"error": str(error)}]) + "\n")
+    sys.exit()
 for described in asked["messages"]:
     message = Message()
     message.topic = asked["topic"]
