@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
@@ -10,8 +11,11 @@ from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.tls.options import TlsOptions
 from remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
 
-# RocketMQ's keys without effect here: threads, queues in front of them, its caches, and its port for the remoting
-# protocol. `enableACL` of old versions is not among them: who sets it wants a closed port.
+OFF, ON, PROXY = "off", "on", "proxy"
+
+# RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions (here
+# is none), and its port for the remoting protocol. `enableACL` of old versions is not among them: who sets it wants a
+# closed port.
 _IGNORED = """
     enableGrpcEpoll grpcBossLoopNum grpcWorkerLoopNum grpcThreadPoolNums grpcProducerThreadPoolNums
     grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity grpcRouteThreadPoolNums
@@ -19,26 +23,25 @@ _IGNORED = """
     grpcTransactionThreadPoolNums grpcTransactionThreadQueueCapacity producerProcessorThreadPoolNums
     producerProcessorThreadPoolQueueCapacity consumerProcessorThreadPoolNums consumerProcessorThreadPoolQueueCapacity
     rocketMQClusterName proxyClusterName proxyName rocketmqMQClientNum enablePrintJstack printJstackInMillis
-    printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity authorizationEnabled
-    authConfigPath authenticationProvider authenticationMetadataProvider authenticationStrategy authenticationWhitelist
-    authorizationProvider authorizationMetadataProvider authorizationStrategy authorizationWhitelist
-    initAuthenticationUser aclCacheExpiredSeconds aclCacheRefreshSeconds aclCacheMaxNum heartbeatSyncerTopicClusterName
-    heartbeatSyncerThreadPoolNums heartbeatSyncerThreadPoolQueueCapacity heartbeatSyncerTopicName namesrvDomain
-    namesrvDomainSubgroup brokerConfigPath maxLiteTopicSize maxLiteRenewNumPerChannel maxSyncLiteSubscriptionRate
-    maxTransactionRecoverySecond enableProxyClientReadServiceCleaner enableProxyClientAdminCrossProxyQuery
-    proxyClientAdminPeerRequestTimeoutMillis proxyClientAdminPeerGrpcTargets
+    printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity transactionDataExpireMillis
+    transactionDataExpireScanPeriodMillis transactionDataMaxNum transactionDataMaxWaitClearMillis
+    transactionHeartbeatBatchNum transactionHeartbeatThreadPoolNums transactionHeartbeatThreadPoolQueueCapacity
+    authorizationEnabled authConfigPath authenticationProvider authenticationMetadataProvider authenticationStrategy
+    authenticationWhitelist authorizationProvider authorizationMetadataProvider authorizationStrategy
+    authorizationWhitelist initAuthenticationUser aclCacheExpiredSeconds aclCacheRefreshSeconds aclCacheMaxNum
+    heartbeatSyncerTopicClusterName heartbeatSyncerThreadPoolNums heartbeatSyncerThreadPoolQueueCapacity
+    heartbeatSyncerTopicName namesrvDomain namesrvDomainSubgroup brokerConfigPath maxLiteTopicSize
+    maxLiteRenewNumPerChannel maxSyncLiteSubscriptionRate enableProxyClientReadServiceCleaner
+    enableProxyClientAdminCrossProxyQuery proxyClientAdminPeerRequestTimeoutMillis proxyClientAdminPeerGrpcTargets
     proxyClientReadServiceCleanerInactiveTimeoutMillis proxyClientReadServiceCleanerIntervalMillis
     channelExpiredInSeconds contextExpiredInSeconds grpcProxyRelayRequestTimeoutInSeconds
     topicRouteServiceCacheExpiredSeconds topicRouteServiceCacheRefreshSeconds topicRouteServiceCacheMaxNum
     topicRouteServiceThreadPoolNums topicRouteServiceThreadPoolQueueCapacity topicConfigCacheExpiredSeconds
     subscriptionGroupConfigCacheExpiredSeconds subscriptionGroupConfigCacheRefreshSeconds
-    subscriptionGroupConfigCacheMaxNum transactionHeartbeatThreadPoolNums transactionHeartbeatThreadPoolQueueCapacity
-    transactionHeartbeatPeriodSecond transactionHeartbeatBatchNum transactionDataExpireScanPeriodMillis
-    transactionDataMaxWaitClearMillis transactionDataExpireMillis transactionDataMaxNum longPollingReserveTimeInMillis
-    invisibleTimeMillisWhenClear maxRenewRetryTimes renewThreadPoolNums renewMaxThreadPoolNums
-    renewThreadPoolQueueCapacity lockTimeoutMsInHandleGroup returnHandleGroupThreadPoolNums
-    enableAclRpcHookForClusterMode useDelayLevel messageDelayLevel metricCollectorMode metricCollectorAddress regionId
-    traceOn metricsExporterType metricsGrpcExporterTarget metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills
+    subscriptionGroupConfigCacheMaxNum longPollingReserveTimeInMillis invisibleTimeMillisWhenClear maxRenewRetryTimes
+    renewThreadPoolNums renewMaxThreadPoolNums renewThreadPoolQueueCapacity lockTimeoutMsInHandleGroup
+    returnHandleGroupThreadPoolNums enableAclRpcHookForClusterMode useDelayLevel messageDelayLevel regionId traceOn
+    metricsExporterType metricsGrpcExporterTarget metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills
     metricGrpcExporterIntervalInMills metricLoggingExporterIntervalInMills metricsPromExporterPort
     metricsPromExporterHost metricsLabel metricsInDelta enableRemotingLocalProxyGrpc localProxyConnectTimeoutMs
     remotingAccessAddr remotingListenPort sendLatencyEnable startDetectorEnable detectTimeout detectInterval
@@ -158,6 +161,20 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
     channel_expired_timeout: int = option(
         120_000, "a client without a heartbeat for this long is forgotten", unit="ms", minimum=1_000
     )
+    max_transaction_recovery_second: int = option(
+        3600, "longest time in which a producer wants not to be asked about a transaction; 0: no limit", unit="s",
+        minimum=0,
+    )  # fmt: skip
+    transaction_heartbeat_period_second: int = option(
+        20, "time between two looks at which topics have producers of transactions", unit="s", minimum=1
+    )
+    metric_collector_mode: str = option(
+        OFF,
+        "where clients are told to send their metrics: off, nowhere; on, to metricCollectorAddress; proxy, to the"
+        " address of the proxy",
+        choices=(OFF, ON, PROXY),
+    )
+    metric_collector_address: str = option("", "a collector of OpenTelemetry for the metrics of clients, host:port")
     topic_config_cache_refresh_seconds: int = option(
         20, "how old what is known of topics and groups may be", unit="s", minimum=1
     )
@@ -186,5 +203,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
             raise ConfigError(
                 f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only; a broker is started on its own"
             )
+        if self.metric_collector_mode == ON and not is_address(self.metric_collector_address):
+            raise ConfigError("metricCollectorMode=on needs metricCollectorAddress, host:port")
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")

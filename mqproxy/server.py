@@ -34,7 +34,7 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
     async with (
         Client(options.namesrv_addr, credentials=options.inner_credentials, tls=tls.client) as client,
         Admin(client) as admin,
-        Sessions(options, client, tls.client, KnownUsers(admin, options)) as sessions,
+        Sessions(options, client, tls.client, KnownUsers(admin, options), Metadata(admin, options)) as sessions,
     ):
         if not options.is_authenticating and options.inner_credentials is not None:
             logger.warning(
@@ -44,7 +44,7 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
             )
         listening = _Listening(options, tls)
         await listening.open(lambda port, real: Calls(
-            options, sessions, Metadata(admin, options), port, real
+            options, sessions, sessions.metadata, port, real
         ))  # fmt: skip
         try:
             started(f"{options.bind_address}:{listening.port}")

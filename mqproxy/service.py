@@ -6,7 +6,7 @@ stream of Telemetry, and to connections.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,22 +17,36 @@ from google.protobuf.message import Message as ProtoMessage
 
 from mqcommon.clock import SystemClock
 from mqcommon.errors import ProtocolError, SkylarkError
+from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from mqcommon.message.message import MessageExt
 from mqcommon.names import PERM_READ
 from mqproxy.brokers import Brokers, Pop, Receipt
-from mqproxy.clients import CONSUMERS, Clients, answered
+from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, Clients, answered
 from mqproxy.metadata import Metadata
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
-from mqproxy.receiving import check_invisible, filter_of, invisible_ms, message_of, names_of, polling_ms
+from mqproxy.pulling import Queues, check_offset, pull_status, queue_of
+from mqproxy.receiving import (
+    check_invisible,
+    filter_of,
+    invisible_ms,
+    message_of,
+    names_of,
+    polling_ms,
+    stored_message_of,
+)
 from mqproxy.renewals import Renewals
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
-from mqproxy.sending import answer_of, entry_of, sdk_messages, type_of
+from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
 from mqproxy.sessions import Sessions, current, ended
 from mqproxy.statuses import Refused, common_status, status_of
+from mqproxy.telemetry import Stream
+from mqproxy.transactions import Half, Halves, TransactionProducers
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.pops import MAX_POP_COUNT
 from sdk import Message
 from sdk.aio import Producer
+from sdk.consumer.reader import PullResult
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +57,9 @@ Request = TypeVar("Request", bound=ProtoMessage)
 Answer = TypeVar("Answer", bound=ProtoMessage)
 
 OK = wire.Status(code=wire.OK, message="OK")
+NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+# Others leave the transaction open: the broker asks later.
+_ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,18 @@ class Calls:
     def _renewals(self) -> Renewals:
         return current().renewals
 
+    @property
+    def _halves(self) -> Halves:
+        return current().halves
+
+    @property
+    def _queues(self) -> Queues:
+        return current().queues
+
+    @property
+    def _transactions(self) -> TransactionProducers:
+        return current().transactions
+
     def handlers(self) -> grpc.GenericRpcHandler:
         """What gRPC calls for each method."""
         methods = {
@@ -124,6 +153,18 @@ class Calls:
                 self.forward_message_to_dead_letter_queue,
                 wire.ForwardMessageToDeadLetterQueueRequest,
                 wire.ForwardMessageToDeadLetterQueueResponse,
+            ),
+            "EndTransaction": self._unary(
+                self.end_transaction, wire.EndTransactionRequest, wire.EndTransactionResponse
+            ),
+            "PullMessage": grpc.unary_stream_rpc_method_handler(
+                self.pull_message, wire.PullMessageRequest.FromString, wire.PullMessageResponse.SerializeToString
+            ),
+            "UpdateOffset": self._unary(self.update_offset, wire.UpdateOffsetRequest, wire.UpdateOffsetResponse),
+            "GetOffset": self._unary(self.get_offset, wire.GetOffsetRequest, wire.GetOffsetResponse),
+            "QueryOffset": self._unary(self.query_offset, wire.QueryOffsetRequest, wire.QueryOffsetResponse),
+            "SyncLiteSubscription": self._unary(
+                self.sync_lite_subscription, wire.SyncLiteSubscriptionRequest, wire.SyncLiteSubscriptionResponse
             ),
             "Telemetry": grpc.stream_stream_rpc_method_handler(
                 self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
@@ -157,10 +198,26 @@ class Calls:
         """Store messages of one topic; each has a result of its own."""
         messages = sdk_messages(request.messages, self._options, caller.host, self._clock.now_ms())
         await self._check_types(messages[0].topic, request)
-        if len(messages) == 1:
-            return answer_of([await self._send(messages[0])])
+        sends = [
+            self._send_half(caller, message)
+            if TRANSACTION_PREPARED in (message.properties or ())
+            else self._send(message)
+            for message in messages
+        ]
+        if len(sends) == 1:
+            return answer_of([await sends[0]])
         # Sends that begin together go to the broker in one request, where the broker takes them together.
-        return answer_of(await asyncio.gather(*map(self._send, messages)))
+        return answer_of(await asyncio.gather(*sends))
+
+    async def end_transaction(self, caller: Caller, request: wire.EndTransactionRequest) -> wire.EndTransactionResponse:
+        """A transaction is committed or rolled back, or its producer does not know yet."""
+        topic = topic_of(request.topic)
+        half = Half.parse(request.transaction_id)
+        how = _ENDS.get(request.resolution)
+        if how is not None:
+            is_check = request.source == wire.SOURCE_SERVER_CHECK
+            await self._halves.end(topic, half, request.message_id, how, from_check=is_check)
+        return wire.EndTransactionResponse(status=OK)
 
     async def query_assignment(
         self, caller: Caller, request: wire.QueryAssignmentRequest
@@ -185,7 +242,7 @@ class Calls:
             async with self._called(context) as caller:
                 waiting = self._receive(caller, request, context.time_remaining())
                 messages = await self._unless_over(waiting) or []
-            status = OK if messages else wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+            status = OK if messages else NO_NEW_MESSAGE
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except Exception as error:
@@ -239,13 +296,75 @@ class Calls:
         await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
+    async def pull_message(self, request: wire.PullMessageRequest, context: Any) -> None:
+        """Messages of a queue from an offset on: a status, the messages, and the offset to go on from.
+
+        The offset is left out when the broker gave no answer.
+        """
+        messages: list[wire.Message] = []
+        next_offset: int | None = None
+        try:
+            async with self._called(context) as caller:
+                result = await self._unless_over(self._pull(caller, request, context.time_remaining()))
+            if result is None:
+                status, next_offset = NO_NEW_MESSAGE, request.offset
+            else:
+                status, next_offset = pull_status(result), result.next_offset
+                messages = _readable(result.messages, request.message_queue.topic)
+        except (Refused, SkylarkError) as error:
+            status = status_of(error)
+        except Exception as error:
+            status = _unexpected(error)
+        await context.write(wire.PullMessageResponse(status=status))
+        for message in messages:
+            await context.write(wire.PullMessageResponse(message=message))
+        if next_offset is not None:
+            await context.write(wire.PullMessageResponse(next_offset=next_offset))
+
+    async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
+        """A group goes on from this offset of a queue."""
+        await self._queues.commit(
+            group_of(request.group), queue_of(request.message_queue), check_offset(request.offset)
+        )
+        return wire.UpdateOffsetResponse(status=OK)
+
+    async def get_offset(self, caller: Caller, request: wire.GetOffsetRequest) -> wire.GetOffsetResponse:
+        """The offset from which a group goes on."""
+        offset = await self._queues.committed(group_of(request.group), queue_of(request.message_queue))
+        if offset is None:
+            raise Refused(wire.OFFSET_NOT_FOUND, "the group has no offset of this queue")
+        return wire.GetOffsetResponse(status=OK, offset=offset)
+
+    async def query_offset(self, caller: Caller, request: wire.QueryOffsetRequest) -> wire.QueryOffsetResponse:
+        """The first or the last offset of a queue, or that of a time."""
+        queue = queue_of(request.message_queue)
+        match request.query_offset_policy:
+            case wire.BEGINNING:
+                offset = await self._queues.min_offset(queue)
+            case wire.END:
+                offset = await self._queues.max_offset(queue)
+            case wire.TIMESTAMP if request.HasField("timestamp"):
+                offset = await self._queues.search_offset(queue, request.timestamp.ToMilliseconds())
+            case _:
+                raise Refused(wire.BAD_REQUEST, "the policy is none of BEGINNING, END and TIMESTAMP with a timestamp")
+        return wire.QueryOffsetResponse(status=OK, offset=offset)
+
+    async def sync_lite_subscription(
+        self, caller: Caller, request: wire.SyncLiteSubscriptionRequest
+    ) -> wire.SyncLiteSubscriptionResponse:
+        """Refused: brokers have no lite topics, so no group is bound to one."""
+        _, group = names_of(request.topic, request.group)
+        raise Refused(wire.ILLEGAL_TOPIC, f"group {group} is bound to no topic of lite topics; there are none here")
+
     async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
         """A client's settings, each answered with those that it is to use, for as long as the client wants."""
         try:
-            async with self._called(context) as caller:
+            async with self._called(context) as caller, self._stream(caller, context) as stream:
                 while (command := await self._unless_over(context.read())) not in (None, grpc.aio.EOF):
                     if command.HasField("settings"):
-                        await context.write(await self._exchange_settings(caller, command.settings))
+                        await stream.write(await self._exchange_settings(caller, command.settings, stream))
+                        topics = [one.name for one in command.settings.publishing.topics]
+                        await self._transactions.note(caller.client_id, topics)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
             if status.code == wire.UNAUTHORIZED:
@@ -318,23 +437,48 @@ class Calls:
                 self._renewals.note(caller.client_id, group, topic, delivery.receipt)
         return messages
 
+    async def _pull(self, caller: Caller, request: wire.PullMessageRequest, left_s: float | None) -> PullResult:
+        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        group, queue = group_of(request.group), queue_of(request.message_queue)
+        wait_ms = polling_ms(request, settings, left_s, self._options)
+        expression, kind, _ = filter_of(request.filter_expression)
+        return await self._queues.pull(
+            group, queue, check_offset(request.offset), most=min(max(1, request.batch_size), MAX_POP_COUNT),
+            expression=expression, kind=kind, wait_ms=wait_ms,
+        )  # fmt: skip
+
     async def _any_broker(self, topic: str) -> str:
         for data in (await self._metadata.route(topic)).queue_datas:
             if data.perm & PERM_READ:
                 return data.broker_name
         raise Refused(wire.FORBIDDEN, "no readable queue")
 
-    async def _exchange_settings(self, caller: Caller, settings: wire.Settings) -> wire.TelemetryCommand:
+    @asynccontextmanager
+    async def _stream(self, caller: Caller, context: Any) -> AsyncIterator[Stream]:
+        """The proxy's side of a stream of Telemetry, until the client ends it."""
+        stream = Stream(caller.client_id, context)
+        try:
+            yield stream
+        finally:
+            self._clients.stream_ended(caller.client_id, stream)
+            await stream.close()
+
+    async def _exchange_settings(
+        self, caller: Caller, settings: wire.Settings, stream: Stream
+    ) -> wire.TelemetryCommand:
         group = None
         match settings.WhichOneof("pub_sub"):
             case "publishing":
                 for topic in settings.publishing.topics:
                     topic_of(topic)
             case "subscription":
+                if settings.client_type in LITE_CONSUMERS:
+                    text = f"regular group cannot use LITE mode: {settings.subscription.group.name}"
+                    raise Refused(wire.ILLEGAL_CONSUMER_GROUP, text)
                 group = await self._metadata.group(group_of(settings.subscription.group))
             case _:
                 raise Refused(wire.BAD_REQUEST, "there is no publishing or subscription data in settings")
-        self._clients.put(caller.client_id, settings)
+        self._clients.put(caller.client_id, settings, stream)
         return wire.TelemetryCommand(status=OK, settings=answered(settings, self._options, group))
 
     def _check_known(
@@ -349,7 +493,7 @@ class Calls:
 
     async def _check_types(self, topic: str, request: wire.SendMessageRequest) -> None:
         types = {type_of(message) for message in request.messages}
-        for type in types & {wire.LITE, wire.PRIORITY, wire.TRANSACTION}:
+        for type in types & {wire.LITE, wire.PRIORITY}:
             raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {wire.MessageType.Name(type)}")
         if not self._options.enable_topic_message_type_check:
             return
@@ -367,6 +511,14 @@ class Calls:
             return entry_of(await self._producer.send(message))
         except SkylarkError as error:
             return wire.SendResultEntry(status=status_of(error))
+
+    async def _send_half(self, caller: Caller, message: Message) -> wire.SendResultEntry:
+        await self._transactions.note_half(caller.client_id, message.topic)
+        try:
+            result, half = await self._halves.send(message)
+        except SkylarkError as error:
+            return wire.SendResultEntry(status=status_of(error))
+        return entry_of(result, str(half))
 
     def _endpoints(self, given: wire.Endpoints) -> wire.Endpoints:
         if not given.addresses:
@@ -407,6 +559,16 @@ class Calls:
             return answer_type(status=status_of(error))
         except Exception as error:
             return answer_type(status=_unexpected(error))
+
+
+def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.Message]:
+    found: list[wire.Message] = []
+    for message in messages:
+        try:
+            found.append(stored_message_of(message, topic))
+        except ProtocolError as error:
+            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+    return found
 
 
 def _unexpected(error: Exception) -> wire.Status:

@@ -19,10 +19,13 @@ from mqcommon.clock import SystemClock
 from mqcommon.errors import SkylarkError
 from mqproxy.brokers import Brokers
 from mqproxy.clients import Clients
+from mqproxy.metadata import Metadata
 from mqproxy.options import ProxyOptions
+from mqproxy.pulling import Queues
 from mqproxy.renewals import Renewals
 from mqproxy.signatures import signature_of, unauthorized
 from mqproxy.statuses import Refused
+from mqproxy.transactions import Halves, TransactionProducers
 from mqproxy.users import KnownUsers
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.net.tls.settings import Tls
@@ -47,24 +50,41 @@ def current() -> "Session":
 
 
 class Session:
-    """What the calls of one user share. ``username`` is empty when calls need no signature."""
+    """What the calls of one user share. ``username`` is empty when calls need no signature.
+
+    ``client`` is its own, which is not open yet.
+    """
 
     def __init__(
-        self, options: ProxyOptions, host: Client, tls: Tls | None, credentials: Credentials | None, username: str
+        self,
+        options: ProxyOptions,
+        client: Client,
+        metadata: Metadata,
+        credentials: Credentials | None,
+        username: str,
     ) -> None:
         self.username = username
         self._credentials = credentials
         self._options = options
         self._stack = AsyncExitStack()
-        self._client = hosted(Client(options.namesrv_addr, credentials=credentials, tls=tls), host)
+        self._client = client
         # Sends answer with the status of a weaker acknowledgement instead of raising.
         self.producer = Producer(
             self._client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)
         )
         self.brokers = Brokers(self._client)
+        loop = asyncio.get_running_loop()
+        self.halves = Halves(
+            self._client,
+            max_message_bytes=_most_bytes(options),
+            asked=lambda check: loop.call_soon_threadsafe(self.transactions.asked, check),
+        )
+        self.queues = Queues(self._client)
         self.clients = Clients(options)
         self.renewals = Renewals(self.brokers, options, SystemClock(), self.clients.is_alive)
-        self._renewing: asyncio.Task[None] | None = None
+        self.transactions = TransactionProducers(self.halves, metadata, self.clients, options)
+        # Work that no call waits for.
+        self._tasks: list[asyncio.Task[None]] = []
         #: Set when the user may not sign in any more.
         self.has_ended = asyncio.Event()
         self._calls = 0
@@ -99,10 +119,11 @@ class Session:
     async def open(self) -> None:
         """Open the SDK's clients. They connect when they are used."""
         async with AsyncExitStack() as stack:
-            for client in (self._client, self.producer, self.brokers):
+            for client in (self._client, self.producer, self.brokers, self.halves, self.queues):
                 await stack.enter_async_context(client)
             self._stack = stack.pop_all()
-        self._renewing = asyncio.get_running_loop().create_task(self.renewals.run())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(run()) for run in (self.renewals.run, self.transactions.run)]
 
     async def close(self) -> None:
         """Wait for the calls in progress, and close."""
@@ -111,18 +132,21 @@ class Session:
                 await self._is_unused.wait()
         except TimeoutError:
             logger.warning("the calls of user %s have not ended in %.0f s, they fail", self.username, CLOSE_TIMEOUT_S)
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait({self._renewing})
-            if not self._renewing.cancelled():
-                self._renewing.result()  # raises what ended it
+        for task in self._tasks:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()  # raises what ended it
         await self._stack.aclose()
 
 
 class Sessions:
     """The sessions of a proxy, for the calls that it gets. ``host`` is the client in whose thread they run."""
 
-    def __init__(self, options: ProxyOptions, host: Client, tls: Tls | None, users: KnownUsers) -> None:
+    def __init__(
+        self, options: ProxyOptions, host: Client, tls: Tls | None, users: KnownUsers, metadata: Metadata
+    ) -> None:
+        self.metadata = metadata
         self._options = options
         self._host = host
         self._tls = tls
@@ -184,7 +208,8 @@ class Sessions:
         return opening
 
     async def _opened(self, name: str, credentials: Credentials | None) -> Session:
-        session = Session(self._options, self._host, self._tls, credentials, name)
+        client = hosted(Client(self._options.namesrv_addr, credentials=credentials, tls=self._tls), self._host)
+        session = Session(self._options, client, self.metadata, credentials, name)
         try:
             await session.open()
         except BaseException:
