@@ -13,9 +13,9 @@ from remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
 
 OFF, ON, PROXY = "off", "on", "proxy"
 
-# RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions (here
-# is none), and its port for the remoting protocol. `enableACL` of old versions is not among them: who sets it wants a
-# closed port.
+# RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions, of
+# which there is none here, and its port for the remoting protocol. `enableACL` of old versions is not among them: who
+# sets it wants a closed port.
 _IGNORED = """
     enableGrpcEpoll grpcBossLoopNum grpcWorkerLoopNum grpcThreadPoolNums grpcProducerThreadPoolNums
     grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity grpcRouteThreadPoolNums
@@ -74,6 +74,36 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
     grpc_thread_pool_queue_capacity: int = option(100_000, "most calls in progress; others are refused", minimum=1)
     grpc_max_inbound_message_size: int = option(
         130 * 1024 * 1024, "largest request", unit="bytes", minimum=1024, maximum=2**31 - 1
+    )
+    grpc_max_concurrent_calls_per_connection: int = option(
+        10_000, "most calls in progress on one connection", minimum=1, maximum=2**31 - 1
+    )
+    grpc_client_idle_time_mills: int = option(
+        120_000, "connections without a call in progress for this long are closed", unit="ms", minimum=1
+    )
+    grpc_server_permit_keep_alive_time_millis: int = option(
+        5_000, "clients that ping more often are disconnected", unit="ms", minimum=0
+    )
+    grpc_server_permit_keep_alive_without_calls: bool = option(
+        True, "the same without a call in progress; false: two minutes are the least then"
+    )
+    max_connections: int = option(
+        0, "most connections of clients; 0: a third of what the limit of open files (ulimit -n) allows", minimum=0
+    )
+    max_connections_per_address: int = option(
+        0, "most connections from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    max_new_connections_per_second: int = option(
+        0, "most new connections a second from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    max_requests_per_second: int = option(
+        0, "most calls a second from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    slow_frame_timeout: int = option(
+        60_000, "a request must be whole this long after its call began", unit="ms", minimum=100
+    )
+    slow_reader_timeout: int = option(
+        20_000, "a client must take each message that is sent to it within this time", unit="ms", minimum=100
     )
 
     proxy_mode: str = option("CLUSTER", "CLUSTER: brokers are found through NameServers")
