@@ -24,7 +24,7 @@ class Listener(MessageListener):
 
 
 consumer = PushConsumer(
-    ClientConfiguration(asked["endpoints"], Credentials()),
+    ClientConfiguration(asked["endpoints"], Credentials(*asked.get("credentials", ()))),
     asked["group"],
     Listener(),
     {asked["topic"]: FilterExpression()},
