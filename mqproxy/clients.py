@@ -24,11 +24,12 @@ MAX_CLIENTS = 100_000
 class ProxyClient:
     """One client, by its id. ``settings`` are those that it sent last, by ``stream``, which is None after its end."""
 
-    __slots__ = ("seen_at", "settings", "stream")
+    __slots__ = ("address", "seen_at", "settings", "stream")
 
     def __init__(self, settings: wire.Settings, stream: Stream, now_s: float) -> None:
         self.settings = settings
         self.stream: Stream | None = stream
+        self.address = stream.address
         self.seen_at = now_s
 
 
@@ -71,10 +72,14 @@ class Clients:
         client = self._clients.get(client_id)
         return None if client is None else client.settings
 
+    def get(self, client_id: str) -> ProxyClient | None:
+        """A living client; None when it is not known."""
+        self._expire()
+        return self._clients.get(client_id)
+
     def stream(self, client_id: str) -> Stream | None:
         """Where a living client reads commands; None when it is not known, or reads none now."""
-        self._expire()
-        client = self._clients.get(client_id)
+        client = self.get(client_id)
         return None if client is None else client.stream
 
     def stream_ended(self, client_id: str, stream: Stream) -> None:
