@@ -1,6 +1,5 @@
 """Clients of the proxy as administrators see them, and what they ask of these clients."""
 
-import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,35 +8,11 @@ import pytest
 import trio
 
 from mqcommon.errors import BrokerError, SkylarkError
-from mqproxy.service import SERVICE
 from mqproxy.wire import messaging_pb2 as wire
 from sdk import Admin, ConsumeFrom, Message, PushConsumer, blocking
 from sdk.testing import Cluster
-from tests.support.proxies import Proxy, call, proxy, started
+from tests.support.proxies import Proxy, Telling, call, proxy, started
 from tests.support.waiting import until
-
-
-class Telling:
-    """A client with a stream of Telemetry: `tell` sends a command, `read` waits for one."""
-
-    def __init__(self, channel: grpc.Channel, client_id: str, settings: wire.Settings) -> None:
-        self._commands: queue.Queue[wire.TelemetryCommand | None] = queue.Queue()
-        self._stream = channel.stream_stream(
-            f"/{SERVICE}/Telemetry", wire.TelemetryCommand.SerializeToString, wire.TelemetryCommand.FromString
-        )(iter(self._commands.get, None), metadata=[("x-mq-client-id", client_id)], timeout=60)
-        self.tell(wire.TelemetryCommand(settings=settings))
-        assert self.read().HasField("settings")
-
-    def tell(self, command: wire.TelemetryCommand) -> None:
-        self._commands.put(command)
-
-    def read(self) -> wire.TelemetryCommand:
-        command: wire.TelemetryCommand = next(self._stream)
-        return command
-
-    def close(self) -> None:
-        self._commands.put(None)
-        self._stream.cancel()
 
 
 @pytest.fixture(scope="module")
