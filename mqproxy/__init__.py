@@ -1,6 +1,8 @@
 """A gRPC proxy for RocketMQ 5 clients: it serves apache.rocketmq.v2.MessagingService and keeps nothing on disk.
 
-server.py      ports, limits, start and stop; relay.py tells TLS from plain connections; thread.py runs it in a daemon
+server.py      ports, limits, start and stop; thread.py runs it in a daemon
+relay.py       in front of gRPC: counts connections, and tells TLS from others
+certificates.py  TLS: which certificate, and new ones
 service.py     the calls: who calls, which answer, which status for which error
 sending.py, receiving.py, routes.py, names.py, statuses.py   what calls say, checked and translated (pure)
 brokers.py     requests to brokers for receiving; receipt handles; renewals.py: auto renew

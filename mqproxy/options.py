@@ -8,12 +8,14 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.tls.options import TlsOptions
+from remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
 
-PERMISSIVE, ENFORCING, DISABLED = "permissive", "enforcing", "disabled"
 OFF, ON, PROXY = "off", "on", "proxy"
 
-# RocketMQ's keys without effect here: threads, queues in front of them, its caches, and its table of open transactions:
-# this proxy keeps none.
+# RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions, of
+# which there is none here, and its port for the remoting protocol. `enableACL` of old versions is not among them: who
+# sets it wants a closed port.
 _IGNORED = """
     enableGrpcEpoll grpcBossLoopNum grpcWorkerLoopNum grpcThreadPoolNums grpcProducerThreadPoolNums
     grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity grpcRouteThreadPoolNums
@@ -25,14 +27,36 @@ _IGNORED = """
     transactionDataExpireScanPeriodMillis transactionDataMaxNum transactionDataMaxWaitClearMillis
     transactionHeartbeatBatchNum transactionHeartbeatThreadPoolNums transactionHeartbeatThreadPoolQueueCapacity
     authorizationEnabled authConfigPath authenticationProvider authenticationMetadataProvider authenticationStrategy
-    authenticationWhitelist
-    authorizationProvider authorizationMetadataProvider authorizationStrategy authorizationWhitelist
-    initAuthenticationUser aclCacheExpiredSeconds aclCacheRefreshSeconds aclCacheMaxNum
+    authenticationWhitelist authorizationProvider authorizationMetadataProvider authorizationStrategy
+    authorizationWhitelist initAuthenticationUser aclCacheExpiredSeconds aclCacheRefreshSeconds aclCacheMaxNum
+    heartbeatSyncerTopicClusterName heartbeatSyncerThreadPoolNums heartbeatSyncerThreadPoolQueueCapacity
+    heartbeatSyncerTopicName namesrvDomain namesrvDomainSubgroup brokerConfigPath maxLiteTopicSize
+    maxLiteRenewNumPerChannel maxSyncLiteSubscriptionRate enableProxyClientReadServiceCleaner
+    enableProxyClientAdminCrossProxyQuery proxyClientAdminPeerRequestTimeoutMillis proxyClientAdminPeerGrpcTargets
+    proxyClientReadServiceCleanerInactiveTimeoutMillis proxyClientReadServiceCleanerIntervalMillis
+    channelExpiredInSeconds contextExpiredInSeconds grpcProxyRelayRequestTimeoutInSeconds
+    topicRouteServiceCacheExpiredSeconds topicRouteServiceCacheRefreshSeconds topicRouteServiceCacheMaxNum
+    topicRouteServiceThreadPoolNums topicRouteServiceThreadPoolQueueCapacity topicConfigCacheExpiredSeconds
+    subscriptionGroupConfigCacheExpiredSeconds subscriptionGroupConfigCacheRefreshSeconds
+    subscriptionGroupConfigCacheMaxNum longPollingReserveTimeInMillis invisibleTimeMillisWhenClear maxRenewRetryTimes
+    renewThreadPoolNums renewMaxThreadPoolNums renewThreadPoolQueueCapacity lockTimeoutMsInHandleGroup
+    returnHandleGroupThreadPoolNums enableAclRpcHookForClusterMode useDelayLevel messageDelayLevel regionId traceOn
+    metricsExporterType metricsGrpcExporterTarget metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills
+    metricGrpcExporterIntervalInMills metricLoggingExporterIntervalInMills metricsPromExporterPort
+    metricsPromExporterHost metricsLabel metricsInDelta enableRemotingLocalProxyGrpc localProxyConnectTimeoutMs
+    remotingAccessAddr remotingListenPort sendLatencyEnable startDetectorEnable detectTimeout detectInterval
+    remotingHeartbeatThreadPoolNums remotingTopicRouteThreadPoolNums remotingSendMessageThreadPoolNums
+    remotingPullMessageThreadPoolNums remotingUpdateOffsetThreadPoolNums remotingDefaultThreadPoolNums
+    remotingHeartbeatThreadPoolQueueCapacity remotingTopicRouteThreadPoolQueueCapacity
+    remotingSendThreadPoolQueueCapacity remotingPullThreadPoolQueueCapacity remotingUpdateOffsetThreadPoolQueueCapacity
+    remotingDefaultThreadPoolQueueCapacity remotingWaitTimeMillsInSendQueue remotingWaitTimeMillsInPullQueue
+    remotingWaitTimeMillsInHeartbeatQueue remotingWaitTimeMillsInUpdateOffsetQueue
+    remotingWaitTimeMillsInTopicRouteQueue remotingWaitTimeMillsInDefaultQueue enableBatchAck
 """
 
 
 @lazy_dataclass(frozen=True)
-class ProxyOptions(LogOptions, InnerCredentialsOptions):
+class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
     """The options of one proxy."""
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
@@ -51,6 +75,36 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
     grpc_max_inbound_message_size: int = option(
         130 * 1024 * 1024, "largest request", unit="bytes", minimum=1024, maximum=2**31 - 1
     )
+    grpc_max_concurrent_calls_per_connection: int = option(
+        10_000, "most calls in progress on one connection", minimum=1, maximum=2**31 - 1
+    )
+    grpc_client_idle_time_mills: int = option(
+        120_000, "connections without a call in progress for this long are closed", unit="ms", minimum=1
+    )
+    grpc_server_permit_keep_alive_time_millis: int = option(
+        5_000, "clients that ping more often are disconnected", unit="ms", minimum=0
+    )
+    grpc_server_permit_keep_alive_without_calls: bool = option(
+        True, "the same without a call in progress; false: two minutes are the least then"
+    )
+    max_connections: int = option(
+        0, "most connections of clients; 0: a third of what the limit of open files (ulimit -n) allows", minimum=0
+    )
+    max_connections_per_address: int = option(
+        0, "most connections from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    max_new_connections_per_second: int = option(
+        0, "most new connections a second from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    max_requests_per_second: int = option(
+        0, "most calls a second from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    slow_frame_timeout: int = option(
+        60_000, "a request must be whole this long after its call began", unit="ms", minimum=100
+    )
+    slow_reader_timeout: int = option(
+        20_000, "a client must take each message that is sent to it within this time", unit="ms", minimum=100
+    )
 
     proxy_mode: str = option("CLUSTER", "CLUSTER: brokers are found through NameServers")
     tls_server_mode: str = option(
@@ -60,8 +114,12 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
         choices=(PERMISSIVE, ENFORCING, DISABLED),
     )
     tls_test_mode_enable: bool = option(True, "without a certificate, make one that is signed by itself")
-    tls_cert_path: str = option("", "certificate (chain), PEM")
+    tls_cert_path: str = option("", "certificate (chain), PEM; default: that of tlsConfigFile")
     tls_key_path: str = option("", "key of the certificate, PEM")
+    tls_key_password: str = option("", "password of an encrypted key", secret=True)
+    tls_cert_watch_interval_ms: int = option(
+        500, "time between two looks whether the certificate is another one", unit="ms", minimum=10
+    )
 
     max_message_size: int = option(4 * 1024 * 1024, "largest body of a message; 0: no limit", unit="bytes", minimum=0)
     enable_message_body_empty_check: bool = option(True, "refuse messages with an empty body")
@@ -152,6 +210,8 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
     )
     topic_config_cache_max_num: int = option(20_000, "how many topics and groups are remembered", minimum=1)
 
+    #: RocketMQ's proxy has its options in rmq-proxy.json.
+    conf_may_be_json: ClassVar[bool] = True
     ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
 
     @property
@@ -170,13 +230,10 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
                 " innerClientAuthenticationCredentials to those of a super user"
             )
         if self.proxy_mode.upper() != "CLUSTER":
-            raise ConfigError(f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only")
+            raise ConfigError(
+                f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only; a broker is started on its own"
+            )
         if self.metric_collector_mode == ON and not is_address(self.metric_collector_address):
             raise ConfigError("metricCollectorMode=on needs metricCollectorAddress, host:port")
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")
-        if self.tls_server_mode != DISABLED and not self.tls_cert_path and not self.tls_test_mode_enable:
-            raise ConfigError(
-                "there is no certificate: set tlsCertPath and tlsKeyPath, or tls.server.mode=disabled to serve without"
-                " TLS"
-            )

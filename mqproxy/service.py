@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from mqcommon.addresses import limited_network
 from mqcommon.clock import SystemClock
 from mqcommon.errors import ProtocolError, SkylarkError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
@@ -43,6 +45,7 @@ from mqproxy.statuses import Refused, common_status, status_of
 from mqproxy.telemetry import Stream
 from mqproxy.transactions import Half, Halves, TransactionProducers
 from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.limits import RateLimit
 from remoting.protocol.requests.pops import MAX_POP_COUNT
 from sdk import Message
 from sdk.aio import Producer
@@ -92,6 +95,8 @@ class Calls:
         self._real_address = real_address
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
+        most = options.max_requests_per_second
+        self._rate = RateLimit(most) if most else None
 
     # What belongs to the user who makes the call that this task carries out.
 
@@ -138,7 +143,7 @@ class Calls:
             "QueryAssignment": self._unary(
                 self.query_assignment, wire.QueryAssignmentRequest, wire.QueryAssignmentResponse
             ),
-            "ReceiveMessage": grpc.unary_stream_rpc_method_handler(
+            "ReceiveMessage": grpc.stream_stream_rpc_method_handler(
                 self.receive_message,
                 wire.ReceiveMessageRequest.FromString,
                 wire.ReceiveMessageResponse.SerializeToString,
@@ -157,7 +162,7 @@ class Calls:
             "EndTransaction": self._unary(
                 self.end_transaction, wire.EndTransactionRequest, wire.EndTransactionResponse
             ),
-            "PullMessage": grpc.unary_stream_rpc_method_handler(
+            "PullMessage": grpc.stream_stream_rpc_method_handler(
                 self.pull_message, wire.PullMessageRequest.FromString, wire.PullMessageResponse.SerializeToString
             ),
             "UpdateOffset": self._unary(self.update_offset, wire.UpdateOffsetRequest, wire.UpdateOffsetResponse),
@@ -233,7 +238,7 @@ class Calls:
             raise Refused(wire.FORBIDDEN, "no readable queue")
         return wire.QueryAssignmentResponse(status=OK, assignments=found)
 
-    async def receive_message(self, request: wire.ReceiveMessageRequest, context: Any) -> None:
+    async def receive_message(self, requests: AsyncIterable[wire.ReceiveMessageRequest], context: Any) -> None:
         """Messages for a group, hidden from its other members until they are acknowledged or their time is over.
 
         The answer is a status, the messages, and the time at which the proxy sent them.
@@ -241,19 +246,19 @@ class Calls:
         messages: list[wire.Message] = []
         try:
             async with self._called(context) as caller:
-                waiting = self._receive(caller, request, context.time_remaining())
+                waiting = self._receive(caller, await self._request(context), context.time_remaining())
                 messages = await self._unless_over(waiting) or []
             status = OK if messages else NO_NEW_MESSAGE
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except Exception as error:
             status = _unexpected(error)
-        await context.write(wire.ReceiveMessageResponse(status=status))
+        await self._write(context, wire.ReceiveMessageResponse(status=status))
         for message in messages:
-            await context.write(wire.ReceiveMessageResponse(message=message))
+            await self._write(context, wire.ReceiveMessageResponse(message=message))
         last = wire.ReceiveMessageResponse()
         last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
-        await context.write(last)
+        await self._write(context, last)
 
     async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
         """Messages are consumed; each has a result of its own."""
@@ -297,7 +302,7 @@ class Calls:
         await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    async def pull_message(self, request: wire.PullMessageRequest, context: Any) -> None:
+    async def pull_message(self, requests: AsyncIterable[wire.PullMessageRequest], context: Any) -> None:
         """Messages of a queue from an offset on: a status, the messages, and the offset to go on from.
 
         The offset is left out when the broker gave no answer.
@@ -306,6 +311,7 @@ class Calls:
         next_offset: int | None = None
         try:
             async with self._called(context) as caller:
+                request = await self._request(context)
                 result = await self._unless_over(self._pull(caller, request, context.time_remaining()))
             if result is None:
                 status, next_offset = NO_NEW_MESSAGE, request.offset
@@ -316,11 +322,11 @@ class Calls:
             status = status_of(error)
         except Exception as error:
             status = _unexpected(error)
-        await context.write(wire.PullMessageResponse(status=status))
+        await self._write(context, wire.PullMessageResponse(status=status))
         for message in messages:
-            await context.write(wire.PullMessageResponse(message=message))
+            await self._write(context, wire.PullMessageResponse(message=message))
         if next_offset is not None:
-            await context.write(wire.PullMessageResponse(next_offset=next_offset))
+            await self._write(context, wire.PullMessageResponse(next_offset=next_offset))
 
     async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
         """A group goes on from this offset of a queue."""
@@ -540,11 +546,41 @@ class Calls:
     async def _called(self, context: Any) -> AsyncIterator[Caller]:
         """Carry out a call for its caller. Refused when it is not signed as it must be, or has no client id."""
         metadata = dict(context.invocation_metadata())
+        caller = Caller(str(metadata.get("x-mq-client-id", "")), self._real_address(context.peer()))
+        if self._rate is not None:
+            now_s = asyncio.get_running_loop().time()
+            if not self._rate.take(limited_network(caller.host), now_s):
+                raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
         async with self._sessions.session(metadata):
-            client_id = str(metadata.get("x-mq-client-id", ""))
-            if not client_id.strip():
+            if not caller.client_id.strip():
                 raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
-            yield Caller(client_id, self._real_address(context.peer()))
+            yield caller
+
+    async def _request(self, context: Any) -> Any:
+        """The one request of a call.
+
+        Methods are streams of requests to gRPC here, which is the same on the wire: gRPC would read the request before
+        it asks for the answer, and so a stranger could fill the memory with requests that are not signed.
+        """
+        try:
+            async with asyncio.timeout(self._options.slow_frame_timeout / 1000):
+                request = await context.read()
+        except TimeoutError:
+            raise Refused(wire.REQUEST_TIMEOUT, "the request did not become whole in time") from None
+        except DecodeError as error:
+            raise Refused(wire.BAD_REQUEST, f"the request cannot be read: {error}") from None
+        if request is grpc.aio.EOF:
+            raise Refused(wire.BAD_REQUEST, "there is no request")
+        return request
+
+    async def _write(self, context: Any, answer: ProtoMessage) -> None:
+        """Send one message of a stream. Ends the call when the client does not take it in time."""
+        try:
+            async with asyncio.timeout(self._options.slow_reader_timeout / 1000):
+                await context.write(answer)
+        except TimeoutError:
+            logger.info("%s does not read its messages", self._real_address(context.peer()))
+            await context.abort(grpc.StatusCode.ABORTED, "the client did not read its messages in time")
 
     def _unary(
         self,
@@ -552,7 +588,7 @@ class Calls:
         request_type: type[Request],
         answer_type: type[Answer],
     ) -> grpc.RpcMethodHandler:
-        return grpc.unary_unary_rpc_method_handler(
+        return grpc.stream_unary_rpc_method_handler(
             partial(self._answer, call, answer_type), request_type.FromString, answer_type.SerializeToString
         )
 
@@ -560,12 +596,12 @@ class Calls:
         self,
         call: Callable[[Caller, Request], Awaitable[Answer]],
         answer_type: Callable[..., Answer],
-        request: Request,
+        requests: AsyncIterable[Request],
         context: Any,
     ) -> Answer:
         try:
             async with self._called(context) as caller:
-                return await call(caller, request)
+                return await call(caller, await self._request(context))
         except (Refused, SkylarkError) as error:
             return answer_type(status=status_of(error))
         except Exception as error:

@@ -29,6 +29,7 @@ from mqproxy.statuses import Refused
 from mqproxy.transactions import Halves, TransactionProducers
 from mqproxy.users import KnownUsers
 from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.tls.settings import Tls
 from remoting.protocol.signature import Credentials
 from sdk.aio import Client, Producer
 from sdk.aio.facade import hosted
@@ -50,12 +51,15 @@ def current() -> "Session":
 
 
 class Session:
-    """What the calls of one user share. ``username`` is empty when calls need no signature."""
+    """What the calls of one user share. ``username`` is empty when calls need no signature.
+
+    ``client`` is its own, which is not open yet.
+    """
 
     def __init__(
         self,
         options: ProxyOptions,
-        host: Client,
+        client: Client,
         metadata: Metadata,
         credentials: Credentials | None,
         username: str,
@@ -64,7 +68,7 @@ class Session:
         self._credentials = credentials
         self._options = options
         self._stack = AsyncExitStack()
-        self._client = hosted(Client(options.namesrv_addr, credentials=credentials), host)
+        self._client = client
         # Sends answer with the status of a weaker acknowledgement instead of raising.
         self.producer = Producer(
             self._client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)
@@ -145,10 +149,13 @@ class Session:
 class Sessions:
     """The sessions of a proxy, for the calls that it gets. ``host`` is the client in whose thread they run."""
 
-    def __init__(self, options: ProxyOptions, host: Client, users: KnownUsers, metadata: Metadata) -> None:
+    def __init__(
+        self, options: ProxyOptions, host: Client, tls: Tls | None, users: KnownUsers, metadata: Metadata
+    ) -> None:
         self.metadata = metadata
         self._options = options
         self._host = host
+        self._tls = tls
         self._users = users
         self._open: dict[str, asyncio.Task[Session]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -207,7 +214,8 @@ class Sessions:
         return opening
 
     async def _opened(self, name: str, credentials: Credentials | None) -> Session:
-        session = Session(self._options, self._host, self.metadata, credentials, name)
+        client = hosted(Client(self._options.namesrv_addr, credentials=credentials, tls=self._tls), self._host)
+        session = Session(self._options, client, self.metadata, credentials, name)
         try:
             await session.open()
         except BaseException:
