@@ -168,18 +168,29 @@ class TrioRegistrations:
     async def _tell(self, addr: str, clients: Sequence[ProxiedClient], left: Sequence[str]) -> None:
         if self._unknown.get(addr, 0) > trio.current_time():
             return
-        told = self._told.setdefault(addr, set())
         try:
             for start in range(0, max(len(clients), len(left)), AT_ONCE):
                 part, gone = clients[start : start + AT_ONCE], left[start : start + AT_ONCE]
-                body = ProxyHeartbeatData(list(part), list(gone))
-                await call(self._client.at(addr), PROXY_HEART_BEAT, None, body)
-                told.update(client.client_id for client in part)
-                told.difference_update(gone)
+                try:
+                    await self._tell_part(addr, part, gone)
+                except BrokerError as error:
+                    if error.code != ResponseCode.NO_PERMISSION or len(part) < 2:
+                        raise
+                    # One client that may not do what it wants must not hide the others.
+                    if gone:
+                        await self._tell_part(addr, (), gone)
+                    for client in part:
+                        await self._tell(addr, [client], ())
         except SkylarkError as error:
             if isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 self._unknown[addr] = trio.current_time() + UNKNOWN_FOR_S
             logger.info("broker %s is not told about clients of this proxy: %s", addr, error)
+
+    async def _tell_part(self, addr: str, clients: Sequence[ProxiedClient], left: Sequence[str]) -> None:
+        await call(self._client.at(addr), PROXY_HEART_BEAT, None, ProxyHeartbeatData(list(clients), list(left)))
+        told = self._told.setdefault(addr, set())
+        told.update(client.client_id for client in clients)
+        told.difference_update(left)
 
     # --- what brokers ask, see `sdk.membership.ProxiedConsumers`
 
