@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from mqcommon.addresses import split_address
-from mqproxy.options import OFF, ON, ProxyOptions
-from mqproxy.routes import endpoints_of
+from mqproxy.options import ProxyOptions
 from mqproxy.telemetry import Stream
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
@@ -136,19 +134,9 @@ def answered(settings: wire.Settings, options: ProxyOptions, group: Subscription
         subscription.long_polling_timeout.FromMilliseconds(options.grpc_client_consumer_max_long_polling_timeout_millis)
         subscription.fifo = config.consume_message_orderly
         _set_retries(found.backoff_policy, config)
-    _set_metric(found, options)
+    found.metric.Clear()
+    found.metric.on = False
     return found
-
-
-def _set_metric(settings: wire.Settings, options: ProxyOptions) -> None:
-    """Where clients send their own metrics."""
-    settings.metric.Clear()
-    mode = options.metric_collector_mode
-    settings.metric.on = mode != OFF
-    if mode == ON:
-        settings.metric.endpoints.CopyFrom(endpoints_of(*split_address(options.metric_collector_address)))
-    elif mode != OFF:
-        settings.metric.endpoints.CopyFrom(settings.access_point)
 
 
 def _set_retries(policy: wire.RetryPolicy, config: SubscriptionGroupConfig) -> None:

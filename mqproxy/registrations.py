@@ -52,6 +52,9 @@ MAX_QUESTIONS = 1_000
 # A broker that does not know the request is told again after this time: it may be another one then.
 UNKNOWN_FOR_S = 600.0
 
+# Refusals that have nothing to do with the clients that a request names.
+_ABOUT_THE_BROKER = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_BUSY)
+
 _LANGUAGES = {
     wire.JAVA: "JAVA", wire.CPP: "CPP", wire.DOT_NET: "DOTNET", wire.GOLANG: "GO", wire.RUST: "RUST",
     wire.PYTHON: "PYTHON", wire.PHP: "PHP", wire.NODE_JS: "NODE_JS", wire.RUBY: "RUBY",
@@ -174,9 +177,9 @@ class TrioRegistrations:
                 try:
                     await self._tell_part(addr, part, gone)
                 except BrokerError as error:
-                    if error.code != ResponseCode.NO_PERMISSION or len(part) < 2:
+                    if error.code in _ABOUT_THE_BROKER or len(part) < 2:
                         raise
-                    # One client that may not do what it wants must not hide the others.
+                    # One client that may not do what it wants, or subscribes to too much, must not hide the others.
                     if gone:
                         await self._tell_part(addr, (), gone)
                     for client in part:
