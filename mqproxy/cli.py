@@ -17,6 +17,7 @@ from mqcommon.errors import UserError
 from mqcommon.options.command_line import click_options, given_options
 from mqcommon.options.conf_file import load_conf, to_properties
 from mqproxy.options import ProxyOptions
+from remoting.net.children import stop_with_supervisor
 from remoting.net.daemon import Ready, run_daemon
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
 
 async def _serve(thread: "ProxyThread", stopping: trio.Event, ready: Ready) -> None:
     async with trio.open_nursery() as nursery:
+        # With enableProxy a broker is the parent.
+        nursery.start_soon(stop_with_supervisor, stopping)
         address = await nursery.start(thread.run)
         logger.info("the proxy serves at %s", address)
         ready(f"serves at {address}")
