@@ -5,6 +5,7 @@ service.py     the calls: who calls, which answer, which status for which error
 sending.py, receiving.py, routes.py, names.py, statuses.py   what calls say, checked and translated (pure)
 brokers.py     requests to brokers for receiving; receipt handles; renewals.py: auto renew
 clients.py     which clients are known, and their settings
+metrics.py     what is counted of calls, clients and renewals
 metadata.py    routes, topics and groups, cached
 options.py     what can be set, by RocketMQ's names; wire/ has the generated messages
 """

@@ -1,10 +1,13 @@
 """The options of a proxy's conf file and command line, with their defaults. Keys are RocketMQ's."""
 
+import os
 from typing import ClassVar
 
+from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
+from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
 
@@ -17,13 +20,13 @@ _IGNORED = """
     grpcRouteThreadQueueCapacity grpcClientManagerThreadPoolNums grpcClientManagerThreadQueueCapacity
     grpcTransactionThreadPoolNums grpcTransactionThreadQueueCapacity producerProcessorThreadPoolNums
     producerProcessorThreadPoolQueueCapacity consumerProcessorThreadPoolNums consumerProcessorThreadPoolQueueCapacity
-    rocketMQClusterName proxyClusterName proxyName rocketmqMQClientNum enablePrintJstack printJstackInMillis
-    printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity
+    rocketMQClusterName rocketmqMQClientNum enablePrintJstack printJstackInMillis
+    traceOn printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity
 """
 
 
 @lazy_dataclass(frozen=True)
-class ProxyOptions(LogOptions, InnerCredentialsOptions):
+class ProxyOptions(LogOptions, InnerCredentialsOptions, MetricsOptions):
     """The options of one proxy."""
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
@@ -116,11 +119,23 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
     )
     topic_config_cache_max_num: int = option(20_000, "how many topics and groups are remembered", minimum=1)
 
+    proxy_cluster_name: str = option("DefaultCluster", "label cluster of metrics")
+    proxy_name: str = option("", "label node_id of metrics; empty: the name of this host")
+    metric_collector_mode: str = option(
+        "off", "on: clients are told to send their metrics to metricCollectorAddress", choices=("off", "on")
+    )
+    metric_collector_address: str = option(
+        "", "host:port of an OpenTelemetry collector for the metrics of clients, by OTLP over gRPC"
+    )
+
     ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
 
     def __post_init__(self) -> None:
         parse_levels(self.log_levels)
         self.check_inner_credentials()
+        self.check_metrics()
+        if self.metric_collector_mode == "on" and not is_address(self.metric_collector_address):
+            raise ConfigError("metricCollectorAddress: metricCollectorMode=on needs host:port of a collector")
         if self.proxy_mode.upper() != "CLUSTER":
             raise ConfigError(f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only")
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
@@ -130,3 +145,11 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
                 "there is no certificate: set tlsCertPath and tlsKeyPath, or tls.server.mode=disabled to serve without"
                 " TLS"
             )
+
+    @property
+    def metric_labels(self) -> tuple[tuple[str, str], ...]:
+        """The labels that all metrics of this proxy have, as in RocketMQ."""
+        return (
+            ("cluster", self.proxy_cluster_name), ("node_type", "proxy"),
+            ("node_id", self.proxy_name or os.uname().nodename), ("proxy_mode", self.proxy_mode.lower()),
+        )  # fmt: skip

@@ -44,6 +44,13 @@ class Renewals:
         self._is_alive = is_alive
         # By the handle that the client knows.
         self._renewed: dict[str, _Renewed] = {}
+        #: Renewals so far, and those that failed.
+        self.renewed = 0
+        self.failures = 0
+
+    def __len__(self) -> int:
+        """How many deliveries are renewed."""
+        return len(self._renewed)
 
     def note(self, client_id: str, group: str, topic: str, receipt: Receipt) -> None:
         """Renew this delivery until `take`, the client's end, or ``renewMaxTimeMillis``."""
@@ -81,7 +88,9 @@ class Renewals:
                 renewed.receipt = await self._brokers.change_invisible_time(
                     renewed.group, renewed.topic, renewed.receipt, self._options.default_invisible_time_mills
                 )
+                self.renewed += 1
             except SkylarkError as error:
+                self.failures += 1
                 # It is tried again in the next round; when its time is over, the message comes again.
                 if renewed.receipt.visible_at_ms <= self._clock.now_ms():
                     self._renewed.pop(handle, None)

@@ -8,6 +8,7 @@ import grpc
 from mqcommon.errors import ConfigError, UserError
 from mqproxy.brokers import Brokers
 from mqproxy.metadata import Metadata
+from mqproxy.metrics import Meters, Served
 from mqproxy.options import DISABLED, PERMISSIVE, ProxyOptions
 from mqproxy.relay import Relay
 from mqproxy.service import Calls
@@ -18,8 +19,12 @@ from sdk.aio import Admin, Client, Producer
 MAX_STREAMS = 10_000
 
 
-async def serve(options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event) -> None:
+async def serve(
+    options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event, meters: Meters | None = None
+) -> None:
     """Serve until ``stopping`` is set, then end gracefully. ``started`` is told the address.
+
+    ``meters`` is told that it serves, and with ``metricsExporterType`` counts calls.
 
     Raises UserError when the options cannot be used.
     """
@@ -32,7 +37,7 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
         Producer(client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)) as producer,
         Brokers(client) as brokers,
     ):
-        listening = _Listening(options)
+        listening = _Listening(options, meters)
         await listening.open(lambda port, real: Calls(
             options, producer, brokers, Metadata(admin, options), port, real
         ))  # fmt: skip
@@ -50,8 +55,9 @@ def _most_bytes(options: ProxyOptions) -> int:
 class _Listening:
     """The ports of a proxy. With mode permissive a relay has the port of clients, and gRPC two of its own."""
 
-    def __init__(self, options: ProxyOptions) -> None:
+    def __init__(self, options: ProxyOptions, meters: Meters | None) -> None:
         self._options = options
+        self._meters = meters
         self._relay: Relay | None = None
         self._calls: Calls | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -86,11 +92,20 @@ class _Listening:
             self.port = self._bind(f"{host}:{options.grpc_server_port}", credentials)
             real_address = _plain_address
         self._calls = service(self.port, real_address)
-        self._server.add_generic_rpc_handlers((self._calls.handlers(),))
+        measured = self._meters if options.metrics_exporter_type != "DISABLE" else None
+        self._server.add_generic_rpc_handlers((self._calls.handlers(measured),))
         await self._server.start()
+        if self._meters is not None:
+            self._meters.served = Served(self._calls.clients, self._calls.renewals, self._connections)
         self._renewing = asyncio.get_running_loop().create_task(self._calls.renewals.run())
 
+    def _connections(self) -> int | None:
+        """How many connections are open; gRPC does not tell."""
+        return None if self._relay is None else len(self._relay)
+
     async def close(self) -> None:
+        if self._meters is not None:
+            self._meters.served = None
         if self._relay is not None:
             await self._relay.stop_accepting()
         if self._calls is not None:

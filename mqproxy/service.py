@@ -20,6 +20,7 @@ from mqcommon.names import PERM_READ
 from mqproxy.brokers import Brokers, Pop, Receipt
 from mqproxy.clients import CONSUMERS, Clients, answered
 from mqproxy.metadata import Metadata
+from mqproxy.metrics import Meters
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
 from mqproxy.receiving import check_invisible, filter_of, invisible_ms, message_of, names_of, polling_ms
@@ -73,14 +74,15 @@ class Calls:
         self._metadata = metadata
         self._port = port
         self._real_address = real_address
-        self._clients = Clients(options)
+        #: Those that are known.
+        self.clients = Clients(options)
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
         #: To be run while the proxy serves.
-        self.renewals = Renewals(brokers, options, self._clock, self._clients.is_alive)
+        self.renewals = Renewals(brokers, options, self._clock, self.clients.is_alive)
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """What gRPC calls for each method."""
+    def handlers(self, meters: Meters | None = None) -> grpc.GenericRpcHandler:
+        """What gRPC calls for each method. With ``meters`` calls are measured."""
         methods = {
             "QueryRoute": self._unary(self.query_route, wire.QueryRouteRequest, wire.QueryRouteResponse),
             "Heartbeat": self._unary(self.heartbeat, wire.HeartbeatRequest, wire.HeartbeatResponse),
@@ -114,7 +116,7 @@ class Calls:
                 self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
             ),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
+        return grpc.method_handlers_generic_handler(SERVICE, methods if meters is None else meters.measured(methods))
 
     # --- calls
 
@@ -128,14 +130,14 @@ class Calls:
 
     async def heartbeat(self, caller: Caller, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
         """The client lives."""
-        self._check_known(self._clients.seen(caller.client_id), request)
+        self._check_known(self.clients.seen(caller.client_id), request)
         return wire.HeartbeatResponse(status=OK)
 
     async def notify_client_termination(
         self, caller: Caller, request: wire.NotifyClientTerminationRequest
     ) -> wire.NotifyClientTerminationResponse:
         """The client ends."""
-        self._check_known(self._clients.remove(caller.client_id), request)
+        self._check_known(self.clients.remove(caller.client_id), request)
         return wire.NotifyClientTerminationResponse(status=OK)
 
     async def send_message(self, caller: Caller, request: wire.SendMessageRequest) -> wire.SendMessageResponse:
@@ -160,10 +162,10 @@ class Calls:
             raise Refused(wire.FORBIDDEN, "no readable queue")
         return wire.QueryAssignmentResponse(status=OK, assignments=found)
 
-    async def receive_message(self, request: wire.ReceiveMessageRequest, context: Any) -> None:
+    async def receive_message(self, request: wire.ReceiveMessageRequest, context: Any) -> wire.Code:
         """Messages for a group, hidden from its other members until they are acknowledged or their time is over.
 
-        The answer is a status, the messages, and the time at which the proxy sent them.
+        The answer is a status, the messages, and the time at which the proxy sent them. Returns the code of the status.
         """
         messages: list[wire.Message] = []
         try:
@@ -180,6 +182,7 @@ class Calls:
         last = wire.ReceiveMessageResponse()
         last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
         await context.write(last)
+        return status.code
 
     async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
         """Messages are consumed; each has a result of its own."""
@@ -264,7 +267,7 @@ class Calls:
         self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: float | None
     ) -> list[wire.Message]:
         # Clients receive before their settings are here, and from another proxy after theirs has stopped.
-        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        settings = self.clients.settings(caller.client_id) or wire.Settings()
         wait_ms = polling_ms(request, settings, left_s, self._options)
         queue = request.message_queue
         topic, group = names_of(queue.topic, request.group)
@@ -310,7 +313,7 @@ class Calls:
                 group = await self._metadata.group(group_of(settings.subscription.group))
             case _:
                 raise Refused(wire.BAD_REQUEST, "there is no publishing or subscription data in settings")
-        self._clients.put(caller.client_id, settings)
+        self.clients.put(caller.client_id, settings)
         return wire.TelemetryCommand(status=OK, settings=answered(settings, self._options, group))
 
     def _check_known(
