@@ -16,6 +16,7 @@ from random import Random
 import trio
 
 from broker.options import BrokerOptions
+from mqcommon.addresses import format_address
 from mqcommon.backoff import Backoff
 from mqcommon.errors import UserError
 from remoting.net.children import end_text, run_child
@@ -133,7 +134,9 @@ def proxy_command(options: BrokerOptions) -> list[str]:
 
 def proxy_environ(options: BrokerOptions) -> Mapping[str, str]:
     """The environment of the proxy. What stands in its own conf file beats this."""
-    environ = {**os.environ, "NAMESRV_ADDR": options.namesrv_addr}
+    # Without NameServers the broker itself says where its topics are: registration/own_routes.py.
+    namesrv_addr = options.namesrv_addr or format_address(options.broker_ip1, options.listen_port)
+    environ = {**os.environ, "NAMESRV_ADDR": namesrv_addr}
     if options.inner_client_authentication_credentials:
         # Others see command lines, and no environment.
         environ["ROCKETMQ_INNER_CLIENT_CREDENTIALS"] = options.inner_client_authentication_credentials
@@ -142,7 +145,12 @@ def proxy_environ(options: BrokerOptions) -> Mapping[str, str]:
 
 def _check(options: BrokerOptions) -> None:
     if not options.namesrv_addr:
-        raise UserError("enableProxy: the proxy finds brokers through NameServers; set namesrvAddr")
+        if options.fetch_namesrv_addr_by_address_server:
+            raise UserError("enableProxy: the proxy asks no address server for NameServers; set namesrvAddr")
+        if options.broker_instances.strip() != "1" or not options.listen_port:
+            raise UserError(
+                "enableProxy: without namesrvAddr there must be one broker, and a listenPort; set namesrvAddr"
+            )
     missing = [name for name in ("grpc", "google") if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"enableProxy: the library {missing[0]} is missing; pip install 'skylark-mq[proxy]'")

@@ -17,9 +17,12 @@ from broker.options import BrokerOptions
 from broker.proxy_process import WithProxy, proxy_command, proxy_environ
 from mqcommon.errors import UserError
 from mqproxy.wire import messaging_pb2 as wire
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from sdk import Admin
+from tests.broker.running import running
 from tests.support.daemons import SMALL, started
 from tests.support.proxies import call, message
 from tests.support.waiting import until
@@ -97,9 +100,38 @@ def options(**given: Any) -> BrokerOptions:
     return BrokerOptions(broker_name="b", enable_proxy=True, **{"namesrv_addr": "127.0.0.1:9876", **given})
 
 
-def test_a_proxy_needs_a_nameserver() -> None:
-    with pytest.raises(UserError, match=r"enableProxy: .* set namesrvAddr"):
-        WithProxy(options(namesrv_addr=""), nothing)
+async def test_one_process_is_enough_for_a_test(tmp_path: Path) -> None:
+    broker = with_proxy(tmp_path, "", "--grpc-server-port", "0")
+    async with started(broker):
+        await until(served(broker), "the proxy serves")
+        # The broker is the NameServer for tools, too.
+        async with Admin(broker.addr) as admin:
+            await admin.create_topic(broker.addr, TopicConfig("orders", 1, 1))
+            assert [*(await admin.cluster_info()).broker_addr_table] == ["b"]
+        assert await trio.to_thread.run_sync(sends, broker)
+
+
+async def test_a_broker_answers_routes_for_its_proxy_only() -> None:
+    asked = GET_ROUTEINFO_BY_TOPIC.command(GetRouteInfoRequestHeader("TBW102"))
+    for given, code in (({"enable_proxy": True}, ResponseCode.SUCCESS), ({}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)):
+        async with running(**given) as (client, addr):
+            assert (await client.invoke(addr, asked)).code == code
+    unknown = GET_ROUTEINFO_BY_TOPIC.command(GetRouteInfoRequestHeader("nowhere"))
+    async with running(enable_proxy=True) as (client, addr):
+        assert (await client.invoke(addr, unknown)).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"fetch_namesrv_addr_by_address_server": True}, "asks no address server"),
+        ({"broker_instances": "2"}, "there must be one broker"),
+        ({"listen_port": 0}, "and a listenPort"),
+    ],
+)
+def test_a_broker_whose_proxy_cannot_find_it_needs_a_nameserver(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=f"enableProxy: .*{why}.*; set namesrvAddr"):
+        WithProxy(options(namesrv_addr="", **given), nothing)
 
 
 def test_a_missing_library_is_named_before_the_broker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
