@@ -78,6 +78,10 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
 
+    def __len__(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
     def listen(self, host: str, port: int) -> int:
         """Begin to accept; returns the port. OSError when that is not possible."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -10,6 +10,7 @@ from mqcommon.addresses import format_address
 from mqcommon.errors import UserError
 from mqproxy.certificates import Certificate, ProxyTls, proxy_tls
 from mqproxy.metadata import Metadata
+from mqproxy.metrics import Meters, Served
 from mqproxy.options import ProxyOptions
 from mqproxy.relay import Relay
 from mqproxy.service import Calls
@@ -26,8 +27,12 @@ HANDSHAKE_TIMEOUT_MS = 10_000
 PING_INTERVAL_MS = 60_000
 
 
-async def serve(options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event) -> None:
+async def serve(
+    options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event, meters: Meters | None = None
+) -> None:
     """Serve until ``stopping`` is set, then end gracefully. ``started`` is told the address.
+
+    ``meters`` is told that it serves, and with ``metricsExporterType`` counts calls.
 
     Raises UserError when the options cannot be used.
     """
@@ -45,7 +50,7 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
                 " %s at brokers",
                 options.inner_credentials.access_key,
             )
-        listening = _Listening(options, tls)
+        listening = _Listening(options, tls, meters)
         await listening.open(lambda port, real: Calls(
             options, sessions, sessions.metadata, port, real
         ))  # fmt: skip
@@ -59,9 +64,10 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
 class _Listening:
     """The ports of a proxy: the relay has that of clients, gRPC one on the loopback address for each kind of them."""
 
-    def __init__(self, options: ProxyOptions, tls: ProxyTls) -> None:
+    def __init__(self, options: ProxyOptions, tls: ProxyTls, meters: Meters | None) -> None:
         self._options = options
         self._tls = tls
+        self._meters = meters
         self._watching: asyncio.Task[None] | None = None
         self._relay: Relay | None = None
         self._calls: Calls | None = None
@@ -105,12 +111,17 @@ class _Listening:
                 f" {error.strerror or error}; another server may have the port"
             ) from None
         self._calls = service(self.port, relay.real_address)
-        self._server.add_generic_rpc_handlers((self._calls.handlers(),))
+        measured = self._meters if options.metrics_exporter_type != "DISABLE" else None
+        self._server.add_generic_rpc_handlers((self._calls.handlers(measured),))
         await self._server.start()
+        if self._meters is not None:
+            self._meters.served = Served(self._calls.sessions, relay.__len__)
         if certificate is not None:
             self._watching = asyncio.get_running_loop().create_task(certificate.watch())
 
     async def close(self) -> None:
+        if self._meters is not None:
+            self._meters.served = None
         if self._relay is not None:
             await self._relay.stop_accepting()
         if self._calls is not None:
