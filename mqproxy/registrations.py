@@ -49,6 +49,8 @@ TURN = 200
 # How long a client may take to answer a tool. The broker that asks gives up before.
 ANSWER_S = 60.0
 MAX_QUESTIONS = 1_000
+# Topics without a known route that NameServers are asked for in one round: clients may make them up.
+MAX_UNKNOWN = 200
 # A broker that does not know the request is told again after this time: it may be another one then.
 UNKNOWN_FOR_S = 600.0
 
@@ -138,11 +140,14 @@ class TrioRegistrations:
         """Tell the masters of their topics about clients; with ``are_all`` all others have left."""
         by_addr: dict[str, list[ProxiedClient]] = {}
         masters: dict[str, list[str]] = {}
+        unknown = 0
         for client, topics in clients:
             addrs: dict[str, None] = {}
             for topic in topics:
                 if topic not in masters:
-                    masters[topic] = await self._masters(topic)
+                    is_unknown = self._client.instance.routes.get(topic) is None
+                    unknown += is_unknown
+                    masters[topic] = [] if is_unknown and unknown > MAX_UNKNOWN else await self._masters(topic)
                 addrs.update(dict.fromkeys(masters[topic]))
             for addr in addrs:
                 by_addr.setdefault(addr, []).append(client)

@@ -132,6 +132,19 @@ def test_a_producer_that_named_no_topic_is_asked_about_its_transaction(
     producer.close()
 
 
+def test_a_producer_of_another_proxy_is_asked_when_the_first_proxy_has_gone(
+    cluster: Cluster, channel: grpc.Channel, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic("TRANSACTION", queues=1)
+    with proxy(cluster.nameserver) as other, other.channel() as elsewhere:
+        assert begin(elsewhere, topic).status.code == wire.OK
+    producer = produce(channel, "successor", topic)
+    command = producer.read().recover_orphaned_transaction_command
+    assert end(channel, topic, command.transaction_id, wire.COMMIT).code == wire.OK
+    assert bodies(cluster, topic, 1) == ["a cup of tea"]
+    producer.close()
+
+
 def test_producers_are_asked_in_turns(channel: grpc.Channel, make_topic: Callable[..., str]) -> None:
     topic = make_topic("TRANSACTION", queues=1)
     producers = [produce(channel, f"producer-{number}", topic) for number in range(2)]
