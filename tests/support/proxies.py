@@ -1,16 +1,19 @@
-"""A proxy in a thread of the test's process, calls to it, and the official Python client in processes of its own.
+"""A proxy in a thread of the test's process, calls to it, and official clients in processes of their own.
 
-The official client has the import name of the C++ client, so it stands in a folder of its own: scripts/test makes it.
+The official Python client has the import name of the C++ client, so it stands in a folder of its own: scripts/test
+makes it, and the one of the Node client.
 """
 
 import asyncio
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -22,7 +25,8 @@ from mqproxy.service import SERVICE
 from mqproxy.wire import messaging_pb2 as wire
 from scripts.daemons import ROOT
 
-CLIENT = ROOT / ".venv" / "rocketmq5"
+PYTHON, NODE = "python", "node"
+CLIENTS = {PYTHON: ROOT / ".venv" / "rocketmq5", NODE: ROOT / ".venv" / "rocketmq5-node" / "node_modules"}
 SCENARIOS = ROOT / "tests" / "mqproxy" / "scenarios"
 DEADLINE_S = 60
 
@@ -96,14 +100,45 @@ def message(topic: str, body: bytes = b"a cup of tea", **system: Any) -> wire.Me
     return wire.Message(topic=wire.Resource(name=topic), body=body, system_properties=wire.SystemProperties(**system))
 
 
-def official(scenario: str, endpoints: str, **arguments: Any) -> Any:
-    """Run a scenario with the official Python client; returns what it prints as JSON."""
-    assert (CLIENT / "rocketmq").is_dir(), "the official client is missing: run scripts/test, it installs it"
-    done = subprocess.run(
-        [sys.executable, str(SCENARIOS / f"{scenario}.py")],
-        input=json.dumps({"endpoints": endpoints, **arguments}),
-        env={"PYTHONPATH": str(CLIENT), "HOME": str(Path.home()), "PATH": ""},
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def missing(language: str) -> str | None:
+    """Why scenarios of this language cannot run on this machine; None when they can."""
+    if language == NODE and (shutil.which("node") is None or shutil.which("npm") is None):
+        return "the Node client of RocketMQ 5 needs node and npm, which are not here"
+    return None
+
+
+def official(scenario: str, endpoints: str, *, language: str = PYTHON, **arguments: Any) -> Any:
+    """Run a scenario with an official client; returns what it prints as JSON."""
+    with started(scenario, endpoints, language=language, **arguments) as process:
+        output, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors[-3000:]
+    return json.loads(output.splitlines()[-1])
+
+
+@contextmanager
+def started(
+    scenario: str, endpoints: str, *, language: str = PYTHON, **arguments: Any
+) -> Iterator["subprocess.Popen[str]"]:
+    """The process of a scenario, which has its arguments; it is killed when it runs after the block."""
+    client = CLIENTS[language]
+    assert client.is_dir(), f"the official client for {language} is missing: run scripts/test, it installs it"
+    program = [sys.executable, str(SCENARIOS / f"{scenario}.py")]
+    if language == NODE:
+        program = [shutil.which("node") or NODE, str(SCENARIOS / f"{scenario}.js")]
+    with (
+        tempfile.TemporaryDirectory() as home,  # the clients write their logs there
+        subprocess.Popen(
+            program,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={"PYTHONPATH": str(client), "NODE_PATH": str(client), "HOME": home, "PATH": os.environ["PATH"]},
+        ) as process,
+    ):  # fmt: skip
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"endpoints": endpoints, **arguments}) + "\n")
+            process.stdin.close()
+            process.stdin = None  # nothing more can be written to it, not even by `communicate`
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
