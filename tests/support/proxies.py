@@ -107,38 +107,28 @@ def missing(language: str) -> str | None:
     return None
 
 
+def command(scenario: str, language: str) -> list[str]:
+    """The command that runs a scenario."""
+    assert CLIENTS[language].is_dir(), f"no official client for {language} is here: run scripts/test, it installs it"
+    if language == NODE:
+        return [shutil.which("node") or NODE, str(SCENARIOS / f"{scenario}.js")]
+    return [sys.executable, str(SCENARIOS / f"{scenario}.py")]
+
+
+def environment(language: str, home: str) -> dict[str, str]:
+    """The environment of an official client, which writes its logs into ``home``."""
+    client = str(CLIENTS[language])
+    return {"PYTHONPATH": client, "NODE_PATH": client, "HOME": home, "PATH": os.environ["PATH"]}
+
+
 def official(scenario: str, endpoints: str, *, language: str = PYTHON, **arguments: Any) -> Any:
     """Run a scenario with an official client; returns what it prints as JSON."""
-    with started(scenario, endpoints, language=language, **arguments) as process:
-        output, errors = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, errors[-3000:]
-    return json.loads(output.splitlines()[-1])
-
-
-@contextmanager
-def started(
-    scenario: str, endpoints: str, *, language: str = PYTHON, **arguments: Any
-) -> Iterator["subprocess.Popen[str]"]:
-    """The process of a scenario, which has its arguments; it is killed when it runs after the block."""
-    client = CLIENTS[language]
-    assert client.is_dir(), f"the official client for {language} is missing: run scripts/test, it installs it"
-    program = [sys.executable, str(SCENARIOS / f"{scenario}.py")]
-    if language == NODE:
-        program = [shutil.which("node") or NODE, str(SCENARIOS / f"{scenario}.js")]
-    with (
-        tempfile.TemporaryDirectory() as home,  # the clients write their logs there
-        subprocess.Popen(
-            program,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={"PYTHONPATH": str(client), "NODE_PATH": str(client), "HOME": home, "PATH": os.environ["PATH"]},
-        ) as process,
-    ):  # fmt: skip
-        try:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps({"endpoints": endpoints, **arguments}) + "\n")
-            process.stdin.close()
-            process.stdin = None  # nothing more can be written to it, not even by `communicate`
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
+    with tempfile.TemporaryDirectory() as home:
+        done = subprocess.run(
+            command(scenario, language),
+            input=json.dumps({"endpoints": endpoints, **arguments}),
+            env=environment(language, home),
+            capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
