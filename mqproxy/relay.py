@@ -59,6 +59,10 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
 
+    def connect_to(self, plain_port: int, tls_port: int) -> None:
+        """Use these ports for new connections."""
+        self._ports = {False: plain_port, True: tls_port}
+
     def listen(self, host: str, port: int) -> int:
         """Begin to accept; returns the port. OSError when that is not possible."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

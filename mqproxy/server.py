@@ -1,6 +1,7 @@
 """The gRPC server of a proxy: its ports, its certificate, its limits, its start and its graceful stop."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import grpc
@@ -13,6 +14,8 @@ from mqproxy.relay import Relay
 from mqproxy.service import Calls
 from remoting.net.tls.contexts import self_signed
 from sdk.aio import Admin, Client, Producer
+
+logger = logging.getLogger(__name__)
 
 # Streams of one connection. A client has one for each receive that waits, and there is one for each queue.
 MAX_STREAMS = 10_000
@@ -55,40 +58,53 @@ class _Listening:
         self._relay: Relay | None = None
         self._calls: Calls | None = None
         self._renewing: asyncio.Task[None] | None = None
-        self._server = grpc.aio.server(
-            maximum_concurrent_rpcs=options.grpc_thread_pool_queue_capacity,
-            options=[
-                ("grpc.max_receive_message_length", options.grpc_max_inbound_message_size),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.max_concurrent_streams", MAX_STREAMS),
-                # Two proxies at one port would each get some of the connections.
-                ("grpc.so_reuseport", 0),
-                # Clients of RocketMQ ping more often than gRPC allows without this.
-                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-                ("grpc.keepalive_permit_without_calls", 1),
-            ],
-        )
+        self._restarting: asyncio.Task[None] | None = None
+        self._credentials: grpc.ServerCredentials | None = None
+        self._server = _new_server(options)
         self.port = 0
 
     async def open(self, service: Callable[[int, Callable[[str], str]], Calls]) -> None:
         options = self._options
-        mode = options.tls_server_mode
-        credentials = None if mode == DISABLED else await asyncio.to_thread(_credentials, options)
-        host = f"[{options.bind_address}]" if ":" in options.bind_address else options.bind_address
-        if mode == PERMISSIVE:
-            self._relay = relay = Relay(self._bind("127.0.0.1:0", None), self._bind("127.0.0.1:0", credentials))
+        if options.tls_server_mode != DISABLED:
+            self._credentials = await asyncio.to_thread(_credentials, options)
+        if options.tls_server_mode == PERMISSIVE:
+            self._relay = relay = Relay(*self._bind_both())
             try:
                 self.port = relay.listen(options.bind_address, options.grpc_server_port)
             except OSError as error:
-                raise _cannot_listen(host, options.grpc_server_port, error.strerror or str(error)) from None
+                raise _cannot_listen(self._host, options.grpc_server_port, error.strerror or str(error)) from None
             real_address = relay.real_address
         else:
-            self.port = self._bind(f"{host}:{options.grpc_server_port}", credentials)
+            self.port = self._bind(f"{self._host}:{options.grpc_server_port}", self._credentials)
             real_address = _plain_address
         self._calls = service(self.port, real_address)
-        self._server.add_generic_rpc_handlers((self._calls.handlers(),))
+        await self._start(self._calls)
+        loop = asyncio.get_running_loop()
+        self._renewing = loop.create_task(self._calls.renewals.run())
+        self._restarting = loop.create_task(self._restart(self._calls))
+
+    async def _start(self, calls: Calls) -> None:
+        self._server.add_generic_rpc_handlers((calls.handlers(),))
         await self._server.start()
-        self._renewing = asyncio.get_running_loop().create_task(self._calls.renewals.run())
+
+    async def _restart(self, calls: Calls) -> None:
+        """Make a new server when gRPC's ends by itself, as it does after a call whose path is not UTF-8.
+
+        Any peer can send such a call. All connections are closed then; clients connect again.
+        """
+        while True:
+            try:
+                await self._server.wait_for_termination()
+            except Exception as error:
+                logger.error("gRPC's server ended, and is started again: %s", error)
+            else:
+                return
+            self._server = _new_server(self._options)
+            if self._relay is not None:
+                self._relay.connect_to(*self._bind_both())
+            else:
+                self._bind(f"{self._host}:{self.port}", self._credentials)
+            await self._start(calls)
 
     async def close(self) -> None:
         if self._relay is not None:
@@ -96,13 +112,21 @@ class _Listening:
         if self._calls is not None:
             self._calls.stop_waiting()
         await self._server.stop(self._options.grpc_shutdown_time_seconds)
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait({self._renewing})
-            if not self._renewing.cancelled():
-                self._renewing.result()  # raises what ended it
+        for task in filter(None, (self._renewing, self._restarting)):
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()  # raises what ended it
         if self._relay is not None:
             await self._relay.close()
+
+    @property
+    def _host(self) -> str:
+        return f"[{self._options.bind_address}]" if ":" in self._options.bind_address else self._options.bind_address
+
+    def _bind_both(self) -> tuple[int, int]:
+        """The ports behind the relay: without TLS, and with it."""
+        return self._bind("127.0.0.1:0", None), self._bind("127.0.0.1:0", self._credentials)
 
     def _bind(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         try:
@@ -112,6 +136,22 @@ class _Listening:
         except RuntimeError as error:
             host, _, port = address.rpartition(":")
             raise _cannot_listen(host, int(port), str(error)) from None
+
+
+def _new_server(options: ProxyOptions) -> grpc.aio.Server:
+    return grpc.aio.server(
+        maximum_concurrent_rpcs=options.grpc_thread_pool_queue_capacity,
+        options=[
+            ("grpc.max_receive_message_length", options.grpc_max_inbound_message_size),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", MAX_STREAMS),
+            # Two proxies at one port would each get some of the connections.
+            ("grpc.so_reuseport", 0),
+            # Clients of RocketMQ ping more often than gRPC allows without this.
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ],
+    )
 
 
 def _plain_address(peer: str) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from mqcommon.clock import SystemClock
@@ -22,6 +23,7 @@ from mqproxy.clients import CONSUMERS, Clients, answered
 from mqproxy.metadata import Metadata
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
+from mqproxy.parsing import refuse, refusing
 from mqproxy.receiving import check_invisible, filter_of, invisible_ms, message_of, names_of, polling_ms
 from mqproxy.renewals import Renewals
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
@@ -114,7 +116,7 @@ class Calls:
                 self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
             ),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
+        return grpc.method_handlers_generic_handler(SERVICE, {name: refusing(each) for name, each in methods.items()})
 
     # --- calls
 
@@ -235,6 +237,8 @@ class Calls:
             is_clients_fault = wire.BAD_REQUEST <= status.code < wire.INTERNAL_ERROR
             code = grpc.StatusCode.INVALID_ARGUMENT if is_clients_fault else grpc.StatusCode.INTERNAL
             await context.abort(code, f"process client telemetryCommand failed. {status.message}")
+        except DecodeError as error:
+            await refuse(error, context)
 
     async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
         """Take back a delayed message, unless it is delivered already."""

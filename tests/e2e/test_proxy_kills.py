@@ -23,13 +23,13 @@ from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.controller_set import ControllerSet
 from scripts.controller_set import running as running_set
-from scripts.daemons import BIN, HOST, Daemon, broker_daemon, reserve
+from scripts.daemons import Daemon, broker_daemon
 from sdk import Admin
 from tests.e2e.load import stored
 from tests.e2e.switches import QUICK
 from tests.support.daemons import SMALL, start, started
 from tests.support.official_programs import Balancer, Program
-from tests.support.proxies import NODE, PYTHON, missing
+from tests.support.proxies import NODE, PYTHON, missing, proxy_daemon
 from tests.support.waiting import until
 
 TOPIC, POPPERS, PUSHED = "proxied", "poppers", "pushed"
@@ -48,15 +48,6 @@ PROXY_OPTIONS = (
     "--grpc-client-consumer-max-long-polling-timeout-millis", "1000",
     "--topic-config-cache-refresh-seconds", "1",
 )  # fmt: skip
-
-
-def proxy_daemon(home: Path, name: str, nameserver: str) -> Daemon:
-    port = reserve()
-    command = [
-        str(BIN / "mqproxy"), "--namesrv-addr", nameserver, "--bind-address", HOST,
-        "--grpc-server-port", str(port.number), *PROXY_OPTIONS,
-    ]  # fmt: skip
-    return Daemon(name, command, port.number, home / f"{name}.log", port)
 
 
 @dataclass
@@ -111,7 +102,9 @@ def progress(program: Program, since_ns: int) -> int:
 async def world(home: Path, random: Random) -> AsyncIterator[World]:
     at = ControllerSet(home, 2, (*QUICK, "--all-ack-in-sync-state-set", "true"), controllers=1)
     alone = broker_daemon(home, "broker-b", at.nameserver, 0, *SMALL)
-    proxies = sorted((proxy_daemon(home, f"proxy-{n}", at.nameserver) for n in range(2)), key=lambda each: each.port)
+    proxies = sorted(
+        (proxy_daemon(home, f"proxy-{n}", at.nameserver, *PROXY_OPTIONS) for n in range(2)), key=lambda each: each.port
+    )
     balancer = Balancer([proxy.port for proxy in proxies], random)
     async with (
         running_set(at),

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -23,7 +24,7 @@ from mqproxy.options import ProxyOptions
 from mqproxy.server import serve
 from mqproxy.service import SERVICE
 from mqproxy.wire import messaging_pb2 as wire
-from scripts.daemons import ROOT
+from scripts.daemons import BIN, HOST, ROOT, Daemon, reserve
 
 PYTHON, NODE = "python", "node"
 CLIENTS = {PYTHON: ROOT / ".venv" / "rocketmq5", NODE: ROOT / ".venv" / "rocketmq5-node" / "node_modules"}
@@ -84,6 +85,16 @@ def proxy(nameserver: str, **options: Any) -> Iterator[Proxy]:
     assert not thread.is_alive()
     if len(found) > 1:
         raise found[1]
+
+
+def proxy_daemon(home: Path, name: str, nameserver: str, *options: str) -> Daemon:
+    """A proxy in a process of its own."""
+    port = reserve()
+    command = [
+        str(BIN / "mqproxy"), "--namesrv-addr", nameserver, "--bind-address", HOST,
+        "--grpc-server-port", str(port.number), *options,
+    ]  # fmt: skip
+    return Daemon(name, command, port.number, home / f"{name}.log", port)
 
 
 def call(channel: grpc.Channel, method: str, request: Message, answer: type[A], client_id: str | None = "test") -> A:
