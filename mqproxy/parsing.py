@@ -1,4 +1,4 @@
-"""Requests that are no messages: their calls are refused. gRPC itself would log each of them as an error of the server."""
+"""Requests that are no messages: their calls are refused. gRPC would log each of them as an error of the server."""
 
 from collections.abc import Callable
 from typing import Any

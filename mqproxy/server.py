@@ -111,6 +111,8 @@ class _Listening:
             await self._relay.stop_accepting()
         if self._calls is not None:
             self._calls.stop_waiting()
+        if self._relay is not None:
+            await self._relay.send_away(self._options.grpc_shutdown_time_seconds)
         await self._server.stop(self._options.grpc_shutdown_time_seconds)
         for task in filter(None, (self._renewing, self._restarting)):
             task.cancel()

@@ -37,7 +37,7 @@ async function push(asked, given) {
 
 async function receive(consumer, asked) {
   const before = now();
-  for (const message of await consumer.receive(32, asked.invisible_s * 1000)) {
+  for (const message of await consumer.receive(8, asked.invisible_s * 1000)) {
     say('got', before, message.body.toString());
     await consumer.ack(message);
     say('acked', before, message.body.toString());

@@ -46,7 +46,7 @@ class Listener(MessageListener):
 
 def receive(consumer):  # type: ignore[no-untyped-def]
     asked_ns = time.monotonic_ns()
-    for message in consumer.receive(32, asked["invisible_s"]) or []:
+    for message in consumer.receive(8, asked["invisible_s"]) or []:
         say("got", asked_ns, message.body.decode())
         consumer.ack(message)
         say("acked", asked_ns, message.body.decode())
