@@ -1,19 +1,25 @@
-"""One port for clients with and without TLS, as RocketMQ's proxy has it.
+"""The port for clients, in front of gRPC: limits of connections, and one port with and without TLS, as RocketMQ has it.
 
-gRPC's server has a port for each kind. The relay looks at the first byte of a connection, without taking it, and
-connects it to the right one of two ports on the loopback address. From then on it only copies bytes.
+gRPC's server cannot limit its connections, and has a port for each kind. The relay looks at the first byte of a
+connection, without taking it, and connects it to the right port on the loopback address. From then on it only copies
+bytes.
 """
 
 import asyncio
 import logging
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+from mqcommon.addresses import limited_network
+from mqproxy.options import ProxyOptions
+from remoting.net.limits import ConnectionBudget, Refusals, most_connections
+
 logger = logging.getLogger(__name__)
 
 # The first byte of a TLS handshake; HTTP/2 without TLS begins with the letter P.
-_TLS_HANDSHAKE = 0x16
+_TLS_HANDSHAKE = b"\x16"
 # HTTP/2's GOAWAY without an error, with the highest stream: no more calls here; those that are under way go on.
 _GO_AWAY = bytes.fromhex("000008 07 00 00000000 7fffffff 00000000")
 _FRAME_HEADER_BYTES = 9
@@ -24,6 +30,12 @@ LEAVE_S = 5.0
 # A client that connects and says nothing is closed after this time.
 FIRST_BYTE_S = 10.0
 BACKLOG = 1024
+# When gRPC has closed a connection, the client has this long to take what was sent before.
+LINGER_S = 10.0
+# A connection of a client, the relay's own to gRPC, and the other end of that.
+_DESCRIPTORS_OF_CONNECTION = 3
+# Of connections to brokers, logs and libraries.
+_OTHER_DESCRIPTORS = 1_024
 
 
 class _Copy(asyncio.Protocol):
@@ -53,6 +65,8 @@ class _Copy(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self.other is not None:
             self.other.close()
+            # Closing waits until all is written, which is never for a peer that does not read.
+            asyncio.get_running_loop().call_later(LINGER_S, self.other.abort)
         self._when_closed()
 
 
@@ -126,10 +140,15 @@ class _PlainCopy(_Copy):
 
 
 class Relay:
-    """Accepts at one address, and connects to ``plain_port`` or ``tls_port`` of the loopback address."""
+    """Accepts at one address, and connects to ``plain_port`` or ``tls_port`` of the loopback address.
 
-    def __init__(self, plain_port: int, tls_port: int) -> None:
+    A port is None when clients of this kind are not served.
+    """
+
+    def __init__(self, options: ProxyOptions, plain_port: int | None, tls_port: int | None) -> None:
         self._ports = {False: plain_port, True: tls_port}
+        self._budget = budget(options)
+        self.refusals = Refusals()
         # Address of a connection to gRPC, as gRPC writes it → the client that it belongs to.
         self._clients: dict[str, str] = {}
         self._listener: socket.socket | None = None
@@ -140,7 +159,7 @@ class Relay:
         # Set whenever the last of them closes.
         self._nobody = asyncio.Event()
 
-    def connect_to(self, plain_port: int, tls_port: int) -> None:
+    def connect_to(self, plain_port: int | None, tls_port: int | None) -> None:
         """Use these ports for new connections."""
         self._ports = {False: plain_port, True: tls_port}
 
@@ -190,24 +209,34 @@ class Relay:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(listener)
+                connection, peer = await loop.sock_accept(listener)
             except OSError as error:
                 # No descriptors are left, or the client has gone: the others must be accepted all the same.
-                logger.warning("a connection could not be accepted: %s", error)
+                self.refusals.count("accepts_failed", loop.time(), "", f"a connection could not be accepted: {error}")
                 await asyncio.sleep(0.05)
                 continue
-            task = loop.create_task(self._connect(connection))
+            network = limited_network(peer[0])
+            if refused := self._budget.take(network, loop.time()):
+                self.refusals.count(refused, loop.time(), _text(peer), "connection refused")
+                connection.close()
+                continue
+            task = loop.create_task(self._connect(connection, _text(peer), _Place(self._budget, network)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket, client: str, place: "_Place") -> None:
         loop = asyncio.get_running_loop()
         connection.setblocking(False)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(FIRST_BYTE_S):
                 first = await self._first_byte(connection)
-                if not first:
+                is_tls = first[:1] == _TLS_HANDSHAKE
+                port = self._ports[is_tls]
+                if not first or port is None:
+                    if first:
+                        logger.info("client %s is refused: see tls.server.mode", client)
+                    place.give()
                     connection.close()
                     return
                 key = ""
@@ -217,21 +246,20 @@ class Relay:
                     if not self._plain:
                         self._nobody.set()
 
-                is_tls = first[0] == _TLS_HANDSHAKE
                 inner = _Copy(closed) if is_tls else _PlainCopy(closed, self._plain)
-                port = self._ports[is_tls]
                 to_grpc, _ = await loop.create_connection(lambda: inner, "127.0.0.1", port)
             host, number = to_grpc.get_extra_info("sockname")[:2]
             key = f"ipv4:{host}:{number}"
-            self._clients[key] = _text(connection.getpeername())
+            self._clients[key] = client
         except (OSError, TimeoutError) as error:
-            logger.info("a connection ended before its first request: %s", error or "it was silent")
+            logger.info("a connection ended before its first request: %s", str(error) or "it was silent")
+            place.give()
             connection.close()
             return
         except asyncio.CancelledError:
             connection.close()
             raise
-        outer = _Copy(lambda: None)
+        outer = _Copy(place.give)
         to_grpc.pause_reading()
         outer.other = to_grpc
         to_client, _ = await loop.connect_accepted_socket(lambda: outer, connection)
@@ -258,6 +286,33 @@ class Relay:
         finally:
             loop.remove_reader(connection)
         return connection.recv(1, socket.MSG_PEEK)
+
+
+class _Place:
+    """A connection's share of the budget."""
+
+    def __init__(self, budget: ConnectionBudget, network: str) -> None:
+        self._budget = budget
+        self._network = network
+
+    def give(self) -> None:
+        """Return it; the connection is closed."""
+        self._budget.give(self._network)
+
+
+def budget(options: ProxyOptions) -> ConnectionBudget:
+    """How many connections of clients there may be."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = most_connections(descriptors, _OTHER_DESCRIPTORS) // _DESCRIPTORS_OF_CONNECTION
+    wanted = options.max_connections
+    if wanted > most:
+        logger.warning(
+            "maxConnections=%d is more than %d open files (ulimit -n) allow; %d are accepted", wanted, descriptors, most
+        )
+    return ConnectionBudget(
+        min(wanted, most) if wanted else most, options.max_connections_per_address,
+        options.max_new_connections_per_second,
+    )  # fmt: skip
 
 
 def _text(address: tuple[str, int]) -> str:

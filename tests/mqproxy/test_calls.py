@@ -61,7 +61,8 @@ def test_a_route_has_the_address_that_the_client_used_and_the_type_of_the_topic(
         ({"keys": ["a\x01"]}, b"x", wire.ILLEGAL_MESSAGE_KEY, "key cannot contain control character"),
         ({"message_group": "g" * 64}, b"x", wire.ILLEGAL_MESSAGE_GROUP, "message group exceed the max size 64"),
         ({"body_encoding": wire.GZIP}, b"plain", wire.MESSAGE_CORRUPTED, "the body is not compressed with gzip"),
-        ({"message_type": wire.TRANSACTION}, b"x", wire.NOT_IMPLEMENTED, "no messages of type TRANSACTION"),
+        ({"priority": 3}, b"x", wire.NOT_IMPLEMENTED, "no messages of type PRIORITY"),
+        ({"lite_topic": "north"}, b"x", wire.NOT_IMPLEMENTED, "no messages of type LITE"),
     ],
 )
 def test_a_message_that_cannot_be_sent_is_refused_with_rocketmqs_code(
@@ -118,6 +119,22 @@ def test_the_proxy_answers_settings_and_then_knows_the_client_until_it_ends(chan
         channel, "NotifyClientTermination", ending, wire.NotifyClientTerminationResponse, known
     ).status.code == (wire.OK)
     assert call(channel, "Heartbeat", beat, wire.HeartbeatResponse, known).status.code == wire.UNRECOGNIZED_CLIENT_TYPE
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, (False, [])),
+        ({"metric_collector_mode": "on", "metric_collector_address": "[::1]:4317"}, (True, [("::1", 4317)])),
+        ({"metric_collector_mode": "proxy"}, (True, [("proxy.example", 8081)])),
+    ],
+)
+def test_a_client_is_told_where_its_metrics_go(cluster: Cluster, options: dict[str, Any], expected: Any) -> None:
+    settings = wire.Settings(client_type=wire.PRODUCER, publishing=wire.Publishing())
+    settings.access_point.addresses.add(host="proxy.example", port=8081)
+    with proxy(cluster.nameserver, **options) as running, running.channel() as channel:
+        metric = telemetry(channel, settings, "measured").settings.metric
+    assert (metric.on, [(each.host, each.port) for each in metric.endpoints.addresses]) == expected
 
 
 def test_settings_of_no_kind_of_client_end_the_stream_with_a_reason(channel: grpc.Channel) -> None:

@@ -67,7 +67,7 @@ def test_with_enforcing_a_given_certificate_is_shown_and_plain_clients_are_refus
 def test_with_disabled_there_is_no_tls(cluster: Cluster) -> None:
     with proxy(cluster.nameserver, tls_server_mode="disabled") as running, running.channel() as plain:
         assert answers(plain)
-        with pytest.raises(ssl.SSLError):
+        with pytest.raises(OSError):
             certificate_at(running.address)
 
 
@@ -134,6 +134,40 @@ def test_the_command_explains_its_options_and_prints_them() -> None:
     assert explained.exit_code == 0 and "--grpc-server-port" in explained.output
     printed = CliRunner().invoke(main, ["-p", "--tls-server-mode", "disabled"])
     assert "grpcServerPort=8081" in printed.output and "tls.server.mode=disabled" in printed.output
+
+
+# What RocketMQ's documents tell its users to write, and what they add.
+RMQ_PROXY = """{
+  "rocketMQClusterName": "DefaultCluster",
+  "namesrvAddr": "127.0.0.1:9876",
+  "grpcServerPort": 8085,
+  "remotingListenPort": 8084,
+  "enableProxyAutoRenew": false,
+  "innerClientAuthenticationCredentials": "{\\"accessKey\\":\\"inner\\", \\"secretKey\\":\\"a secret\\"}",
+  "authenticationEnabled": true
+}"""
+
+
+def test_the_command_takes_rocketmqs_conf_file_and_flags(tmp_path: Path) -> None:
+    conf = tmp_path / "rmq-proxy.json"
+    conf.write_text(RMQ_PROXY)
+    conf.chmod(0o600)
+    printed = CliRunner().invoke(main, ["-p", "-pc", str(conf), "-n", "10.0.0.5:9876", "-pm", "cluster"])
+    assert printed.exit_code == 0, printed.output
+    lines = printed.output.splitlines()
+    for line in ("namesrvAddr=10.0.0.5:9876", "grpcServerPort=8085", "proxyMode=cluster", "authenticationEnabled=true"):
+        assert line in lines
+    assert "remotingListenPort: a RocketMQ option that Skylark does not use" in printed.output
+    assert "a secret" not in printed.output
+    again = CliRunner().invoke(main, ["-c", str(conf), "--proxyConfigPath", str(conf)])
+    assert "are one option" in again.output
+    conf.chmod(0o644)
+    assert "chmod 600" in CliRunner().invoke(main, ["-p", "-pc", str(conf)]).output
+
+
+def test_a_local_proxy_is_refused(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(main, ["-pm", "local", "-n", "127.0.0.1:9876"])
+    assert (refused.exit_code, "this proxy has the mode CLUSTER only" in refused.output) == (1, True)
 
 
 def test_the_command_serves_until_sigterm(cluster: Cluster) -> None:

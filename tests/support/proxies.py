@@ -134,12 +134,57 @@ def environment(language: str, home: str) -> dict[str, str]:
 
 def official(scenario: str, endpoints: str, *, language: str = PYTHON, **arguments: Any) -> Any:
     """Run a scenario with an official client; returns what it prints as JSON."""
-    with tempfile.TemporaryDirectory() as home:
-        done = subprocess.run(
-            command(scenario, language),
-            input=json.dumps({"endpoints": endpoints, **arguments}),
-            env=environment(language, home),
-            capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    with started(scenario, endpoints, language=language, **arguments) as running:
+        out, errors = running.process.communicate(timeout=DEADLINE_S)
+    assert running.process.returncode == 0, errors[-3000:]
+    return json.loads(out.splitlines()[-1])
+
+
+class Scenario:
+    """A scenario that runs: it prints lines of JSON, and ends when its stdin is closed."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+
+    def answer(self) -> Any:
+        """The next line that it prints."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            _, errors = self.process.communicate(timeout=DEADLINE_S)
+            raise AssertionError(errors[-3000:])
+        return json.loads(line)
+
+    def end(self) -> Any:
+        """End it; returns the last line that it prints."""
+        out, errors = self.process.communicate(timeout=DEADLINE_S)
+        assert self.process.returncode == 0, errors[-3000:]
+        return json.loads(out.splitlines()[-1])
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+
+
+@contextmanager
+def started(scenario: str, endpoints: str, *, language: str = PYTHON, **arguments: Any) -> Iterator[Scenario]:
+    """A scenario with an official client, which is killed at the end of the block if it still runs."""
+    home = tempfile.TemporaryDirectory()
+    process = subprocess.Popen(
+        command(scenario, language), env=environment(language, home.name),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    running = Scenario(process)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"endpoints": endpoints, **arguments}) + "\n")
+        process.stdin.flush()
+        yield running
+    finally:
+        if process.poll() is None:
+            running.kill()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        home.cleanup()

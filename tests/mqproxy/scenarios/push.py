@@ -26,7 +26,7 @@ class Listener(MessageListener):
 
 
 consumer = PushConsumer(
-    ClientConfiguration(asked["endpoints"], Credentials()),
+    ClientConfiguration(asked["endpoints"], Credentials(*asked.get("credentials", ()))),
     asked["group"],
     Listener(),
     {asked["topic"]: FilterExpression(asked.get("expression", "*"), kinds[asked.get("kind", "tag")])},
