@@ -48,7 +48,7 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
         listening = _Listening(options, tls)
         await listening.open(lambda port, real: Calls(
             options, sessions, sessions.metadata, port, real
-        ))  # fmt: skip
+        ), stopping.set)  # fmt: skip
         try:
             started(f"{options.bind_address}:{listening.port}")
             await stopping.wait()
@@ -65,18 +65,19 @@ class _Listening:
         self._watching: asyncio.Task[None] | None = None
         self._relay: Relay | None = None
         self._calls: Calls | None = None
-        self._credentials: grpc.ServerCredentials | None = None
+        self._certificate: Certificate | None = None
         self._server = _new_server(options)
         self._restarting: asyncio.Task[None] | None = None
         self.port = 0
 
-    async def open(self, service: Callable[[int, Callable[[str], str]], Calls]) -> None:
+    async def open(
+        self, service: Callable[[int, Callable[[str], str]], Calls], when_failed: Callable[[], None]
+    ) -> None:
+        """Serve. ``when_failed`` is called when that ends by itself; `close` raises the error then."""
         options = self._options
-        certificate = None
         if self._tls.server is not None:
             interval_s = options.tls_cert_watch_interval_ms / 1000
-            certificate = await asyncio.to_thread(Certificate, self._tls.server, interval_s)
-            self._credentials = certificate.credentials
+            self._certificate = await asyncio.to_thread(Certificate, self._tls.server, interval_s)
         self._relay = relay = Relay(options, *self._bind_both())
         try:
             self.port = relay.listen(options.bind_address, options.grpc_server_port)
@@ -88,8 +89,9 @@ class _Listening:
         self._calls = service(self.port, relay.real_address)
         await self._start(self._calls)
         self._restarting = asyncio.get_running_loop().create_task(self._restart(relay, self._calls))
-        if certificate is not None:
-            self._watching = asyncio.get_running_loop().create_task(certificate.watch())
+        self._restarting.add_done_callback(lambda task: when_failed())
+        if self._certificate is not None:
+            self._watching = asyncio.get_running_loop().create_task(self._certificate.watch())
 
     async def _start(self, calls: Calls) -> None:
         self._server.add_generic_rpc_handlers((calls.handlers(),))
@@ -131,7 +133,7 @@ class _Listening:
         """The ports behind the relay: without TLS, and with it; None where there is none."""
         # gRPC without TLS is not there at all when it must not be.
         plain = None if self._tls.mode == ENFORCING else self._bind(None)
-        return plain, None if self._credentials is None else self._bind(self._credentials)
+        return plain, None if self._certificate is None else self._bind(self._certificate.credentials())
 
     def _bind(self, credentials: grpc.ServerCredentials | None) -> int:
         if credentials is None:
