@@ -61,9 +61,12 @@ class Certificate:
         self._changes = None if settings.is_test else FileChanges(settings)
         # What was loaded and is not in use yet.
         self._new: grpc.ServerCertificateConfiguration | None = None
-        self.credentials = grpc.dynamic_ssl_server_credentials(
-            _loaded(settings), self._fetch, settings.client_certificates == REQUIRE
-        )
+        self._current = _loaded(settings)
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For one server: gRPC takes them for no second one."""
+        is_required = self._settings.client_certificates == REQUIRE
+        return grpc.dynamic_ssl_server_credentials(self._current, self._fetch, is_required)
 
     async def watch(self) -> None:
         """Look at the files until cancelled. When new ones cannot be used, the old certificate stays."""
@@ -73,7 +76,7 @@ class Certificate:
             if not await asyncio.to_thread(self._changes.look):
                 continue
             try:
-                self._new = await asyncio.to_thread(_loaded, self._settings)
+                self._new = self._current = await asyncio.to_thread(_loaded, self._settings)
             except UserError as error:
                 if str(error) != failing:
                     logger.error("the old TLS certificate stays in use: %s", error)

@@ -10,6 +10,7 @@ import logging
 import resource
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 from mqcommon.addresses import limited_network
 from mqproxy.options import ProxyOptions
@@ -19,6 +20,13 @@ logger = logging.getLogger(__name__)
 
 # The first byte of a TLS handshake; HTTP/2 without TLS begins with the letter P.
 _TLS_HANDSHAKE = b"\x16"
+# HTTP/2's GOAWAY without an error, with the highest stream: no more calls here; those that are under way go on.
+_GO_AWAY = bytes.fromhex("000008 07 00 00000000 7fffffff 00000000")
+_FRAME_HEADER_BYTES = 9
+# HEADERS, PUSH_PROMISE, CONTINUATION, and their flag END_HEADERS.
+_WITH_HEADERS, _END_HEADERS = (1, 5, 9), 0x4
+# A client that does not leave is not waited for.
+LEAVE_S = 5.0
 # A client that connects and says nothing is closed after this time.
 FIRST_BYTE_S = 10.0
 BACKLOG = 1024
@@ -31,12 +39,18 @@ _OTHER_DESCRIPTORS = 1_024
 
 
 class _Copy(asyncio.Protocol):
-    """Copies what it receives to another connection, no faster than that takes it."""
+    """Copies what it receives to another connection, no faster than that takes it.
 
-    def __init__(self, when_closed: Callable[[], None]) -> None:
+    A peer that takes nothing for ``stall_s`` is cut off; 0: never.
+    """
+
+    def __init__(self, when_closed: Callable[[], None], stall_s: float = 0) -> None:
         self._when_closed = when_closed
+        self._stall_s = stall_s
         self.transport: asyncio.Transport | None = None
         self.other: asyncio.Transport | None = None
+        self._is_lost = False
+        self._aborting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -49,17 +63,108 @@ class _Copy(asyncio.Protocol):
     def pause_writing(self) -> None:
         if self.other is not None and not self.other.is_closing():
             self.other.pause_reading()
+        if self._stall_s:
+            self._abort_in(self._stall_s)
 
     def resume_writing(self) -> None:
+        if self._stall_s and self._aborting is not None:
+            self._aborting.cancel()
+            self._aborting = None
+            if self.transport is not None and self.transport.is_closing():
+                self._abort_in(LINGER_S)
         if self.other is not None and not self.other.is_closing():
             self.other.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.other is not None:
-            self.other.close()
-            # Closing waits until all is written, which is never for a peer that does not read.
-            asyncio.get_running_loop().call_later(LINGER_S, self.other.abort)
+            copy = self.other.get_protocol()
+            if isinstance(copy, _Copy):  # otherwise it is closed already
+                copy.end()
+        self._is_lost = True
+        if self._aborting is not None:
+            self._aborting.cancel()
         self._when_closed()
+
+    def end(self) -> None:
+        """Close the connection, after what is still to be written. A peer that does not read is cut off."""
+        assert self.transport is not None
+        self.transport.close()
+        if not self._is_lost:
+            self._abort_in(LINGER_S)
+
+    def _abort_in(self, wait_s: float) -> None:
+        assert self.transport is not None
+        if self._aborting is None:
+            self._aborting = asyncio.get_running_loop().call_later(wait_s, self.transport.abort)
+
+
+class Frames:
+    """Where the frames of one direction of an HTTP/2 connection end."""
+
+    def __init__(self) -> None:
+        # Of the header of a frame, what has come; then how much of its payload is to come.
+        self._header = bytearray()
+        self._left = 0
+        # The first frame must be the server's settings.
+        self._has_begun = False
+        # No other frame may be between those that have the headers of one call.
+        self._is_in_headers = False
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes."""
+        at = 0
+        while at < len(data):
+            skipped = min(self._left, len(data) - at)
+            at += skipped
+            self._left -= skipped
+            if self._left or at == len(data):
+                return
+            piece = data[at : at + _FRAME_HEADER_BYTES - len(self._header)]
+            at += len(piece)
+            self._header += piece
+            if len(self._header) == _FRAME_HEADER_BYTES:
+                kind, flags = self._header[3:5]
+                self._left = int.from_bytes(self._header[:3])
+                self._header.clear()
+                self._has_begun = True
+                if kind in _WITH_HEADERS:
+                    self._is_in_headers = not flags & _END_HEADERS
+
+    @property
+    def may_add(self) -> bool:
+        """Whether another frame may be put here."""
+        return self._has_begun and not (self._header or self._left or self._is_in_headers)
+
+
+class _PlainCopy(_Copy):
+    """Copies what gRPC sends to a client without TLS, and can tell the client to leave. ``alive`` has the open ones."""
+
+    def __init__(self, when_closed: Callable[[], None], alive: "set[_PlainCopy]") -> None:
+        super().__init__(when_closed)
+        self._alive = alive
+        self._frames = Frames()
+        self._is_leaving = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._alive.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._frames.feed(data)
+        if self._is_leaving:
+            self.go_away()
+
+    def go_away(self) -> None:
+        """Tell the client to make its next calls elsewhere, now or after the frames that it is just getting."""
+        self._is_leaving = True
+        if self.other is not None and self._frames.may_add:
+            self.other.write(_GO_AWAY)
+            self._is_leaving = False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._alive.discard(self)
+        super().connection_lost(error)
 
 
 class Relay:
@@ -71,12 +176,21 @@ class Relay:
     def __init__(self, options: ProxyOptions, plain_port: int | None, tls_port: int | None) -> None:
         self._ports = {False: plain_port, True: tls_port}
         self._budget = budget(options)
+        self._stall_s = options.slow_reader_timeout / 1000
         self.refusals = Refusals()
         # Address of a connection to gRPC, as gRPC writes it → the client that it belongs to.
         self._clients: dict[str, str] = {}
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
+        self._plain: set[_PlainCopy] = set()
+        self._is_leaving = False
+        # Set whenever the last of them closes.
+        self._nobody = asyncio.Event()
+
+    def connect_to(self, plain_port: int | None, tls_port: int | None) -> None:
+        """Use these ports for new connections."""
+        self._ports = {False: plain_port, True: tls_port}
 
     def __len__(self) -> int:
         """How many clients are connected."""
@@ -101,6 +215,21 @@ class Relay:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
             self._listener.close()
+
+    async def send_away(self, most_s: float) -> None:
+        """Let clients without TLS leave for another proxy, for so long at most.
+
+        A client closes the connection once it has all answers. gRPC's own stop does not wait for that: it cancels calls
+        that are on their way when it begins.
+        """
+        self._is_leaving = True
+        self._nobody.clear()
+        for copy in self._plain:
+            copy.go_away()
+        if self._plain:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(most_s, LEAVE_S)):
+                    await self._nobody.wait()
 
     async def close(self) -> None:
         """Close the connections that are still being made. gRPC closes the others."""
@@ -135,7 +264,8 @@ class Relay:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(FIRST_BYTE_S):
                 first = await self._first_byte(connection)
-                port = self._ports[first[:1] == _TLS_HANDSHAKE]
+                is_tls = first[:1] == _TLS_HANDSHAKE
+                port = self._ports[is_tls]
                 if not first or port is None:
                     if first:
                         logger.info("client %s is refused: see tls.server.mode", client)
@@ -146,8 +276,10 @@ class Relay:
 
                 def closed() -> None:
                     self._clients.pop(key, None)
+                    if not self._plain:
+                        self._nobody.set()
 
-                inner = _Copy(closed)
+                inner = _Copy(closed) if is_tls else _PlainCopy(closed, self._plain)
                 to_grpc, _ = await loop.create_connection(lambda: inner, "127.0.0.1", port)
             host, number = to_grpc.get_extra_info("sockname")[:2]
             key = f"ipv4:{host}:{number}"
@@ -160,11 +292,13 @@ class Relay:
         except asyncio.CancelledError:
             connection.close()
             raise
-        outer = _Copy(place.give)
+        outer = _Copy(place.give, self._stall_s)
         to_grpc.pause_reading()
         outer.other = to_grpc
         to_client, _ = await loop.connect_accepted_socket(lambda: outer, connection)
         inner.other = to_client
+        if self._is_leaving and isinstance(inner, _PlainCopy):
+            inner.go_away()
         if to_grpc.is_closing():
             to_client.close()
         else:

@@ -389,6 +389,8 @@ class Calls:
             is_clients_fault = wire.BAD_REQUEST <= status.code < wire.INTERNAL_ERROR
             code = grpc.StatusCode.INVALID_ARGUMENT if is_clients_fault else grpc.StatusCode.INTERNAL
             await context.abort(code, f"process client telemetryCommand failed. {status.message}")
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
         """Take back a delayed message, unless it is delivered already."""

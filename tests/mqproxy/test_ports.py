@@ -183,3 +183,40 @@ def test_the_command_serves_until_sigterm(cluster: Cluster) -> None:
             process.terminate()
         rest = process.stderr.read()
     assert (process.returncode, "the proxy stopped" in rest) == (0, True), rest
+
+
+def test_no_call_is_lost_while_a_proxy_stops(cluster: Cluster) -> None:
+    """Clients with the addresses of two proxies make one call after the other, while theirs stops."""
+    mapped = {"use_endpoint_port_from_request": True}
+    # Without retries, as the official clients have it.
+    options = [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+    errors: list[grpc.RpcError] = []
+    answered = [threading.Event() for _ in range(8)]
+    is_over = threading.Event()
+
+    def ask(target: str, event: threading.Event) -> None:
+        with grpc.insecure_channel(target, options) as channel:
+            while not is_over.is_set():
+                try:
+                    answers(channel)
+                except grpc.RpcError as error:
+                    errors.append(error)
+                event.set()
+
+    def all_go_on() -> None:
+        for event in answered:
+            event.clear()
+            assert event.wait(60)
+
+    with proxy(cluster.nameserver, **mapped) as second:
+        with proxy(cluster.nameserver, **mapped) as first:
+            target = f"ipv4:{first.address},{second.address}"
+            clients = [threading.Thread(target=ask, args=(target, event)) for event in answered]
+            for client in clients:
+                client.start()
+            all_go_on()
+        all_go_on()
+        is_over.set()
+        for client in clients:
+            client.join()
+    assert errors == []
