@@ -45,6 +45,7 @@ class _Copy(asyncio.Protocol):
         self._when_closed = when_closed
         self.transport: asyncio.Transport | None = None
         self.other: asyncio.Transport | None = None
+        self._aborting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -63,10 +64,14 @@ class _Copy(asyncio.Protocol):
             self.other.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.other is not None:
+        if self._aborting is not None:
+            self._aborting.cancel()
+        if self.other is not None and not self.other.is_closing():
             self.other.close()
+            copy = self.other.get_protocol()
+            assert isinstance(copy, _Copy)
             # Closing waits until all is written, which is never for a peer that does not read.
-            asyncio.get_running_loop().call_later(LINGER_S, self.other.abort)
+            copy._aborting = asyncio.get_running_loop().call_later(LINGER_S, self.other.abort)
         self._when_closed()
 
 
