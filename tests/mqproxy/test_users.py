@@ -204,6 +204,43 @@ def test_a_wrong_signature_is_refused_with_rocketmqs_text(
     assert caller_of(ROOT, **changes).route() == wire.Status(code=wire.UNAUTHORIZED, message=text)
 
 
+def test_a_transaction_is_ended_with_the_rights_of_the_caller(
+    admin: blocking.Admin, cluster: Cluster, caller_of: Callable[..., Caller], make_user: Callable[..., Credentials]
+) -> None:
+    attributes = {"+message.type": "TRANSACTION"}
+    admin.create_topic(cluster.brokers[0].address, TopicConfig("bills", 1, 1, attributes=attributes))
+    half = message("bills", message_type=wire.TRANSACTION)
+    root, user = caller_of(ROOT), caller_of(make_user(("Topic:orders", "Pub")))
+    begin = wire.SendMessageRequest(messages=[half])
+    assert user.first("SendMessage", begin).status.code == wire.FORBIDDEN
+    (entry,) = root.first("SendMessage", begin).entries
+    end = wire.EndTransactionRequest(
+        topic=wire.Resource(name="bills"), message_id=entry.message_id, transaction_id=entry.transaction_id,
+        resolution=wire.ROLLBACK, source=wire.SOURCE_CLIENT,
+    )  # fmt: skip
+    assert user.first("EndTransaction", end).status.code == wire.FORBIDDEN
+    # Naming another topic does not help: the half message decides.
+    end.topic.name = "orders"
+    assert user.first("EndTransaction", end).status.code == wire.INVALID_TRANSACTION_ID
+    end.topic.name = "bills"
+    assert root.first("EndTransaction", end).status.code == wire.OK
+
+
+def test_pulls_and_offsets_need_the_right_to_receive(
+    caller_of: Callable[..., Caller], make_user: Callable[..., Credentials]
+) -> None:
+    caller = caller_of(make_user(("Topic:orders", "Pub")))
+    queue = wire.MessageQueue(topic=wire.Resource(name="orders"), broker=wire.Broker(name="broker-a"))
+    names: dict[str, Any] = {"group": wire.Resource(name="kitchen"), "message_queue": queue}
+    for method, request in (
+        ("PullMessage", wire.PullMessageRequest(**names)),
+        ("GetOffset", wire.GetOffsetRequest(**names)),
+        ("UpdateOffset", wire.UpdateOffsetRequest(**names)),
+        ("QueryOffset", wire.QueryOffsetRequest(message_queue=queue)),
+    ):
+        assert caller.first(method, request).status.code == wire.FORBIDDEN, method
+
+
 def test_a_call_without_a_right_is_forbidden(
     caller_of: Callable[..., Caller], make_user: Callable[..., Credentials]
 ) -> None:
