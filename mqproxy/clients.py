@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from mqcommon.addresses import split_address
-from mqproxy.options import OFF, ON, ProxyOptions
-from mqproxy.routes import endpoints_of
+from mqproxy.options import ProxyOptions
 from mqproxy.telemetry import Stream
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
@@ -24,11 +22,12 @@ MAX_CLIENTS = 100_000
 class ProxyClient:
     """One client, by its id. ``settings`` are those that it sent last, by ``stream``, which is None after its end."""
 
-    __slots__ = ("seen_at", "settings", "stream")
+    __slots__ = ("address", "seen_at", "settings", "stream")
 
     def __init__(self, settings: wire.Settings, stream: Stream, now_s: float) -> None:
         self.settings = settings
         self.stream: Stream | None = stream
+        self.address = stream.address
         self.seen_at = now_s
 
 
@@ -71,10 +70,14 @@ class Clients:
         client = self._clients.get(client_id)
         return None if client is None else client.settings
 
+    def get(self, client_id: str) -> ProxyClient | None:
+        """A living client; None when it is not known."""
+        self._expire()
+        return self._clients.get(client_id)
+
     def stream(self, client_id: str) -> Stream | None:
         """Where a living client reads commands; None when it is not known, or reads none now."""
-        self._expire()
-        client = self._clients.get(client_id)
+        client = self.get(client_id)
         return None if client is None else client.stream
 
     def stream_ended(self, client_id: str, stream: Stream) -> None:
@@ -131,19 +134,9 @@ def answered(settings: wire.Settings, options: ProxyOptions, group: Subscription
         subscription.long_polling_timeout.FromMilliseconds(options.grpc_client_consumer_max_long_polling_timeout_millis)
         subscription.fifo = config.consume_message_orderly
         _set_retries(found.backoff_policy, config)
-    _set_metric(found, options)
+    found.metric.Clear()
+    found.metric.on = False
     return found
-
-
-def _set_metric(settings: wire.Settings, options: ProxyOptions) -> None:
-    """Where clients send their own metrics."""
-    settings.metric.Clear()
-    mode = options.metric_collector_mode
-    settings.metric.on = mode != OFF
-    if mode == ON:
-        settings.metric.endpoints.CopyFrom(endpoints_of(*split_address(options.metric_collector_address)))
-    elif mode != OFF:
-        settings.metric.endpoints.CopyFrom(settings.access_point)
 
 
 def _set_retries(policy: wire.RetryPolicy, config: SubscriptionGroupConfig) -> None:

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
@@ -10,8 +9,6 @@ from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.tls.options import TlsOptions
 from remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
-
-OFF, ON, PROXY = "off", "on", "proxy"
 
 # RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions, of
 # which there is none here, and its port for the remoting protocol. `enableACL` of old versions is not among them: who
@@ -198,13 +195,6 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
     transaction_heartbeat_period_second: int = option(
         20, "time between two looks at which topics have producers of transactions", unit="s", minimum=1
     )
-    metric_collector_mode: str = option(
-        OFF,
-        "where clients are told to send their metrics: off, nowhere; on, to metricCollectorAddress; proxy, to the"
-        " address of the proxy",
-        choices=(OFF, ON, PROXY),
-    )
-    metric_collector_address: str = option("", "a collector of OpenTelemetry for the metrics of clients, host:port")
     topic_config_cache_refresh_seconds: int = option(
         20, "how old what is known of topics and groups may be", unit="s", minimum=1
     )
@@ -233,7 +223,5 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
             raise ConfigError(
                 f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only; a broker is started on its own"
             )
-        if self.metric_collector_mode == ON and not is_address(self.metric_collector_address):
-            raise ConfigError("metricCollectorMode=on needs metricCollectorAddress, host:port")
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")

@@ -197,6 +197,7 @@ class Calls:
     ) -> wire.NotifyClientTerminationResponse:
         """The client ends."""
         self._check_known(self._clients.remove(caller.client_id), request)
+        current().registrations.changed(caller.client_id)
         return wire.NotifyClientTerminationResponse(status=OK)
 
     async def send_message(self, caller: Caller, request: wire.SendMessageRequest) -> wire.SendMessageResponse:
@@ -367,10 +368,16 @@ class Calls:
         try:
             async with self._called(context) as caller, self._stream(caller, context) as stream:
                 while (command := await self._unless_over(context.read())) not in (None, grpc.aio.EOF):
-                    if command.HasField("settings"):
-                        await stream.write(await self._exchange_settings(caller, command.settings, stream))
-                        topics = [one.name for one in command.settings.publishing.topics]
-                        await self._transactions.note(caller.client_id, topics)
+                    match command.WhichOneof("command"):
+                        case "settings":
+                            await stream.write(await self._exchange_settings(caller, command.settings, stream))
+                            topics = [one.name for one in command.settings.publishing.topics]
+                            await self._transactions.note(caller.client_id, topics)
+                        case "thread_stack_trace":
+                            current().questions.answered(caller.client_id, command.thread_stack_trace.nonce, command)
+                        case "verify_message_result":
+                            nonce = command.verify_message_result.nonce
+                            current().questions.answered(caller.client_id, nonce, command)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
             if status.code == wire.UNAUTHORIZED:
@@ -464,7 +471,7 @@ class Calls:
     @asynccontextmanager
     async def _stream(self, caller: Caller, context: Any) -> AsyncIterator[Stream]:
         """The proxy's side of a stream of Telemetry, until the client ends it."""
-        stream = Stream(caller.client_id, context)
+        stream = Stream(caller.client_id, caller.address, context)
         try:
             yield stream
         finally:
@@ -483,10 +490,14 @@ class Calls:
                 if settings.client_type in LITE_CONSUMERS:
                     text = f"regular group cannot use LITE mode: {settings.subscription.group.name}"
                     raise Refused(wire.ILLEGAL_CONSUMER_GROUP, text)
+                for entry in settings.subscription.subscriptions:
+                    topic_of(entry.topic)
+                    filter_of(entry.expression)
                 group = await self._metadata.group(group_of(settings.subscription.group))
             case _:
                 raise Refused(wire.BAD_REQUEST, "there is no publishing or subscription data in settings")
         self._clients.put(caller.client_id, settings, stream)
+        current().registrations.changed(caller.client_id)
         return wire.TelemetryCommand(status=OK, settings=answered(settings, self._options, group))
 
     def _check_known(

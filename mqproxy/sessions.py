@@ -22,6 +22,7 @@ from mqproxy.clients import Clients
 from mqproxy.metadata import Metadata
 from mqproxy.options import ProxyOptions
 from mqproxy.pulling import Queues
+from mqproxy.registrations import Questions, RegistrationRequests, Registrations
 from mqproxy.renewals import Renewals
 from mqproxy.signatures import signature_of, unauthorized
 from mqproxy.statuses import Refused
@@ -82,6 +83,9 @@ class Session:
         self.queues = Queues(self._client)
         self.clients = Clients(options)
         self.renewals = Renewals(self.brokers, options, SystemClock(), self.clients.is_alive)
+        self.questions = Questions(self.clients)
+        self._registering = RegistrationRequests(self._client, questions=self.questions, loop=loop)
+        self.registrations = Registrations(self._registering, self.clients)
         self.transactions = TransactionProducers(self.halves, metadata, self.clients, options)
         # Work that no call waits for.
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,11 +123,13 @@ class Session:
     async def open(self) -> None:
         """Open the SDK's clients. They connect when they are used."""
         async with AsyncExitStack() as stack:
-            for client in (self._client, self.producer, self.brokers, self.halves, self.queues):
+            for client in (self._client, self.producer, self.brokers, self.halves, self.queues, self._registering):
                 await stack.enter_async_context(client)
             self._stack = stack.pop_all()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(run()) for run in (self.renewals.run, self.transactions.run)]
+        self._tasks = [
+            loop.create_task(run()) for run in (self.renewals.run, self.transactions.run, self.registrations.run)
+        ]
 
     async def close(self) -> None:
         """Wait for the calls in progress, and close."""

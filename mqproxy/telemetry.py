@@ -15,8 +15,10 @@ MAX_WAITING = 100
 class Stream:
     """One stream; gRPC writes one message at a time."""
 
-    def __init__(self, client_id: str, context: Any) -> None:
+    def __init__(self, client_id: str, address: str, context: Any) -> None:
         self._client_id = client_id
+        #: Where the client is.
+        self.address = address
         self._context = context
         self._turn = asyncio.Lock()
         self._pushing: set[asyncio.Task[None]] = set()

@@ -121,22 +121,6 @@ def test_the_proxy_answers_settings_and_then_knows_the_client_until_it_ends(chan
     assert call(channel, "Heartbeat", beat, wire.HeartbeatResponse, known).status.code == wire.UNRECOGNIZED_CLIENT_TYPE
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, (False, [])),
-        ({"metric_collector_mode": "on", "metric_collector_address": "[::1]:4317"}, (True, [("::1", 4317)])),
-        ({"metric_collector_mode": "proxy"}, (True, [("proxy.example", 8081)])),
-    ],
-)
-def test_a_client_is_told_where_its_metrics_go(cluster: Cluster, options: dict[str, Any], expected: Any) -> None:
-    settings = wire.Settings(client_type=wire.PRODUCER, publishing=wire.Publishing())
-    settings.access_point.addresses.add(host="proxy.example", port=8081)
-    with proxy(cluster.nameserver, **options) as running, running.channel() as channel:
-        metric = telemetry(channel, settings, "measured").settings.metric
-    assert (metric.on, [(each.host, each.port) for each in metric.endpoints.addresses]) == expected
-
-
 def test_settings_of_no_kind_of_client_end_the_stream_with_a_reason(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError, match="there is no publishing or subscription data"):
         telemetry(channel, wire.Settings(), "neither")

@@ -7,6 +7,7 @@ makes it, and the one of the Node client.
 import asyncio
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,29 @@ def official(scenario: str, endpoints: str, *, language: str = PYTHON, **argumen
         out, errors = running.process.communicate(timeout=DEADLINE_S)
     assert running.process.returncode == 0, errors[-3000:]
     return json.loads(out.splitlines()[-1])
+
+
+class Telling:
+    """A client with a stream of Telemetry: `tell` sends a command, `read` waits for one."""
+
+    def __init__(self, channel: grpc.Channel, client_id: str, settings: wire.Settings) -> None:
+        self._commands: queue.Queue[wire.TelemetryCommand | None] = queue.Queue()
+        self._stream = channel.stream_stream(
+            f"/{SERVICE}/Telemetry", wire.TelemetryCommand.SerializeToString, wire.TelemetryCommand.FromString
+        )(iter(self._commands.get, None), metadata=[("x-mq-client-id", client_id)], timeout=DEADLINE_S)
+        self.tell(wire.TelemetryCommand(settings=settings))
+        assert self.read().HasField("settings")
+
+    def tell(self, command: wire.TelemetryCommand) -> None:
+        self._commands.put(command)
+
+    def read(self) -> wire.TelemetryCommand:
+        command: wire.TelemetryCommand = next(self._stream)
+        return command
+
+    def close(self) -> None:
+        self._commands.put(None)
+        self._stream.cancel()
 
 
 class Scenario:

@@ -50,7 +50,7 @@ FIELDS = {
     *("cplus", "checkpoint_location", "query_name"),
     *("filter_data", "reserved"),
     # gRPC's messages: fields that clients read
-    *("fifo", "max_attempts", "max_body_size", "on", "receive_batch_size"),
+    *("max_attempts", "max_body_size", "on", "receive_batch_size"),
     *("validate_message_type",),
 }
 

@@ -23,6 +23,8 @@ class Checker(TransactionChecker):
 
 producer = Producer(ClientConfiguration(asked["endpoints"], Credentials()), (asked["topic"],), checker=Checker())
 producer.startup()
+if asked.get("tells_id"):
+    sys.stdout.write(json.dumps(producer.client_id) + "\n")
 results = []
 for described in asked["messages"]:
     message = Message()
