@@ -24,6 +24,9 @@ _LOOPBACK = "127.0.0.1:0"
 # A client must have agreed on TLS and HTTP/2 by then.
 HANDSHAKE_TIMEOUT_MS = 10_000
 PING_INTERVAL_MS = 60_000
+# Calls that have come and are not begun yet; gRPC cancels others. With its default, 1,000, a peer that begins calls and
+# cancels them all the time has the calls of others cancelled.
+MAX_PENDING = 10_000
 
 
 async def serve(options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event) -> None:
@@ -147,6 +150,8 @@ def _new_server(options: ProxyOptions) -> grpc.aio.Server:
         options=[
             ("grpc.max_receive_message_length", options.grpc_max_inbound_message_size),
             ("grpc.max_send_message_length", -1),
+            ("grpc.server.max_pending_requests", MAX_PENDING),
+            ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),
             ("grpc.max_concurrent_streams", options.grpc_max_concurrent_calls_per_connection),
             # Two proxies at one port would each get some of the connections.
             ("grpc.so_reuseport", 0),
