@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
+from operator import itemgetter
 from pathlib import Path
 
 import trio
@@ -10,7 +12,7 @@ from sdk import Message, blocking
 from sdk.testing import Cluster
 from tests.conftest import CLIENTS_GOT
 from tests.support.official_programs import Program
-from tests.support.proxies import NODE, PYTHON, Proxy, missing
+from tests.support.proxies import NODE, PYTHON, Proxy, missing, proxy
 from tests.support.waiting import until
 
 # Each member gets so many at least.
@@ -70,3 +72,43 @@ def test_members_of_both_protocols_share_a_group(
     for language in languages:
         result = f"{len(got[language])} of {len(sent)}, each once; the SDK got {len(got['sdk'])}"
         record_property(CLIENTS_GOT, ("Group shared with Python, Node and the SDK (pop)", language, result))
+
+
+def test_a_client_that_moved_to_another_proxy_keeps_its_messages_while_it_consumes_them(
+    cluster: Cluster, make_topic: Callable[..., str], make_group: Callable[..., str], tmp_path: Path
+) -> None:
+    """The Python client tells the other proxy its settings minutes later only."""
+    topic = make_topic()
+    group = make_group()
+    short = {
+        "default_invisible_time_mills": 1_000,
+        "renew_ahead_time_millis": 800,
+        "renew_schedule_period_millis": 50,
+        "grpc_client_consumer_min_long_polling_timeout_millis": 100,
+        "grpc_client_consumer_max_long_polling_timeout_millis": 1_000,
+        "use_endpoint_port_from_request": True,
+    }
+
+    def bodies() -> list[str]:
+        return [line["body"] for line in program.lines()]
+
+    with ExitStack() as second, ExitStack() as first, blocking.Producer(cluster.nameserver) as producer:
+        found = sorted(
+            ((stack.enter_context(proxy(cluster.nameserver, **short)).address, stack) for stack in (second, first)),
+            key=itemgetter(0),
+        )
+        # The client begins with the address that comes first in the alphabet.
+        addresses = ";".join(address for address, _ in found)
+        program = Program(tmp_path, "drain", PYTHON, addresses, topic=topic, group=group, push=True, handler_s=2)
+        try:
+            program.start()
+            producer.send(Message(topic, b"first"))
+            trio.run(until, lambda: bodies() == ["first"], "the first message is consumed")
+            found[0][1].close()
+            producer.send(Message(topic, b"second"))
+            # Without renewals it would come again while its handler runs.
+            trio.run(until, lambda: "second" in bodies(), "the second message is consumed")
+            program.stop()
+        finally:
+            program.kill()
+    assert bodies() == ["first", "second"]
