@@ -41,6 +41,8 @@ class Clients:
         self._options = options
         # The one that was silent for the longest time comes first.
         self._clients: dict[str, ProxyClient] = {}
+        # When clients were heard of that have told their settings to another proxy only; the oldest comes first.
+        self._strangers: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -57,6 +59,7 @@ class Clients:
     def put(self, client_id: str, settings: wire.Settings, stream: Stream) -> None:
         """Note a client's settings."""
         self._expire()
+        self._strangers.pop(client_id, None)
         self._clients.pop(client_id, None)
         self._clients[client_id] = ProxyClient(settings, stream, _now_s())
         while len(self._clients) > MAX_CLIENTS:
@@ -67,10 +70,19 @@ class Clients:
         self._expire()
         client = self._clients.pop(client_id, None)
         if client is None:
+            self.heard(client_id)
             return None
         client.seen_at = _now_s()
         self._clients[client_id] = client
         return client.settings
+
+    def heard(self, client_id: str) -> None:
+        """A client lives, which may be unknown: after its proxy has stopped it tells the next one its settings late."""
+        if client_id not in self._clients:
+            self._strangers.pop(client_id, None)
+            self._strangers[client_id] = _now_s()
+            while len(self._strangers) > MAX_CLIENTS:
+                del self._strangers[next(iter(self._strangers))]
 
     def settings(self, client_id: str) -> wire.Settings | None:
         """The settings of a client; None when it is not known."""
@@ -94,9 +106,10 @@ class Clients:
             client.stream = None
 
     def is_alive(self, client_id: str) -> bool:
-        """Whether the client is known, and sent a heartbeat in time."""
+        """Whether the client was heard of in time."""
         self._expire()
-        return client_id in self._clients
+        heard_at = self._strangers.get(client_id)
+        return client_id in self._clients or (heard_at is not None and heard_at >= self._oldest_s())
 
     def count_alive(self) -> int:
         """How many clients sent a heartbeat in time."""
@@ -105,11 +118,15 @@ class Clients:
 
     def remove(self, client_id: str) -> wire.Settings | None:
         """Forget a client; returns its settings, None when it was not known."""
+        self._strangers.pop(client_id, None)
         client = self._clients.pop(client_id, None)
         return None if client is None else client.settings
 
+    def _oldest_s(self) -> float:
+        return _now_s() - self._options.channel_expired_timeout / 1000
+
     def _expire(self) -> None:
-        oldest = _now_s() - self._options.channel_expired_timeout / 1000
+        oldest = self._oldest_s()
         while self._clients:
             first = next(iter(self._clients))
             if self._clients[first].seen_at >= oldest:

@@ -38,66 +38,6 @@ _DESCRIPTORS_OF_CONNECTION = 3
 _OTHER_DESCRIPTORS = 1_024
 
 
-class _Copy(asyncio.Protocol):
-    """Copies what it receives to another connection, no faster than that takes it.
-
-    A peer that takes nothing for ``stall_s`` is cut off; 0: never.
-    """
-
-    def __init__(self, when_closed: Callable[[], None], stall_s: float = 0) -> None:
-        self._when_closed = when_closed
-        self._stall_s = stall_s
-        self.transport: asyncio.Transport | None = None
-        self.other: asyncio.Transport | None = None
-        self._is_lost = False
-        self._aborting: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        assert self.other is not None
-        self.other.write(data)
-
-    def pause_writing(self) -> None:
-        if self.other is not None and not self.other.is_closing():
-            self.other.pause_reading()
-        if self._stall_s:
-            self._abort_in(self._stall_s)
-
-    def resume_writing(self) -> None:
-        if self._stall_s and self._aborting is not None:
-            self._aborting.cancel()
-            self._aborting = None
-            if self.transport is not None and self.transport.is_closing():
-                self._abort_in(LINGER_S)
-        if self.other is not None and not self.other.is_closing():
-            self.other.resume_reading()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self.other is not None:
-            copy = self.other.get_protocol()
-            if isinstance(copy, _Copy):  # otherwise it is closed already
-                copy.end()
-        self._is_lost = True
-        if self._aborting is not None:
-            self._aborting.cancel()
-        self._when_closed()
-
-    def end(self) -> None:
-        """Close the connection, after what is still to be written. A peer that does not read is cut off."""
-        assert self.transport is not None
-        self.transport.close()
-        if not self._is_lost:
-            self._abort_in(LINGER_S)
-
-    def _abort_in(self, wait_s: float) -> None:
-        assert self.transport is not None
-        if self._aborting is None:
-            self._aborting = asyncio.get_running_loop().call_later(wait_s, self.transport.abort)
-
-
 class Frames:
     """Where the frames of one direction of an HTTP/2 connection end."""
 
@@ -136,35 +76,78 @@ class Frames:
         return self._has_begun and not (self._header or self._left or self._is_in_headers)
 
 
-class _PlainCopy(_Copy):
-    """Copies what gRPC sends to a client without TLS, and can tell the client to leave. ``alive`` has the open ones."""
+class _Copy(asyncio.Protocol):
+    """Copies what it receives to another connection, no faster than that takes it.
 
-    def __init__(self, when_closed: Callable[[], None], alive: "set[_PlainCopy]") -> None:
-        super().__init__(when_closed)
-        self._alive = alive
-        self._frames = Frames()
+    ``frames`` follows what gRPC sends to a client without TLS: such a client can be told to leave.
+    A peer that takes nothing for ``stall_s`` is cut off; 0: never.
+    """
+
+    def __init__(self, when_closed: Callable[[], None], frames: Frames | None = None, stall_s: float = 0) -> None:
+        self._when_closed = when_closed
+        self._frames = frames
+        self._stall_s = stall_s
+        self._is_lost = False
         self._is_leaving = False
+        self.transport: asyncio.Transport | None = None
+        self.other: asyncio.Transport | None = None
+        self._aborting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._alive.add(self)
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._frames.feed(data)
-        if self._is_leaving:
-            self.go_away()
+        assert self.other is not None
+        self.other.write(data)
+        if self._frames is not None:
+            self._frames.feed(data)
+            if self._is_leaving:
+                self.go_away()
 
     def go_away(self) -> None:
         """Tell the client to make its next calls elsewhere, now or after the frames that it is just getting."""
         self._is_leaving = True
-        if self.other is not None and self._frames.may_add:
+        if self.other is not None and self._frames is not None and self._frames.may_add:
             self.other.write(_GO_AWAY)
             self._is_leaving = False
 
+    def pause_writing(self) -> None:
+        if self.other is not None and not self.other.is_closing():
+            self.other.pause_reading()
+        if self._stall_s:
+            self._abort_in(self._stall_s)
+
+    def resume_writing(self) -> None:
+        if self._stall_s and self._aborting is not None:
+            self._aborting.cancel()
+            self._aborting = None
+            if self.transport is not None and self.transport.is_closing():
+                self._abort_in(LINGER_S)
+        if self.other is not None and not self.other.is_closing():
+            self.other.resume_reading()
+
     def connection_lost(self, error: Exception | None) -> None:
-        self._alive.discard(self)
-        super().connection_lost(error)
+        self._is_lost = True
+        if self._aborting is not None:
+            self._aborting.cancel()
+        if self.other is not None:
+            copy = self.other.get_protocol()
+            if isinstance(copy, _Copy):  # otherwise it is closed already
+                copy.end()
+        self._when_closed()
+
+    def end(self) -> None:
+        """Close the connection, after what is still to be written. A peer that does not read is cut off."""
+        assert self.transport is not None
+        self.transport.close()
+        if not self._is_lost:
+            self._abort_in(LINGER_S)
+
+    def _abort_in(self, wait_s: float) -> None:
+        assert self.transport is not None
+        if self._aborting is None:
+            self._aborting = asyncio.get_running_loop().call_later(wait_s, self.transport.abort)
 
 
 class Relay:
@@ -183,7 +166,8 @@ class Relay:
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
-        self._plain: set[_PlainCopy] = set()
+        # Of clients without TLS: what comes from gRPC.
+        self._plain: set[_Copy] = set()
         self._is_leaving = False
         # Set whenever the last of them closes.
         self._nobody = asyncio.Event()
@@ -276,11 +260,14 @@ class Relay:
 
                 def closed() -> None:
                     self._clients.pop(key, None)
+                    self._plain.discard(inner)
                     if not self._plain:
                         self._nobody.set()
 
-                inner = _Copy(closed) if is_tls else _PlainCopy(closed, self._plain)
+                inner = _Copy(closed, None if is_tls else Frames())
                 to_grpc, _ = await loop.create_connection(lambda: inner, "127.0.0.1", port)
+                if not is_tls and not to_grpc.is_closing():
+                    self._plain.add(inner)
             host, number = to_grpc.get_extra_info("sockname")[:2]
             key = f"ipv4:{host}:{number}"
             self._clients[key] = client
@@ -292,12 +279,12 @@ class Relay:
         except asyncio.CancelledError:
             connection.close()
             raise
-        outer = _Copy(place.give, self._stall_s)
+        outer = _Copy(place.give, stall_s=self._stall_s)
         to_grpc.pause_reading()
         outer.other = to_grpc
         to_client, _ = await loop.connect_accepted_socket(lambda: outer, connection)
         inner.other = to_client
-        if self._is_leaving and isinstance(inner, _PlainCopy):
+        if self._is_leaving:
             inner.go_away()
         if to_grpc.is_closing():
             to_client.close()

@@ -452,6 +452,7 @@ class Calls:
                 logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
                 continue
             if request.auto_renew and self._options.enable_proxy_auto_renew:
+                self._clients.heard(caller.client_id)
                 self._renewals.note(caller.client_id, group, topic, delivery.receipt)
         return messages
 

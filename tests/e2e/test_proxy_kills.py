@@ -182,8 +182,9 @@ async def proxy_stopped(now: World) -> None:
     proxy.terminate()
     await trio.to_thread.run_sync(proxy.wait_stopped)
     await now.goes_on()
-    new = {program.name: program.errors()[before[program.name] :] for program in now.programs}
-    assert not any(new.values()), new
+    new = [error for program in now.programs for error in program.errors()[before[program.name] :]]
+    # A busy machine acknowledges some messages too late.
+    assert [error for error in new if "receipt handle is expired" not in error] == []
     await start(proxy)
 
 

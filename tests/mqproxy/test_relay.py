@@ -60,7 +60,7 @@ async def test_a_connection_that_grpc_has_closed_ends_whether_the_client_reads_o
     monkeypatch.setattr(relay, "LINGER_S", 0.2)
     given_back: list[str] = []
     monkeypatch.setattr(ConnectionBudget, "give", lambda budget, network: given_back.append(network))
-    size = 50_000_000
+    size = 8_000_000
 
     async def answer_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

@@ -1,4 +1,4 @@
-"""Transactions of the official Python producer: their ends, and the questions of brokers about those that stay open."""
+"""Transactions of the official producers: their ends, and the questions of brokers about those that stay open."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ import trio
 from mqproxy.wire import messaging_pb2 as wire
 from sdk import Admin
 from sdk.testing import Cluster, cluster_fixture
-from tests.mqproxy.test_producer import read
+from tests.mqproxy.test_producer import Got, read
 from tests.support.proxies import Proxy, Telling, call, message, proxy, started
 from tests.support.waiting import until
 
@@ -20,11 +20,11 @@ cluster = cluster_fixture(scope="module", options=OPTIONS)
 
 
 @pytest.fixture
-def transact(served: Proxy) -> Callable[..., Any]:
+def transact(served: Proxy, language: str) -> Callable[..., Any]:
     """Begins the program of a producer."""
 
     def begin(topic: str, messages: list[dict[str, str]], **answers: str) -> Any:
-        return started("transact", served.address, topic=topic, messages=messages, answers=answers)
+        return started("transact", served.address, language=language, topic=topic, messages=messages, answers=answers)
 
     return begin
 
@@ -35,7 +35,7 @@ def bodies(cluster: Cluster, topic: str, count: int) -> list[str]:
 
 
 def test_committed_messages_are_seen_and_others_are_not(
-    cluster: Cluster, transact: Callable[..., Any], make_topic: Callable[..., str]
+    got: Got, cluster: Cluster, transact: Callable[..., Any], make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic("TRANSACTION", queues=1)
     steps = [{"body": "one", "end": "commit"}, {"body": "two", "end": "rollback"}, {"body": "three", "end": "commit"}]
@@ -46,10 +46,11 @@ def test_committed_messages_are_seen_and_others_are_not(
     assert [each.body for each in found] == [b"one", b"three"]
     assert [each.msg_id for each in found] == [sent[0]["id"], sent[2]["id"]]
     assert (found[0].tags, found[0].properties["shop"]) == ("tea", "north")
+    got("Producer: transactions", f"{len(found)} commits are read by the SDK, a rollback is not")
 
 
 def test_a_producer_that_was_silent_is_asked(
-    cluster: Cluster, transact: Callable[..., Any], make_topic: Callable[..., str]
+    got: Got, cluster: Cluster, transact: Callable[..., Any], make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic("TRANSACTION", queues=1)
     with transact(topic, [{"body": "forgotten"}, {"body": "given up"}], forgotten="COMMIT") as producer:
@@ -58,6 +59,7 @@ def test_a_producer_that_was_silent_is_asked(
         checked = producer.end()
     (asked,) = [each for each in checked if each["body"] == "forgotten"]
     assert asked == {"body": "forgotten", "id": sent[0]["id"], "properties": {"shop": "north"}, "tag": "tea"}
+    got("Producer: open transaction", "the checker is asked, and its commit is read by the SDK")
 
 
 def test_another_producer_of_the_topic_answers_for_one_that_was_killed(

@@ -20,7 +20,9 @@ from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Credentials, blocking
 from sdk.testing import Cluster, cluster_fixture
-from tests.support.proxies import Proxy, message, official, proxy
+from tests.mqproxy.test_consumers import route_is_there
+from tests.mqproxy.test_producer import Client, Got
+from tests.support.proxies import Proxy, message, proxy
 from tests.support.waiting import until
 
 ROOT = Credentials("root", "a secret of the super user")
@@ -44,6 +46,7 @@ def admin(cluster: Cluster) -> Iterator[blocking.Admin]:
     with blocking.Admin(cluster.nameserver, credentials=ROOT) as opened:
         for topic in ("orders", "salaries"):
             opened.create_topic(cluster.brokers[0].address, TopicConfig(topic, 2, 2))
+            trio.run(route_is_there, cluster, topic)
         yield opened
 
 
@@ -131,32 +134,43 @@ def caller_of(served: Proxy) -> Iterator[Callable[..., Caller]]:
         yield lambda user, **changes: Caller(channel, signed(user, **changes))
 
 
-def produced(served: Proxy, topic: str, *credentials: str) -> dict[str, Any]:
+def produced(client: Client, served: Proxy, topic: str, *credentials: str) -> dict[str, Any]:
     """What the official producer gets for one message."""
     result: dict[str, Any]
-    (result,) = official(
+    (result,) = client(
         "produce", served.address, topic=topic, messages=[{"body": "a cup of tea"}], credentials=credentials
     )
     return result
 
 
-def test_the_official_producer_sends_what_its_user_may(served: Proxy, make_user: Callable[..., Credentials]) -> None:
+def test_the_official_producer_sends_what_its_user_may(
+    client: Client, got: Got, served: Proxy, make_user: Callable[..., Credentials]
+) -> None:
     user = make_user(("Topic:orders", "Pub"))
-    assert produced(served, "orders", user.access_key, user.secret_key)["id"]
-    refused = produced(served, "salaries", user.access_key, user.secret_key)["error"]
+    assert produced(client, served, "orders", user.access_key, user.secret_key)["id"]
+    refused = produced(client, served, "salaries", user.access_key, user.secret_key)["error"]
     assert "has no permission to access Topic:salaries" in refused
-    # This client says why in its log only.
-    assert "error" in produced(served, "orders", user.access_key, "another secret")
-    assert "error" in produced(served, "orders", "nobody", user.secret_key)
-    assert "error" in produced(served, "orders")
+    got("Producer: no right", refused)
+    # The Python client says why in its log only.
+    wrong = [(user.access_key, "another secret"), ("nobody", user.secret_key), ()]
+    errors = [produced(client, served, "orders", *credentials)["error"] for credentials in wrong]
+    for what, error in zip(("wrong secret", "unknown user", "no credentials"), errors, strict=True):
+        got(f"Producer: {what}", error)
 
 
 def test_the_official_consumers_receive_what_their_user_may(
-    cluster: Cluster, admin: blocking.Admin, served: Proxy, topic: str, make_user: Callable[..., Credentials]
+    client: Client,
+    got: Got,
+    cluster: Cluster,
+    admin: blocking.Admin,
+    served: Proxy,
+    topic: str,
+    make_user: Callable[..., Credentials],
 ) -> None:
     at = cluster.brokers[0].address
     user = make_user((f"Topic:{topic}", "Pub"), (f"Topic:{topic}", "Sub"), (f"Group:{topic}-*", "Sub"))
     admin.create_topic(at, TopicConfig(topic, 2, 2))
+    trio.run(route_is_there, cluster, topic)
     own = {"topic": topic, "credentials": (user.access_key, user.secret_key)}
     for kind in ("receive", "push"):
         group = f"{topic}-{kind}"
@@ -165,10 +179,11 @@ def test_the_official_consumers_receive_what_their_user_may(
             cluster.nameserver, group=group, subscriptions={topic: "*"}, credentials=ROOT
         ) as consumer:
             consumer.receive(wait_ms=0)
-    official("produce", served.address, messages=[{"body": "a cup of tea"}], **own)
+    client("produce", served.address, messages=[{"body": "a cup of tea"}], **own)
     for kind in ("receive", "push"):
-        (received,) = official(kind, served.address, group=f"{topic}-{kind}", count=1, **own)
+        (received,) = client(kind, served.address, group=f"{topic}-{kind}", count=1, **own)
         assert received["body"] == "a cup of tea"
+        got(f"Consumer with credentials: {kind}", received["body"])
 
 
 @pytest.mark.parametrize("method", METHODS)

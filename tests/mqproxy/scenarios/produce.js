@@ -5,7 +5,9 @@ const { Producer } = require('rocketmq-client-nodejs');
 
 async function main() {
   const asked = JSON.parse(readFileSync(0, 'utf8'));
-  const producer = new Producer({ endpoints: asked.endpoints });
+  const [accessKey, accessSecret] = asked.credentials ?? [];
+  const sessionCredentials = accessKey && { accessKey, accessSecret };
+  const producer = new Producer({ endpoints: asked.endpoints, sessionCredentials });
   await producer.startup();
   const results = [];
   for (const described of asked.messages) {

@@ -7,12 +7,14 @@ const { FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/
 
 async function main() {
   const asked = JSON.parse(readFileSync(0, 'utf8'));
+  const [accessKey, accessSecret] = asked.credentials ?? [];
   const kind = asked.kind === 'sql' ? FilterType.SQL : FilterType.TAG;
   const consumed = [];
   let finish;
   const done = new Promise(resolve => { finish = resolve; });
   const consumer = new PushConsumer({
     endpoints: asked.endpoints,
+    sessionCredentials: accessKey && { accessKey, accessSecret },
     consumerGroup: asked.group,
     subscriptions: new Map().set(asked.topic, new FilterExpression(asked.expression ?? '*', kind)),
     messageListener: {

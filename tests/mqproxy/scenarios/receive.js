@@ -6,10 +6,12 @@ const { FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/
 
 async function main() {
   const asked = JSON.parse(readFileSync(0, 'utf8'));
+  const [accessKey, accessSecret] = asked.credentials ?? [];
   const kind = asked.kind === 'sql' ? FilterType.SQL : FilterType.TAG;
   const expression = new FilterExpression(asked.expression ?? '*', kind);
   const consumer = new SimpleConsumer({
     endpoints: asked.endpoints,
+    sessionCredentials: accessKey && { accessKey, accessSecret },
     consumerGroup: asked.group,
     subscriptions: new Map().set(asked.topic, expression),
     awaitDuration: 5000,
