@@ -1,4 +1,4 @@
-"""The command ``mqproxy``: a conf file, a flag for each option, and a daemon.
+"""The command ``mqproxy``: a conf file, a flag for each option, RocketMQ's own flags, and a daemon.
 
 The signals and the log belong to a trio loop in the main thread, as in the other daemons; gRPC runs in an asyncio loop
 in a thread of its own.
@@ -31,9 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 @click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
+@click.option(
+    "-c", "--config-file", "-pc", "--proxyConfigPath", "conf", metavar="FILE",
+    help="conf file with RocketMQ's keys: key=value lines, or JSON as in rmq-proxy.json",
+)  # fmt: skip
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
-@click_options(ProxyOptions)
+@click_options(ProxyOptions, {"namesrv_addr": ("-n", "--namesrvAddr"), "proxy_mode": ("-pm", "--proxyMode")})
 @click.version_option(package_name="skylark-mq", prog_name="mqproxy")
 def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
     """Run a proxy: clients of RocketMQ 5 send and receive messages through it by gRPC."""

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
 
 from mqcommon.addresses import split_address
 from mqproxy.options import ProxyOptions
 from mqproxy.routes import endpoints_of
+from mqproxy.telemetry import Stream
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
 
@@ -13,19 +15,22 @@ from remoting.protocol.requests.groups import CustomizedRetryPolicy, Exponential
 _PAUSES_MS = [seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)]
 
 #: Clients that send a heartbeat without having sent such settings are unknown.
-CONSUMERS = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER)
+CONSUMERS = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
+LITE_CONSUMERS = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
 
 # A hostile peer could make up client ids. Each takes as much as its settings, some hundred bytes.
 MAX_CLIENTS = 100_000
 
 
 class ProxyClient:
-    """One client, by its id. ``settings`` are those that it sent last."""
+    """One client, by its id. ``settings`` are those that it sent last, by ``stream``, which is None after its end."""
 
-    __slots__ = ("seen_at", "settings")
+    __slots__ = ("address", "seen_at", "settings", "stream")
 
-    def __init__(self, settings: wire.Settings, now_s: float) -> None:
+    def __init__(self, settings: wire.Settings, stream: Stream, now_s: float) -> None:
         self.settings = settings
+        self.stream: Stream | None = stream
+        self.address = stream.address
         self.seen_at = now_s
 
 
@@ -40,15 +45,20 @@ class Clients:
     def __len__(self) -> int:
         return len(self._clients)
 
+    def __iter__(self) -> Iterator[tuple[str, ProxyClient]]:
+        """The living clients with their ids."""
+        self._expire()
+        return iter(list(self._clients.items()))
+
     def counts(self) -> Counter[wire.ClientType]:
         """How many clients of each kind there are. May be called from another thread."""
         return Counter(client.settings.client_type for client in list(self._clients.values()))
 
-    def put(self, client_id: str, settings: wire.Settings) -> None:
+    def put(self, client_id: str, settings: wire.Settings, stream: Stream) -> None:
         """Note a client's settings."""
         self._expire()
         self._clients.pop(client_id, None)
-        self._clients[client_id] = ProxyClient(settings, _now_s())
+        self._clients[client_id] = ProxyClient(settings, stream, _now_s())
         while len(self._clients) > MAX_CLIENTS:
             del self._clients[next(iter(self._clients))]
 
@@ -67,10 +77,31 @@ class Clients:
         client = self._clients.get(client_id)
         return None if client is None else client.settings
 
+    def get(self, client_id: str) -> ProxyClient | None:
+        """A living client; None when it is not known."""
+        self._expire()
+        return self._clients.get(client_id)
+
+    def stream(self, client_id: str) -> Stream | None:
+        """Where a living client reads commands; None when it is not known, or reads none now."""
+        client = self.get(client_id)
+        return None if client is None else client.stream
+
+    def stream_ended(self, client_id: str, stream: Stream) -> None:
+        """The client does not read ``stream`` any more; it may have another one already."""
+        client = self._clients.get(client_id)
+        if client is not None and client.stream is stream:
+            client.stream = None
+
     def is_alive(self, client_id: str) -> bool:
         """Whether the client is known, and sent a heartbeat in time."""
         self._expire()
         return client_id in self._clients
+
+    def count_alive(self) -> int:
+        """How many clients sent a heartbeat in time."""
+        self._expire()
+        return len(self._clients)
 
     def remove(self, client_id: str) -> wire.Settings | None:
         """Forget a client; returns its settings, None when it was not known."""

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from mqcommon.metrics.metric import Column, Histogram, Metric, column, flag, single
-from mqproxy.clients import Clients
-from mqproxy.renewals import Renewals
+from mqproxy.sessions import Sessions
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.net.steps import Steps
 
@@ -23,9 +22,7 @@ RPC_LATENCY = Metric(
     "Time of calls; that of receives has the wait for messages in it",
 )  # fmt: skip
 CLIENTS = Metric("skylark_proxy_clients", "gauge", "", ("client_type",), "Clients that sent settings and live")
-CONNECTIONS = Metric(
-    "skylark_connections", "gauge", "", (), "Connections of clients; only with tls.server.mode=permissive"
-)
+CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of clients")
 WAITING = Metric("skylark_proxy_waiting_receives", "gauge", "", (), "Receives that wait for messages")
 RENEWED = Metric("skylark_proxy_renewed_messages", "gauge", "", (), "Messages that are kept hidden for their clients")
 RENEWALS = Metric("skylark_proxy_renewals_total", "counter", "", ("result",), "Renewals of such messages")
@@ -33,15 +30,14 @@ RENEWALS = Metric("skylark_proxy_renewals_total", "counter", "", ("result",), "R
 PROXY_METRICS = (PROXY_UP, RPC_LATENCY, CLIENTS, CONNECTIONS, WAITING, RENEWED, RENEWALS)
 
 # Calls of which the handler returns the code of the answer, and that may wait for messages.
-_RECEIVES = frozenset({"ReceiveMessage"})
+_RECEIVES = frozenset({"ReceiveMessage", "PullMessage"})
 
 
 class Served(NamedTuple):
-    """What a serving proxy tells of itself. ``connections`` returns None when their number is not known."""
+    """What a serving proxy tells of itself."""
 
-    clients: Clients
-    renewals: Renewals
-    connections: Callable[[], int | None]
+    sessions: Sessions
+    connections: Callable[[], int]
 
 
 class Meters:
@@ -58,13 +54,14 @@ class Meters:
         """``methods``, gRPC's handlers by name, measured. Streams without an end are not."""
         found = dict(methods)
         for name, handler in methods.items():
-            if handler.unary_unary is not None:
-                found[name] = grpc.unary_unary_rpc_method_handler(
-                    self._measured(name, handler.unary_unary), handler.request_deserializer, handler.response_serializer
-                )
+            if handler.stream_unary is not None:
+                found[name] = grpc.stream_unary_rpc_method_handler(
+                    self._measured(name, handler.stream_unary),
+                    handler.request_deserializer, handler.response_serializer,
+                )  # fmt: skip
             elif name in _RECEIVES:
-                found[name] = grpc.unary_stream_rpc_method_handler(
-                    self._measured_receive(name, handler.unary_stream),
+                found[name] = grpc.stream_stream_rpc_method_handler(
+                    self._measured_receive(name, handler.stream_stream),
                     handler.request_deserializer, handler.response_serializer,
                 )  # fmt: skip
         return found
@@ -82,14 +79,12 @@ class Meters:
             single(WAITING, self._waiting),
         ]
         if served is not None:
-            counts = sorted(served.clients.counts().items())
+            counts = sorted(served.sessions.client_counts().items())
             columns.append(column(CLIENTS, [((wire.ClientType.Name(kind).lower(),), n) for kind, n in counts]))
-            if (connections := served.connections()) is not None:
-                columns.append(single(CONNECTIONS, connections))
-            columns.append(single(RENEWED, len(served.renewals)))
-            columns.append(
-                column(RENEWALS, [(("ok",), served.renewals.renewed), (("failed",), served.renewals.failures)])
-            )
+            columns.append(single(CONNECTIONS, served.connections()))
+            columns.append(single(RENEWED, served.sessions.renewed_count()))
+            renewals = served.sessions.renewals
+            columns.append(column(RENEWALS, [(("ok",), renewals.renewed), (("failed",), renewals.failed)]))
         return columns
         yield  # never reached; it makes this a generator
 

@@ -10,10 +10,12 @@ from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.tls.options import TlsOptions
+from remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
 
-PERMISSIVE, ENFORCING, DISABLED = "permissive", "enforcing", "disabled"
-
-# RocketMQ's keys without effect here: threads, queues in front of them, and its caches.
+# RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions, of
+# which there is none here, and its port for the remoting protocol. `enableACL` of old versions is not among them: who
+# sets it wants a closed port.
 _IGNORED = """
     enableGrpcEpoll grpcBossLoopNum grpcWorkerLoopNum grpcThreadPoolNums grpcProducerThreadPoolNums
     grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity grpcRouteThreadPoolNums
@@ -21,12 +23,38 @@ _IGNORED = """
     grpcTransactionThreadPoolNums grpcTransactionThreadQueueCapacity producerProcessorThreadPoolNums
     producerProcessorThreadPoolQueueCapacity consumerProcessorThreadPoolNums consumerProcessorThreadPoolQueueCapacity
     rocketMQClusterName rocketmqMQClientNum enablePrintJstack printJstackInMillis
-    traceOn printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity
+    printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity transactionDataExpireMillis
+    transactionDataExpireScanPeriodMillis transactionDataMaxNum transactionDataMaxWaitClearMillis
+    transactionHeartbeatBatchNum transactionHeartbeatThreadPoolNums transactionHeartbeatThreadPoolQueueCapacity
+    authorizationEnabled authConfigPath authenticationProvider authenticationMetadataProvider authenticationStrategy
+    authenticationWhitelist authorizationProvider authorizationMetadataProvider authorizationStrategy
+    authorizationWhitelist initAuthenticationUser aclCacheExpiredSeconds aclCacheRefreshSeconds aclCacheMaxNum
+    heartbeatSyncerTopicClusterName heartbeatSyncerThreadPoolNums heartbeatSyncerThreadPoolQueueCapacity
+    heartbeatSyncerTopicName namesrvDomain namesrvDomainSubgroup brokerConfigPath maxLiteTopicSize
+    maxLiteRenewNumPerChannel maxSyncLiteSubscriptionRate enableProxyClientReadServiceCleaner
+    enableProxyClientAdminCrossProxyQuery proxyClientAdminPeerRequestTimeoutMillis proxyClientAdminPeerGrpcTargets
+    proxyClientReadServiceCleanerInactiveTimeoutMillis proxyClientReadServiceCleanerIntervalMillis
+    channelExpiredInSeconds contextExpiredInSeconds grpcProxyRelayRequestTimeoutInSeconds
+    topicRouteServiceCacheExpiredSeconds topicRouteServiceCacheRefreshSeconds topicRouteServiceCacheMaxNum
+    topicRouteServiceThreadPoolNums topicRouteServiceThreadPoolQueueCapacity topicConfigCacheExpiredSeconds
+    subscriptionGroupConfigCacheExpiredSeconds subscriptionGroupConfigCacheRefreshSeconds
+    subscriptionGroupConfigCacheMaxNum longPollingReserveTimeInMillis invisibleTimeMillisWhenClear maxRenewRetryTimes
+    renewThreadPoolNums renewMaxThreadPoolNums renewThreadPoolQueueCapacity lockTimeoutMsInHandleGroup
+    returnHandleGroupThreadPoolNums enableAclRpcHookForClusterMode useDelayLevel messageDelayLevel regionId traceOn
+    enableRemotingLocalProxyGrpc localProxyConnectTimeoutMs
+    remotingAccessAddr remotingListenPort sendLatencyEnable startDetectorEnable detectTimeout detectInterval
+    remotingHeartbeatThreadPoolNums remotingTopicRouteThreadPoolNums remotingSendMessageThreadPoolNums
+    remotingPullMessageThreadPoolNums remotingUpdateOffsetThreadPoolNums remotingDefaultThreadPoolNums
+    remotingHeartbeatThreadPoolQueueCapacity remotingTopicRouteThreadPoolQueueCapacity
+    remotingSendThreadPoolQueueCapacity remotingPullThreadPoolQueueCapacity remotingUpdateOffsetThreadPoolQueueCapacity
+    remotingDefaultThreadPoolQueueCapacity remotingWaitTimeMillsInSendQueue remotingWaitTimeMillsInPullQueue
+    remotingWaitTimeMillsInHeartbeatQueue remotingWaitTimeMillsInUpdateOffsetQueue
+    remotingWaitTimeMillsInTopicRouteQueue remotingWaitTimeMillsInDefaultQueue enableBatchAck
 """
 
 
 @lazy_dataclass(frozen=True)
-class ProxyOptions(LogOptions, InnerCredentialsOptions, MetricsOptions):
+class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions):
     """The options of one proxy."""
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
@@ -45,6 +73,36 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, MetricsOptions):
     grpc_max_inbound_message_size: int = option(
         130 * 1024 * 1024, "largest request", unit="bytes", minimum=1024, maximum=2**31 - 1
     )
+    grpc_max_concurrent_calls_per_connection: int = option(
+        10_000, "most calls in progress on one connection", minimum=1, maximum=2**31 - 1
+    )
+    grpc_client_idle_time_mills: int = option(
+        120_000, "connections without a call in progress for this long are closed", unit="ms", minimum=1
+    )
+    grpc_server_permit_keep_alive_time_millis: int = option(
+        5_000, "clients that ping more often are disconnected", unit="ms", minimum=0
+    )
+    grpc_server_permit_keep_alive_without_calls: bool = option(
+        True, "the same without a call in progress; false: two minutes are the least then"
+    )
+    max_connections: int = option(
+        0, "most connections of clients; 0: a third of what the limit of open files (ulimit -n) allows", minimum=0
+    )
+    max_connections_per_address: int = option(
+        0, "most connections from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    max_new_connections_per_second: int = option(
+        0, "most new connections a second from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    max_requests_per_second: int = option(
+        0, "most calls a second from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    slow_frame_timeout: int = option(
+        60_000, "a request must be whole this long after its call began", unit="ms", minimum=100
+    )
+    slow_reader_timeout: int = option(
+        20_000, "a client must take each message that is sent to it within this time", unit="ms", minimum=100
+    )
 
     proxy_mode: str = option("CLUSTER", "CLUSTER: brokers are found through NameServers")
     tls_server_mode: str = option(
@@ -54,8 +112,12 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, MetricsOptions):
         choices=(PERMISSIVE, ENFORCING, DISABLED),
     )
     tls_test_mode_enable: bool = option(True, "without a certificate, make one that is signed by itself")
-    tls_cert_path: str = option("", "certificate (chain), PEM")
+    tls_cert_path: str = option("", "certificate (chain), PEM; default: that of tlsConfigFile")
     tls_key_path: str = option("", "key of the certificate, PEM")
+    tls_key_password: str = option("", "password of an encrypted key", secret=True)
+    tls_cert_watch_interval_ms: int = option(
+        500, "time between two looks whether the certificate is another one", unit="ms", minimum=10
+    )
 
     max_message_size: int = option(4 * 1024 * 1024, "largest body of a message; 0: no limit", unit="bytes", minimum=0)
     enable_message_body_empty_check: bool = option(True, "refuse messages with an empty body")
@@ -111,8 +173,28 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, MetricsOptions):
     grpc_client_consumer_long_polling_batch_size: int = option(
         32, "most messages of one receive", minimum=1, maximum=32
     )
+    authentication_enabled: str = option(
+        "auto",
+        "serve only calls that a user of the brokers has signed; auto: if innerClientAuthenticationCredentials is set,"
+        " which must be those of a super user, as the proxy reads users and their secrets from brokers",
+        choices=("auto", "true", "false"),
+    )
+    user_cache_refresh_seconds: int = option(
+        20, "how old what is known of a user may be: a changed or deleted user counts after this time", unit="s",
+        minimum=1,
+    )  # fmt: skip
+    user_cache_expired_seconds: int = option(300, "the same while no broker answers", unit="s", minimum=1)
+    user_cache_max_num: int = option(20_000, "how many users are remembered", minimum=1)
+
     channel_expired_timeout: int = option(
         120_000, "a client without a heartbeat for this long is forgotten", unit="ms", minimum=1_000
+    )
+    max_transaction_recovery_second: int = option(
+        3600, "longest time in which a producer wants not to be asked about a transaction; 0: no limit", unit="s",
+        minimum=0,
+    )  # fmt: skip
+    transaction_heartbeat_period_second: int = option(
+        20, "time between two looks at which topics have producers of transactions", unit="s", minimum=1
     )
     topic_config_cache_refresh_seconds: int = option(
         20, "how old what is known of topics and groups may be", unit="s", minimum=1
@@ -128,23 +210,34 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, MetricsOptions):
         "", "host:port of an OpenTelemetry collector for the metrics of clients, by OTLP over gRPC"
     )
 
+    #: RocketMQ's proxy has its options in rmq-proxy.json.
+    conf_may_be_json: ClassVar[bool] = True
     ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
+
+    @property
+    def is_authenticating(self) -> bool:
+        """Whether calls must be signed."""
+        if self.authentication_enabled == "auto":
+            return bool(self.inner_client_authentication_credentials)
+        return self.authentication_enabled == "true"
 
     def __post_init__(self) -> None:
         parse_levels(self.log_levels)
         self.check_inner_credentials()
+        if self.is_authenticating and not self.inner_client_authentication_credentials:
+            raise ConfigError(
+                "authenticationEnabled=true: signatures are checked with what brokers know of users; set"
+                " innerClientAuthenticationCredentials to those of a super user"
+            )
         self.check_metrics()
         if self.metric_collector_mode == "on" and not is_address(self.metric_collector_address):
             raise ConfigError("metricCollectorAddress: metricCollectorMode=on needs host:port of a collector")
         if self.proxy_mode.upper() != "CLUSTER":
-            raise ConfigError(f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only")
+            raise ConfigError(
+                f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only; a broker is started on its own"
+            )
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")
-        if self.tls_server_mode != DISABLED and not self.tls_cert_path and not self.tls_test_mode_enable:
-            raise ConfigError(
-                "there is no certificate: set tlsCertPath and tlsKeyPath, or tls.server.mode=disabled to serve without"
-                " TLS"
-            )
 
     @property
     def metric_labels(self) -> tuple[tuple[str, str], ...]:

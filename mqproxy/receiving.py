@@ -2,6 +2,7 @@
 
 import hashlib
 
+from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
 from mqproxy.brokers import Delivery
 from mqproxy.names import group_of, topic_of
@@ -16,7 +17,10 @@ RESERVE_MS = 100
 
 
 def polling_ms(
-    request: wire.ReceiveMessageRequest, settings: wire.Settings, left_s: float | None, options: ProxyOptions
+    request: wire.ReceiveMessageRequest | wire.PullMessageRequest,
+    settings: wire.Settings,
+    left_s: float | None,
+    options: ProxyOptions,
 ) -> int:
     """How long the broker may wait for messages; ``left_s`` is what is left of the call's deadline.
 
@@ -74,7 +78,16 @@ def names_of(topic: wire.Resource, group: wire.Resource) -> tuple[str, str]:
 
 def message_of(delivery: Delivery, topic: wire.Resource) -> wire.Message:
     """A received message, as clients read it. ProtocolError when its body cannot be decompressed."""
-    message = delivery.message
+    made = stored_message_of(delivery.message, topic)
+    system = made.system_properties
+    system.receipt_handle = str(delivery.receipt)
+    system.delivery_attempt = delivery.attempt
+    system.invisible_duration.FromMilliseconds(delivery.invisible_ms)
+    return made
+
+
+def stored_message_of(message: MessageExt, topic: wire.Resource) -> wire.Message:
+    """A stored message, as clients read it. ProtocolError when its body cannot be decompressed."""
     properties, body = message.properties, message.body
     system = wire.SystemProperties(
         message_id=message.msg_id,
@@ -84,14 +97,12 @@ def message_of(delivery: Delivery, topic: wire.Resource) -> wire.Message:
         message_type=_type_of(properties),
         born_host=properties.get(BORN_HOST) or message.born_host,
         store_host=message.store_host,
-        receipt_handle=str(delivery.receipt),
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
-        delivery_attempt=delivery.attempt,
+        delivery_attempt=message.reconsume_times + 1,
     )
     system.born_timestamp.FromMilliseconds(message.born_timestamp)
     system.store_timestamp.FromMilliseconds(message.store_timestamp)
-    system.invisible_duration.FromMilliseconds(delivery.invisible_ms)
     if TAGS in properties:
         system.tag = properties[TAGS]
     if KEYS in properties:

@@ -1,74 +1,196 @@
-"""One port for clients with and without TLS, as RocketMQ's proxy has it.
+"""The port for clients, in front of gRPC: limits of connections, and one port with and without TLS, as RocketMQ has it.
 
-gRPC's server has a port for each kind. The relay looks at the first byte of a connection, without taking it, and
-connects it to the right one of two ports on the loopback address. From then on it only copies bytes.
+gRPC's server cannot limit its connections, and has a port for each kind. The relay looks at the first byte of a
+connection, without taking it, and connects it to the right port on the loopback address. From then on it only copies
+bytes.
 """
 
 import asyncio
 import logging
+import resource
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+
+from mqcommon.addresses import limited_network
+from mqproxy.options import ProxyOptions
+from remoting.net.limits import ConnectionBudget, Refusals, most_connections
 
 logger = logging.getLogger(__name__)
 
 # The first byte of a TLS handshake; HTTP/2 without TLS begins with the letter P.
-_TLS_HANDSHAKE = 0x16
+_TLS_HANDSHAKE = b"\x16"
+# HTTP/2's GOAWAY without an error, with the highest stream: no more calls here; those that are under way go on.
+_GO_AWAY = bytes.fromhex("000008 07 00 00000000 7fffffff 00000000")
+_FRAME_HEADER_BYTES = 9
+# HEADERS, PUSH_PROMISE, CONTINUATION, and their flag END_HEADERS.
+_WITH_HEADERS, _END_HEADERS = (1, 5, 9), 0x4
+# A client that does not leave is not waited for.
+LEAVE_S = 5.0
 # A client that connects and says nothing is closed after this time.
 FIRST_BYTE_S = 10.0
 BACKLOG = 1024
-READ_BYTES = 64 * 1024
+# When gRPC has closed a connection, the client has this long to take what was sent before.
+LINGER_S = 10.0
+# A connection of a client, the relay's own to gRPC, and the other end of that.
+_DESCRIPTORS_OF_CONNECTION = 3
+# Of connections to brokers, logs and libraries.
+_OTHER_DESCRIPTORS = 1_024
 
 
-class _Copy(asyncio.BufferedProtocol):
+class _Copy(asyncio.Protocol):
     """Copies what it receives to another connection, no faster than that takes it.
 
-    All connections of a relay share one ``buffer``: what is read there is passed on before anything else is read. A new
-    buffer of asyncio's usual size for each read took five times as long as the read.
+    A peer that takes nothing for ``stall_s`` is cut off; 0: never.
     """
 
-    def __init__(self, buffer: memoryview, when_closed: Callable[[], None]) -> None:
-        self._buffer = buffer
+    def __init__(self, when_closed: Callable[[], None], stall_s: float = 0) -> None:
         self._when_closed = when_closed
+        self._stall_s = stall_s
         self.transport: asyncio.Transport | None = None
         self.other: asyncio.Transport | None = None
+        self._is_lost = False
+        self._aborting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
         assert self.other is not None
-        # A copy: what the other connection does not take at once must outlast the buffer.
-        self.other.write(bytes(self._buffer[:nbytes]))
+        self.other.write(data)
 
     def pause_writing(self) -> None:
         if self.other is not None and not self.other.is_closing():
             self.other.pause_reading()
+        if self._stall_s:
+            self._abort_in(self._stall_s)
 
     def resume_writing(self) -> None:
+        if self._stall_s and self._aborting is not None:
+            self._aborting.cancel()
+            self._aborting = None
+            if self.transport is not None and self.transport.is_closing():
+                self._abort_in(LINGER_S)
         if self.other is not None and not self.other.is_closing():
             self.other.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.other is not None:
-            self.other.close()
+            copy = self.other.get_protocol()
+            if isinstance(copy, _Copy):  # otherwise it is closed already
+                copy.end()
+        self._is_lost = True
+        if self._aborting is not None:
+            self._aborting.cancel()
         self._when_closed()
+
+    def end(self) -> None:
+        """Close the connection, after what is still to be written. A peer that does not read is cut off."""
+        assert self.transport is not None
+        self.transport.close()
+        if not self._is_lost:
+            self._abort_in(LINGER_S)
+
+    def _abort_in(self, wait_s: float) -> None:
+        assert self.transport is not None
+        if self._aborting is None:
+            self._aborting = asyncio.get_running_loop().call_later(wait_s, self.transport.abort)
+
+
+class Frames:
+    """Where the frames of one direction of an HTTP/2 connection end."""
+
+    def __init__(self) -> None:
+        # Of the header of a frame, what has come; then how much of its payload is to come.
+        self._header = bytearray()
+        self._left = 0
+        # The first frame must be the server's settings.
+        self._has_begun = False
+        # No other frame may be between those that have the headers of one call.
+        self._is_in_headers = False
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes."""
+        at = 0
+        while at < len(data):
+            skipped = min(self._left, len(data) - at)
+            at += skipped
+            self._left -= skipped
+            if self._left or at == len(data):
+                return
+            piece = data[at : at + _FRAME_HEADER_BYTES - len(self._header)]
+            at += len(piece)
+            self._header += piece
+            if len(self._header) == _FRAME_HEADER_BYTES:
+                kind, flags = self._header[3:5]
+                self._left = int.from_bytes(self._header[:3])
+                self._header.clear()
+                self._has_begun = True
+                if kind in _WITH_HEADERS:
+                    self._is_in_headers = not flags & _END_HEADERS
+
+    @property
+    def may_add(self) -> bool:
+        """Whether another frame may be put here."""
+        return self._has_begun and not (self._header or self._left or self._is_in_headers)
+
+
+class _PlainCopy(_Copy):
+    """Copies what gRPC sends to a client without TLS, and can tell the client to leave. ``alive`` has the open ones."""
+
+    def __init__(self, when_closed: Callable[[], None], alive: "set[_PlainCopy]") -> None:
+        super().__init__(when_closed)
+        self._alive = alive
+        self._frames = Frames()
+        self._is_leaving = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._alive.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._frames.feed(data)
+        if self._is_leaving:
+            self.go_away()
+
+    def go_away(self) -> None:
+        """Tell the client to make its next calls elsewhere, now or after the frames that it is just getting."""
+        self._is_leaving = True
+        if self.other is not None and self._frames.may_add:
+            self.other.write(_GO_AWAY)
+            self._is_leaving = False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._alive.discard(self)
+        super().connection_lost(error)
 
 
 class Relay:
-    """Accepts at one address, and connects to ``plain_port`` or ``tls_port`` of the loopback address."""
+    """Accepts at one address, and connects to ``plain_port`` or ``tls_port`` of the loopback address.
 
-    def __init__(self, plain_port: int, tls_port: int) -> None:
+    A port is None when clients of this kind are not served.
+    """
+
+    def __init__(self, options: ProxyOptions, plain_port: int | None, tls_port: int | None) -> None:
         self._ports = {False: plain_port, True: tls_port}
+        self._budget = budget(options)
+        self._stall_s = options.slow_reader_timeout / 1000
+        self.refusals = Refusals()
         # Address of a connection to gRPC, as gRPC writes it → the client that it belongs to.
         self._clients: dict[str, str] = {}
-        self._buffer = memoryview(bytearray(READ_BYTES))
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
+        self._plain: set[_PlainCopy] = set()
+        self._is_leaving = False
+        # Set whenever the last of them closes.
+        self._nobody = asyncio.Event()
+
+    def connect_to(self, plain_port: int | None, tls_port: int | None) -> None:
+        """Use these ports for new connections."""
+        self._ports = {False: plain_port, True: tls_port}
 
     def __len__(self) -> int:
         """How many clients are connected."""
@@ -94,6 +216,21 @@ class Relay:
             await asyncio.wait([self._accepting])
             self._listener.close()
 
+    async def send_away(self, most_s: float) -> None:
+        """Let clients without TLS leave for another proxy, for so long at most.
+
+        A client closes the connection once it has all answers. gRPC's own stop does not wait for that: it cancels calls
+        that are on their way when it begins.
+        """
+        self._is_leaving = True
+        self._nobody.clear()
+        for copy in self._plain:
+            copy.go_away()
+        if self._plain:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(most_s, LEAVE_S)):
+                    await self._nobody.wait()
+
     async def close(self) -> None:
         """Close the connections that are still being made. gRPC closes the others."""
         for task in self._tasks:
@@ -105,49 +242,63 @@ class Relay:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(listener)
+                connection, peer = await loop.sock_accept(listener)
             except OSError as error:
                 # No descriptors are left, or the client has gone: the others must be accepted all the same.
-                logger.warning("a connection could not be accepted: %s", error)
+                self.refusals.count("accepts_failed", loop.time(), "", f"a connection could not be accepted: {error}")
                 await asyncio.sleep(0.05)
                 continue
-            task = loop.create_task(self._connect(connection))
+            network = limited_network(peer[0])
+            if refused := self._budget.take(network, loop.time()):
+                self.refusals.count(refused, loop.time(), _text(peer), "connection refused")
+                connection.close()
+                continue
+            task = loop.create_task(self._connect(connection, _text(peer), _Place(self._budget, network)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket, client: str, place: "_Place") -> None:
         loop = asyncio.get_running_loop()
         connection.setblocking(False)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(FIRST_BYTE_S):
                 first = await self._first_byte(connection)
-                if not first:
+                is_tls = first[:1] == _TLS_HANDSHAKE
+                port = self._ports[is_tls]
+                if not first or port is None:
+                    if first:
+                        logger.info("client %s is refused: see tls.server.mode", client)
+                    place.give()
                     connection.close()
                     return
                 key = ""
 
                 def closed() -> None:
                     self._clients.pop(key, None)
+                    if not self._plain:
+                        self._nobody.set()
 
-                inner = _Copy(self._buffer, closed)
-                port = self._ports[first[0] == _TLS_HANDSHAKE]
+                inner = _Copy(closed) if is_tls else _PlainCopy(closed, self._plain)
                 to_grpc, _ = await loop.create_connection(lambda: inner, "127.0.0.1", port)
             host, number = to_grpc.get_extra_info("sockname")[:2]
             key = f"ipv4:{host}:{number}"
-            self._clients[key] = _text(connection.getpeername())
+            self._clients[key] = client
         except (OSError, TimeoutError) as error:
-            logger.info("a connection ended before its first request: %s", error or "it was silent")
+            logger.info("a connection ended before its first request: %s", str(error) or "it was silent")
+            place.give()
             connection.close()
             return
         except asyncio.CancelledError:
             connection.close()
             raise
-        outer = _Copy(self._buffer, lambda: None)
+        outer = _Copy(place.give, self._stall_s)
         to_grpc.pause_reading()
         outer.other = to_grpc
         to_client, _ = await loop.connect_accepted_socket(lambda: outer, connection)
         inner.other = to_client
+        if self._is_leaving and isinstance(inner, _PlainCopy):
+            inner.go_away()
         if to_grpc.is_closing():
             to_client.close()
         else:
@@ -168,6 +319,33 @@ class Relay:
         finally:
             loop.remove_reader(connection)
         return connection.recv(1, socket.MSG_PEEK)
+
+
+class _Place:
+    """A connection's share of the budget."""
+
+    def __init__(self, budget: ConnectionBudget, network: str) -> None:
+        self._budget = budget
+        self._network = network
+
+    def give(self) -> None:
+        """Return it; the connection is closed."""
+        self._budget.give(self._network)
+
+
+def budget(options: ProxyOptions) -> ConnectionBudget:
+    """How many connections of clients there may be."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = most_connections(descriptors, _OTHER_DESCRIPTORS) // _DESCRIPTORS_OF_CONNECTION
+    wanted = options.max_connections
+    if wanted > most:
+        logger.warning(
+            "maxConnections=%d is more than %d open files (ulimit -n) allow; %d are accepted", wanted, descriptors, most
+        )
+    return ConnectionBudget(
+        min(wanted, most) if wanted else most, options.max_connections_per_address,
+        options.max_new_connections_per_second,
+    )  # fmt: skip
 
 
 def _text(address: tuple[str, int]) -> str:

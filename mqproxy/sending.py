@@ -13,6 +13,7 @@ from sdk.producer.result import SendResult, SendStatus
 
 DELIVER_AT, BORN_HOST, BORN_TIMESTAMP = "TIMER_DELIVER_MS", "__BORNHOST", "BORN_TIMESTAMP"
 TRACE_CONTEXT = "TRACE_CONTEXT"
+TRANSACTION_PREPARED, PRODUCER_GROUP, CHECK_IMMUNITY_S = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 # zlib.decompressobj: a gzip or a zlib header, whichever there is.
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
@@ -111,9 +112,22 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
             if has_control_character(value):
                 raise Refused(wire.BAD_REQUEST, f"{name} cannot contain control character")
             found[name] = value
+    if system.message_type == wire.TRANSACTION:
+        # The producer group of a transaction is its topic: brokers ask the proxies whose clients name the topic.
+        found[TRANSACTION_PREPARED], found[PRODUCER_GROUP] = "true", message.topic.name
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            found[CHECK_IMMUNITY_S] = _recovery_s(system, options)
     if system.HasField("born_timestamp"):
         found[BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
     return found
+
+
+def _recovery_s(system: wire.SystemProperties, options: ProxyOptions) -> str:
+    seconds, most = system.orphaned_transaction_recovery_duration.ToSeconds(), options.max_transaction_recovery_second
+    if most and seconds > most:
+        text = f"the max transaction recovery time of message is too large, max is {most}"
+        raise Refused(wire.BAD_REQUEST, text)
+    return str(seconds)
 
 
 def _check_property(name: str, value: str) -> None:
@@ -146,7 +160,7 @@ def _check_message_group(group: str, most_bytes: int) -> None:
         raise Refused(wire.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {most_bytes}")
 
 
-def entry_of(result: SendResult) -> wire.SendResultEntry:
+def entry_of(result: SendResult, transaction_id: str = "") -> wire.SendResultEntry:
     """The entry for a message that a broker has stored."""
     code = _CODES.get(result.status)
     if code is not None:
@@ -155,7 +169,7 @@ def entry_of(result: SendResult) -> wire.SendResultEntry:
         )
     return wire.SendResultEntry(
         status=wire.Status(code=wire.OK, message="OK"), message_id=result.msg_id, offset=result.queue_offset,
-        recall_handle=result.recall_handle,
+        transaction_id=transaction_id, recall_handle=result.recall_handle,
     )  # fmt: skip
 
 

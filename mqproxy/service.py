@@ -6,32 +6,51 @@ stream of Telemetry, and to connections.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from mqcommon.addresses import limited_network
 from mqcommon.clock import SystemClock
 from mqcommon.errors import ProtocolError, SkylarkError
+from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from mqcommon.message.message import MessageExt
 from mqcommon.names import PERM_READ
 from mqproxy.brokers import Brokers, Pop, Receipt
-from mqproxy.clients import CONSUMERS, Clients, answered
+from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, Clients, answered
 from mqproxy.metadata import Metadata
 from mqproxy.metrics import Meters
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
-from mqproxy.receiving import check_invisible, filter_of, invisible_ms, message_of, names_of, polling_ms
+from mqproxy.pulling import Queues, check_offset, pull_status, queue_of
+from mqproxy.receiving import (
+    check_invisible,
+    filter_of,
+    invisible_ms,
+    message_of,
+    names_of,
+    polling_ms,
+    stored_message_of,
+)
 from mqproxy.renewals import Renewals
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
-from mqproxy.sending import answer_of, entry_of, sdk_messages, type_of
+from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
+from mqproxy.sessions import Sessions, current, ended
 from mqproxy.statuses import Refused, common_status, status_of
+from mqproxy.telemetry import Stream
+from mqproxy.transactions import Half, Halves, TransactionProducers
 from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.limits import RateLimit
 from remoting.protocol.requests.pops import MAX_POP_COUNT
 from sdk import Message
 from sdk.aio import Producer
+from sdk.consumer.reader import PullResult
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +61,9 @@ Request = TypeVar("Request", bound=ProtoMessage)
 Answer = TypeVar("Answer", bound=ProtoMessage)
 
 OK = wire.Status(code=wire.OK, message="OK")
+NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+# Others leave the transaction open: the broker asks later.
+_ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +84,50 @@ class Calls:
     def __init__(
         self,
         options: ProxyOptions,
-        producer: Producer,
-        brokers: Brokers,
+        sessions: Sessions,
         metadata: Metadata,
         port: int,
         real_address: Callable[[str], str],
     ) -> None:
         self._options = options
-        self._producer = producer
-        self._brokers = brokers
+        self.sessions = sessions
         self._metadata = metadata
         self._port = port
         self._real_address = real_address
-        #: Those that are known.
-        self.clients = Clients(options)
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
-        #: To be run while the proxy serves.
-        self.renewals = Renewals(brokers, options, self._clock, self.clients.is_alive)
+        most = options.max_requests_per_second
+        self._rate = RateLimit(most) if most else None
+
+    # What belongs to the user who makes the call that this task carries out.
+
+    @property
+    def _producer(self) -> Producer:
+        return current().producer
+
+    @property
+    def _brokers(self) -> Brokers:
+        return current().brokers
+
+    @property
+    def _clients(self) -> Clients:
+        return current().clients
+
+    @property
+    def _renewals(self) -> Renewals:
+        return current().renewals
+
+    @property
+    def _halves(self) -> Halves:
+        return current().halves
+
+    @property
+    def _queues(self) -> Queues:
+        return current().queues
+
+    @property
+    def _transactions(self) -> TransactionProducers:
+        return current().transactions
 
     def handlers(self, meters: Meters | None = None) -> grpc.GenericRpcHandler:
         """What gRPC calls for each method. With ``meters`` calls are measured."""
@@ -96,7 +144,7 @@ class Calls:
             "QueryAssignment": self._unary(
                 self.query_assignment, wire.QueryAssignmentRequest, wire.QueryAssignmentResponse
             ),
-            "ReceiveMessage": grpc.unary_stream_rpc_method_handler(
+            "ReceiveMessage": grpc.stream_stream_rpc_method_handler(
                 self.receive_message,
                 wire.ReceiveMessageRequest.FromString,
                 wire.ReceiveMessageResponse.SerializeToString,
@@ -111,6 +159,18 @@ class Calls:
                 self.forward_message_to_dead_letter_queue,
                 wire.ForwardMessageToDeadLetterQueueRequest,
                 wire.ForwardMessageToDeadLetterQueueResponse,
+            ),
+            "EndTransaction": self._unary(
+                self.end_transaction, wire.EndTransactionRequest, wire.EndTransactionResponse
+            ),
+            "PullMessage": grpc.stream_stream_rpc_method_handler(
+                self.pull_message, wire.PullMessageRequest.FromString, wire.PullMessageResponse.SerializeToString
+            ),
+            "UpdateOffset": self._unary(self.update_offset, wire.UpdateOffsetRequest, wire.UpdateOffsetResponse),
+            "GetOffset": self._unary(self.get_offset, wire.GetOffsetRequest, wire.GetOffsetResponse),
+            "QueryOffset": self._unary(self.query_offset, wire.QueryOffsetRequest, wire.QueryOffsetResponse),
+            "SyncLiteSubscription": self._unary(
+                self.sync_lite_subscription, wire.SyncLiteSubscriptionRequest, wire.SyncLiteSubscriptionResponse
             ),
             "Telemetry": grpc.stream_stream_rpc_method_handler(
                 self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
@@ -130,24 +190,41 @@ class Calls:
 
     async def heartbeat(self, caller: Caller, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
         """The client lives."""
-        self._check_known(self.clients.seen(caller.client_id), request)
+        self._check_known(self._clients.seen(caller.client_id), request)
         return wire.HeartbeatResponse(status=OK)
 
     async def notify_client_termination(
         self, caller: Caller, request: wire.NotifyClientTerminationRequest
     ) -> wire.NotifyClientTerminationResponse:
         """The client ends."""
-        self._check_known(self.clients.remove(caller.client_id), request)
+        self._check_known(self._clients.remove(caller.client_id), request)
+        current().registrations.changed(caller.client_id)
         return wire.NotifyClientTerminationResponse(status=OK)
 
     async def send_message(self, caller: Caller, request: wire.SendMessageRequest) -> wire.SendMessageResponse:
         """Store messages of one topic; each has a result of its own."""
         messages = sdk_messages(request.messages, self._options, caller.host, self._clock.now_ms())
         await self._check_types(messages[0].topic, request)
-        if len(messages) == 1:
-            return answer_of([await self._send(messages[0])])
+        sends = [
+            self._send_half(caller, message)
+            if TRANSACTION_PREPARED in (message.properties or ())
+            else self._send(message)
+            for message in messages
+        ]
+        if len(sends) == 1:
+            return answer_of([await sends[0]])
         # Sends that begin together go to the broker in one request, where the broker takes them together.
-        return answer_of(await asyncio.gather(*map(self._send, messages)))
+        return answer_of(await asyncio.gather(*sends))
+
+    async def end_transaction(self, caller: Caller, request: wire.EndTransactionRequest) -> wire.EndTransactionResponse:
+        """A transaction is committed or rolled back, or its producer does not know yet."""
+        topic = topic_of(request.topic)
+        half = Half.parse(request.transaction_id)
+        how = _ENDS.get(request.resolution)
+        if how is not None:
+            is_check = request.source == wire.SOURCE_SERVER_CHECK
+            await self._halves.end(topic, half, request.message_id, how, from_check=is_check)
+        return wire.EndTransactionResponse(status=OK)
 
     async def query_assignment(
         self, caller: Caller, request: wire.QueryAssignmentRequest
@@ -162,26 +239,27 @@ class Calls:
             raise Refused(wire.FORBIDDEN, "no readable queue")
         return wire.QueryAssignmentResponse(status=OK, assignments=found)
 
-    async def receive_message(self, request: wire.ReceiveMessageRequest, context: Any) -> wire.Code:
+    async def receive_message(self, requests: AsyncIterable[wire.ReceiveMessageRequest], context: Any) -> wire.Code:
         """Messages for a group, hidden from its other members until they are acknowledged or their time is over.
 
         The answer is a status, the messages, and the time at which the proxy sent them. Returns the code of the status.
         """
         messages: list[wire.Message] = []
         try:
-            waiting = self._receive(self._caller(context), request, context.time_remaining())
-            messages = await self._unless_stopping(waiting) or []
-            status = OK if messages else wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+            async with self._called(context) as caller:
+                waiting = self._receive(caller, await self._request(context), context.time_remaining())
+                messages = await self._unless_over(waiting) or []
+            status = OK if messages else NO_NEW_MESSAGE
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except Exception as error:
             status = _unexpected(error)
-        await context.write(wire.ReceiveMessageResponse(status=status))
+        await self._write(context, wire.ReceiveMessageResponse(status=status))
         for message in messages:
-            await context.write(wire.ReceiveMessageResponse(message=message))
+            await self._write(context, wire.ReceiveMessageResponse(message=message))
         last = wire.ReceiveMessageResponse()
         last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
-        await context.write(last)
+        await self._write(context, last)
         return status.code
 
     async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
@@ -193,7 +271,7 @@ class Calls:
         statuses = [OK] * len(request.entries)
         for number, entry in enumerate(request.entries):
             try:
-                receipts[number] = await self.renewals.take(entry.receipt_handle)
+                receipts[number] = await self._renewals.take(entry.receipt_handle)
             except Refused as refusal:
                 statuses[number] = status_of(refusal)
         errors = await self._brokers.ack(group, topic, list(receipts.values()))
@@ -213,7 +291,7 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         wanted = request.invisible_duration.ToMilliseconds()
         check_invisible(wanted, 0, self._options)
-        receipt = await self.renewals.take(request.receipt_handle)
+        receipt = await self._renewals.take(request.receipt_handle)
         renewed = await self._brokers.change_invisible_time(group, topic, receipt, wanted)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(renewed))
 
@@ -222,22 +300,97 @@ class Calls:
     ) -> wire.ForwardMessageToDeadLetterQueueResponse:
         """A message that cannot be consumed becomes a dead letter of the group."""
         topic, group = names_of(request.topic, request.group)
-        receipt = await self.renewals.take(request.receipt_handle)
+        receipt = await self._renewals.take(request.receipt_handle)
         await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    async def pull_message(self, requests: AsyncIterable[wire.PullMessageRequest], context: Any) -> wire.Code:
+        """Messages of a queue from an offset on: a status, the messages, and the offset to go on from.
+
+        The offset is left out when the broker gave no answer. Returns the code of the status.
+        """
+        messages: list[wire.Message] = []
+        next_offset: int | None = None
+        try:
+            async with self._called(context) as caller:
+                request = await self._request(context)
+                result = await self._unless_over(self._pull(caller, request, context.time_remaining()))
+            if result is None:
+                status, next_offset = NO_NEW_MESSAGE, request.offset
+            else:
+                status, next_offset = pull_status(result), result.next_offset
+                messages = _readable(result.messages, request.message_queue.topic)
+        except (Refused, SkylarkError) as error:
+            status = status_of(error)
+        except Exception as error:
+            status = _unexpected(error)
+        await self._write(context, wire.PullMessageResponse(status=status))
+        for message in messages:
+            await self._write(context, wire.PullMessageResponse(message=message))
+        if next_offset is not None:
+            await self._write(context, wire.PullMessageResponse(next_offset=next_offset))
+        return status.code
+
+    async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
+        """A group goes on from this offset of a queue."""
+        await self._queues.commit(
+            group_of(request.group), queue_of(request.message_queue), check_offset(request.offset)
+        )
+        return wire.UpdateOffsetResponse(status=OK)
+
+    async def get_offset(self, caller: Caller, request: wire.GetOffsetRequest) -> wire.GetOffsetResponse:
+        """The offset from which a group goes on."""
+        offset = await self._queues.committed(group_of(request.group), queue_of(request.message_queue))
+        if offset is None:
+            raise Refused(wire.OFFSET_NOT_FOUND, "the group has no offset of this queue")
+        return wire.GetOffsetResponse(status=OK, offset=offset)
+
+    async def query_offset(self, caller: Caller, request: wire.QueryOffsetRequest) -> wire.QueryOffsetResponse:
+        """The first or the last offset of a queue, or that of a time."""
+        queue = queue_of(request.message_queue)
+        match request.query_offset_policy:
+            case wire.BEGINNING:
+                offset = await self._queues.min_offset(queue)
+            case wire.END:
+                offset = await self._queues.max_offset(queue)
+            case wire.TIMESTAMP if request.HasField("timestamp"):
+                offset = await self._queues.search_offset(queue, request.timestamp.ToMilliseconds())
+            case _:
+                raise Refused(wire.BAD_REQUEST, "the policy is none of BEGINNING, END and TIMESTAMP with a timestamp")
+        return wire.QueryOffsetResponse(status=OK, offset=offset)
+
+    async def sync_lite_subscription(
+        self, caller: Caller, request: wire.SyncLiteSubscriptionRequest
+    ) -> wire.SyncLiteSubscriptionResponse:
+        """Refused: brokers have no lite topics, so no group is bound to one."""
+        _, group = names_of(request.topic, request.group)
+        raise Refused(wire.ILLEGAL_TOPIC, f"group {group} is bound to no topic of lite topics; there are none here")
 
     async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
         """A client's settings, each answered with those that it is to use, for as long as the client wants."""
         try:
-            caller = self._caller(context)
-            while (command := await self._unless_stopping(context.read())) not in (None, grpc.aio.EOF):
-                if command.HasField("settings"):
-                    await context.write(await self._exchange_settings(caller, command.settings))
+            async with self._called(context) as caller, self._stream(caller, context) as stream:
+                while (command := await self._unless_over(context.read())) not in (None, grpc.aio.EOF):
+                    match command.WhichOneof("command"):
+                        case "settings":
+                            await stream.write(await self._exchange_settings(caller, command.settings, stream))
+                            topics = [one.name for one in command.settings.publishing.topics]
+                            await self._transactions.note(caller.client_id, topics)
+                        case "thread_stack_trace":
+                            current().questions.answered(caller.client_id, command.thread_stack_trace.nonce, command)
+                        case "verify_message_result":
+                            nonce = command.verify_message_result.nonce
+                            current().questions.answered(caller.client_id, nonce, command)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
+            if status.code == wire.UNAUTHORIZED:
+                await context.write(wire.TelemetryCommand(status=status))
+                return
             is_clients_fault = wire.BAD_REQUEST <= status.code < wire.INTERNAL_ERROR
             code = grpc.StatusCode.INVALID_ARGUMENT if is_clients_fault else grpc.StatusCode.INTERNAL
             await context.abort(code, f"process client telemetryCommand failed. {status.message}")
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
         """Take back a delayed message, unless it is delivered already."""
@@ -250,15 +403,20 @@ class Calls:
 
     # --- internals
 
-    async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of ``work``; None when the proxy stops before."""
+    async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
+        session = current()
         task = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stopping.wait())
+        ending = asyncio.ensure_future(session.has_ended.wait())
         try:
-            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done() and not task.done():
+                raise ended(session)
             return task.result() if task.done() else None
         finally:
             stopping.cancel()
+            ending.cancel()
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task})
@@ -267,7 +425,7 @@ class Calls:
         self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: float | None
     ) -> list[wire.Message]:
         # Clients receive before their settings are here, and from another proxy after theirs has stopped.
-        settings = self.clients.settings(caller.client_id) or wire.Settings()
+        settings = self._clients.settings(caller.client_id) or wire.Settings()
         wait_ms = polling_ms(request, settings, left_s, self._options)
         queue = request.message_queue
         topic, group = names_of(queue.topic, request.group)
@@ -294,8 +452,18 @@ class Calls:
                 logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
                 continue
             if request.auto_renew and self._options.enable_proxy_auto_renew:
-                self.renewals.note(caller.client_id, group, topic, delivery.receipt)
+                self._renewals.note(caller.client_id, group, topic, delivery.receipt)
         return messages
+
+    async def _pull(self, caller: Caller, request: wire.PullMessageRequest, left_s: float | None) -> PullResult:
+        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        group, queue = group_of(request.group), queue_of(request.message_queue)
+        wait_ms = polling_ms(request, settings, left_s, self._options)
+        expression, kind, _ = filter_of(request.filter_expression)
+        return await self._queues.pull(
+            group, queue, check_offset(request.offset), most=min(max(1, request.batch_size), MAX_POP_COUNT),
+            expression=expression, kind=kind, wait_ms=wait_ms,
+        )  # fmt: skip
 
     async def _any_broker(self, topic: str) -> str:
         for data in (await self._metadata.route(topic)).queue_datas:
@@ -303,17 +471,36 @@ class Calls:
                 return data.broker_name
         raise Refused(wire.FORBIDDEN, "no readable queue")
 
-    async def _exchange_settings(self, caller: Caller, settings: wire.Settings) -> wire.TelemetryCommand:
+    @asynccontextmanager
+    async def _stream(self, caller: Caller, context: Any) -> AsyncIterator[Stream]:
+        """The proxy's side of a stream of Telemetry, until the client ends it."""
+        stream = Stream(caller.client_id, caller.address, context)
+        try:
+            yield stream
+        finally:
+            self._clients.stream_ended(caller.client_id, stream)
+            await stream.close()
+
+    async def _exchange_settings(
+        self, caller: Caller, settings: wire.Settings, stream: Stream
+    ) -> wire.TelemetryCommand:
         group = None
         match settings.WhichOneof("pub_sub"):
             case "publishing":
                 for topic in settings.publishing.topics:
                     topic_of(topic)
             case "subscription":
+                if settings.client_type in LITE_CONSUMERS:
+                    text = f"regular group cannot use LITE mode: {settings.subscription.group.name}"
+                    raise Refused(wire.ILLEGAL_CONSUMER_GROUP, text)
+                for entry in settings.subscription.subscriptions:
+                    topic_of(entry.topic)
+                    filter_of(entry.expression)
                 group = await self._metadata.group(group_of(settings.subscription.group))
             case _:
                 raise Refused(wire.BAD_REQUEST, "there is no publishing or subscription data in settings")
-        self.clients.put(caller.client_id, settings)
+        self._clients.put(caller.client_id, settings, stream)
+        current().registrations.changed(caller.client_id)
         return wire.TelemetryCommand(status=OK, settings=answered(settings, self._options, group))
 
     def _check_known(
@@ -328,7 +515,7 @@ class Calls:
 
     async def _check_types(self, topic: str, request: wire.SendMessageRequest) -> None:
         types = {type_of(message) for message in request.messages}
-        for type in types & {wire.LITE, wire.PRIORITY, wire.TRANSACTION}:
+        for type in types & {wire.LITE, wire.PRIORITY}:
             raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {wire.MessageType.Name(type)}")
         if not self._options.enable_topic_message_type_check:
             return
@@ -347,20 +534,58 @@ class Calls:
         except SkylarkError as error:
             return wire.SendResultEntry(status=status_of(error))
 
+    async def _send_half(self, caller: Caller, message: Message) -> wire.SendResultEntry:
+        await self._transactions.note_half(caller.client_id, message.topic)
+        try:
+            result, half = await self._halves.send(message)
+        except SkylarkError as error:
+            return wire.SendResultEntry(status=status_of(error))
+        return entry_of(result, str(half))
+
     def _endpoints(self, given: wire.Endpoints) -> wire.Endpoints:
         if not given.addresses:
             return endpoints_of(self._options.local_serve_addr or self._options.bind_address, self._port)
         return given if self._options.use_endpoint_port_from_request else with_port(given, self._port)
 
-    def _caller(self, context: Any) -> Caller:
-        """Who calls. Refused when it has no client id."""
-        client_id = ""
-        for name, value in context.invocation_metadata():
-            if name == "x-mq-client-id":
-                client_id = str(value)
-        if not client_id.strip():
-            raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
-        return Caller(client_id, self._real_address(context.peer()))
+    @asynccontextmanager
+    async def _called(self, context: Any) -> AsyncIterator[Caller]:
+        """Carry out a call for its caller. Refused when it is not signed as it must be, or has no client id."""
+        metadata = dict(context.invocation_metadata())
+        caller = Caller(str(metadata.get("x-mq-client-id", "")), self._real_address(context.peer()))
+        if self._rate is not None:
+            now_s = asyncio.get_running_loop().time()
+            if not self._rate.take(limited_network(caller.host), now_s):
+                raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
+        async with self.sessions.session(metadata):
+            if not caller.client_id.strip():
+                raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
+            yield caller
+
+    async def _request(self, context: Any) -> Any:
+        """The one request of a call.
+
+        Methods are streams of requests to gRPC here, which is the same on the wire: gRPC would read the request before
+        it asks for the answer, and so a stranger could fill the memory with requests that are not signed.
+        """
+        try:
+            async with asyncio.timeout(self._options.slow_frame_timeout / 1000):
+                request = await context.read()
+        except TimeoutError:
+            raise Refused(wire.REQUEST_TIMEOUT, "the request did not become whole in time") from None
+        except DecodeError as error:
+            raise Refused(wire.BAD_REQUEST, f"the request cannot be read: {error}") from None
+        if request is grpc.aio.EOF:
+            raise Refused(wire.BAD_REQUEST, "there is no request")
+        return request
+
+    async def _write(self, context: Any, answer: ProtoMessage) -> None:
+        """Send one message of a stream. Ends the call when the client does not take it in time."""
+        try:
+            async with asyncio.timeout(self._options.slow_reader_timeout / 1000):
+                await context.write(answer)
+        except TimeoutError:
+            logger.info("%s does not read its messages", self._real_address(context.peer()))
+            await context.abort(grpc.StatusCode.ABORTED, "the client did not read its messages in time")
 
     def _unary(
         self,
@@ -368,7 +593,7 @@ class Calls:
         request_type: type[Request],
         answer_type: type[Answer],
     ) -> grpc.RpcMethodHandler:
-        return grpc.unary_unary_rpc_method_handler(
+        return grpc.stream_unary_rpc_method_handler(
             partial(self._answer, call, answer_type), request_type.FromString, answer_type.SerializeToString
         )
 
@@ -376,15 +601,26 @@ class Calls:
         self,
         call: Callable[[Caller, Request], Awaitable[Answer]],
         answer_type: Callable[..., Answer],
-        request: Request,
+        requests: AsyncIterable[Request],
         context: Any,
     ) -> Answer:
         try:
-            return await call(self._caller(context), request)
+            async with self._called(context) as caller:
+                return await call(caller, await self._request(context))
         except (Refused, SkylarkError) as error:
             return answer_type(status=status_of(error))
         except Exception as error:
             return answer_type(status=_unexpected(error))
+
+
+def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.Message]:
+    found: list[wire.Message] = []
+    for message in messages:
+        try:
+            found.append(stored_message_of(message, topic))
+        except ProtocolError as error:
+            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+    return found
 
 
 def _unexpected(error: Exception) -> wire.Status:

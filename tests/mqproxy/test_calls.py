@@ -61,7 +61,8 @@ def test_a_route_has_the_address_that_the_client_used_and_the_type_of_the_topic(
         ({"keys": ["a\x01"]}, b"x", wire.ILLEGAL_MESSAGE_KEY, "key cannot contain control character"),
         ({"message_group": "g" * 64}, b"x", wire.ILLEGAL_MESSAGE_GROUP, "message group exceed the max size 64"),
         ({"body_encoding": wire.GZIP}, b"plain", wire.MESSAGE_CORRUPTED, "the body is not compressed with gzip"),
-        ({"message_type": wire.TRANSACTION}, b"x", wire.NOT_IMPLEMENTED, "no messages of type TRANSACTION"),
+        ({"priority": 3}, b"x", wire.NOT_IMPLEMENTED, "no messages of type PRIORITY"),
+        ({"lite_topic": "north"}, b"x", wire.NOT_IMPLEMENTED, "no messages of type LITE"),
     ],
 )
 def test_a_message_that_cannot_be_sent_is_refused_with_rocketmqs_code(

@@ -20,7 +20,7 @@ from mqproxy.brokers import Brokers, Receipt
 from mqproxy.clients import answered
 from mqproxy.metrics import PROXY_METRICS, Meters
 from mqproxy.options import ProxyOptions
-from mqproxy.renewals import Renewals
+from mqproxy.renewals import RenewalCounts, Renewals
 from mqproxy.service import SERVICE
 from mqproxy.wire import messaging_pb2 as wire
 from scripts.daemons import Daemon, reserve
@@ -130,8 +130,8 @@ async def test_the_time_of_a_receive_that_fails_is_counted_and_it_waits_no_more(
             raise asyncio.CancelledError
         return wire.MESSAGE_NOT_FOUND
 
-    handler = grpc.unary_stream_rpc_method_handler(receive)
-    measured = meters.measured({"ReceiveMessage": handler})["ReceiveMessage"].unary_stream
+    handler = grpc.stream_stream_rpc_method_handler(receive)
+    measured = meters.measured({"ReceiveMessage": handler})["ReceiveMessage"].stream_stream
     await measured("a request", None)
     with pytest.raises(asyncio.CancelledError):
         await measured(None, None)
@@ -162,8 +162,10 @@ def test_renewals_and_those_that_fail_are_counted() -> None:
     brokers = cast(Brokers, SimpleNamespace(change_invisible_time=change_invisible_time))
     options = ProxyOptions(renew_schedule_period_millis=1, renew_ahead_time_millis=3_600_000)
 
+    counts = RenewalCounts()
+
     async def run() -> Renewals:
-        renewals = Renewals(brokers, options, SystemClock(), lambda client: True)
+        renewals = Renewals(brokers, options, SystemClock(), lambda client: True, counts)
         renewals.note("client", "group", "topic", receipt)
         running = asyncio.ensure_future(renewals.run())
         async with asyncio.timeout(60):
@@ -173,7 +175,7 @@ def test_renewals_and_those_that_fail_are_counted() -> None:
         return renewals
 
     renewals = asyncio.run(run())
-    assert (len(renewals), renewals.renewed, renewals.failures) == (1, 1, 1)
+    assert (len(renewals), counts.renewed, counts.failed) == (1, 1, 1)
 
 
 def test_clients_are_told_where_the_collector_of_their_metrics_is() -> None:

@@ -67,7 +67,7 @@ def test_with_enforcing_a_given_certificate_is_shown_and_plain_clients_are_refus
 def test_with_disabled_there_is_no_tls(cluster: Cluster) -> None:
     with proxy(cluster.nameserver, tls_server_mode="disabled") as running, running.channel() as plain:
         assert answers(plain)
-        with pytest.raises(ssl.SSLError):
+        with pytest.raises(OSError):
             certificate_at(running.address)
 
 
@@ -136,6 +136,40 @@ def test_the_command_explains_its_options_and_prints_them() -> None:
     assert "grpcServerPort=8081" in printed.output and "tls.server.mode=disabled" in printed.output
 
 
+# What RocketMQ's documents tell its users to write, and what they add.
+RMQ_PROXY = """{
+  "rocketMQClusterName": "DefaultCluster",
+  "namesrvAddr": "127.0.0.1:9876",
+  "grpcServerPort": 8085,
+  "remotingListenPort": 8084,
+  "enableProxyAutoRenew": false,
+  "innerClientAuthenticationCredentials": "{\\"accessKey\\":\\"inner\\", \\"secretKey\\":\\"a secret\\"}",
+  "authenticationEnabled": true
+}"""
+
+
+def test_the_command_takes_rocketmqs_conf_file_and_flags(tmp_path: Path) -> None:
+    conf = tmp_path / "rmq-proxy.json"
+    conf.write_text(RMQ_PROXY)
+    conf.chmod(0o600)
+    printed = CliRunner().invoke(main, ["-p", "-pc", str(conf), "-n", "10.0.0.5:9876", "-pm", "cluster"])
+    assert printed.exit_code == 0, printed.output
+    lines = printed.output.splitlines()
+    for line in ("namesrvAddr=10.0.0.5:9876", "grpcServerPort=8085", "proxyMode=cluster", "authenticationEnabled=true"):
+        assert line in lines
+    assert "remotingListenPort: a RocketMQ option that Skylark does not use" in printed.output
+    assert "a secret" not in printed.output
+    again = CliRunner().invoke(main, ["-c", str(conf), "--proxyConfigPath", str(conf)])
+    assert "are one option" in again.output
+    conf.chmod(0o644)
+    assert "chmod 600" in CliRunner().invoke(main, ["-p", "-pc", str(conf)]).output
+
+
+def test_a_local_proxy_is_refused(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(main, ["-pm", "local", "-n", "127.0.0.1:9876"])
+    assert (refused.exit_code, "this proxy has the mode CLUSTER only" in refused.output) == (1, True)
+
+
 def test_the_command_serves_until_sigterm(cluster: Cluster) -> None:
     command = [sys.executable, "-m", "mqproxy", "--namesrv-addr", cluster.nameserver, "--bind-address", "127.0.0.1"]
     with subprocess.Popen([*command, "--grpc-server-port", "0"], stderr=subprocess.PIPE, text=True) as process:
@@ -149,3 +183,40 @@ def test_the_command_serves_until_sigterm(cluster: Cluster) -> None:
             process.terminate()
         rest = process.stderr.read()
     assert (process.returncode, "the proxy stopped" in rest) == (0, True), rest
+
+
+def test_no_call_is_lost_while_a_proxy_stops(cluster: Cluster) -> None:
+    """Clients with the addresses of two proxies make one call after the other, while theirs stops."""
+    mapped = {"use_endpoint_port_from_request": True}
+    # Without retries, as the official clients have it.
+    options = [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+    errors: list[grpc.RpcError] = []
+    answered = [threading.Event() for _ in range(8)]
+    is_over = threading.Event()
+
+    def ask(target: str, event: threading.Event) -> None:
+        with grpc.insecure_channel(target, options) as channel:
+            while not is_over.is_set():
+                try:
+                    answers(channel)
+                except grpc.RpcError as error:
+                    errors.append(error)
+                event.set()
+
+    def all_go_on() -> None:
+        for event in answered:
+            event.clear()
+            assert event.wait(60)
+
+    with proxy(cluster.nameserver, **mapped) as second:
+        with proxy(cluster.nameserver, **mapped) as first:
+            target = f"ipv4:{first.address},{second.address}"
+            clients = [threading.Thread(target=ask, args=(target, event)) for event in answered]
+            for client in clients:
+                client.start()
+            all_go_on()
+        all_go_on()
+        is_over.set()
+        for client in clients:
+            client.join()
+    assert errors == []

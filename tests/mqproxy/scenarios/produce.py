@@ -1,15 +1,25 @@
 """The official Python producer, as its users write it. Reads JSON from stdin and prints JSON."""
 
 import json
+import os
 import sys
 import time
 
 from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
 asked = json.load(sys.stdin)
-producer = Producer(ClientConfiguration(asked["endpoints"], Credentials()), (asked["topic"],))
-producer.startup()
+if "ca_file" in asked:
+    # The client has no argument for it.
+    os.environ["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = asked["ca_file"]
+credentials = Credentials(*asked.get("credentials", ()))
+configuration = ClientConfiguration(asked["endpoints"], credentials)
+producer = Producer(configuration, (asked["topic"],), tls_enable="ca_file" in asked)
 results = []
+try:
+    producer.startup()
+except Exception as error:
+    sys.stdout.write(json.dumps([{"error": str(error)}]) + "\n")
+    sys.exit()
 for described in asked["messages"]:
     message = Message()
     message.topic = asked["topic"]

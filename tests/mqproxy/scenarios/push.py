@@ -5,8 +5,10 @@ import sys
 import threading
 
 from rocketmq import ClientConfiguration, ConsumeResult, Credentials, FilterExpression, MessageListener, PushConsumer
+from rocketmq.grpc_protocol import FilterType
 
 asked = json.load(sys.stdin)
+kinds = {"tag": FilterType.TAG, "sql": FilterType.SQL}
 consumed = []
 lock = threading.Lock()
 done = threading.Event()
@@ -24,10 +26,10 @@ class Listener(MessageListener):
 
 
 consumer = PushConsumer(
-    ClientConfiguration(asked["endpoints"], Credentials()),
+    ClientConfiguration(asked["endpoints"], Credentials(*asked.get("credentials", ()))),
     asked["group"],
     Listener(),
-    {asked["topic"]: FilterExpression()},
+    {asked["topic"]: FilterExpression(asked.get("expression", "*"), kinds[asked.get("kind", "tag")])},
 )
 consumer.startup()
 done.wait(15)

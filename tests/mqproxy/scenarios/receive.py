@@ -11,7 +11,10 @@ asked = json.load(sys.stdin)
 kinds = {"tag": FilterType.TAG, "sql": FilterType.SQL}
 expression = FilterExpression(asked.get("expression", "*"), kinds[asked.get("kind", "tag")])
 consumer = SimpleConsumer(
-    ClientConfiguration(asked["endpoints"], Credentials()), asked["group"], {asked["topic"]: expression}, 5
+    ClientConfiguration(asked["endpoints"], Credentials(*asked.get("credentials", ()))),
+    asked["group"],
+    {asked["topic"]: expression},
+    5,
 )
 consumer.startup()
 received = []
