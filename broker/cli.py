@@ -12,7 +12,6 @@ import trio
 from broker.identity import resolved
 from broker.instances import check_directory, instance_count, instances_of, usable_cores
 from broker.options import BrokerOptions, check_file_size
-from broker.proxy_process import WithProxy
 from broker.supervisor import Supervisor
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
@@ -76,6 +75,9 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
 
             main_task = partial(_serve, Broker(options))
         if options.enable_proxy:
+            # Imported here: other brokers start sooner without it.
+            from broker.proxy_process import WithProxy
+
             main_task = WithProxy(options, main_task).run
     except UserError as error:
         report.fail(str(error))

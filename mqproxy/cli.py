@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import trio
 
+from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from mqcommon.errors import UserError
 from mqcommon.options.command_line import click_options, given_options
@@ -60,6 +61,7 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
 
 
 async def _serve(thread: "ProxyThread", stopping: trio.Event, ready: Ready) -> None:
+    keep_freed_memory()
     health = Health(thread.options, thread.meters.unready)
     exporter = Exporter(thread.options, thread.options.metric_labels, thread.meters.collect, health, Stepper())
     async with trio.open_nursery() as pages:

@@ -72,7 +72,10 @@ def test_every_command_is_imported_by_start() -> None:
 @pytest.mark.parametrize(
     ("modules", "more"),
     [
-        ("broker.cli, broker.broker", ["broker.commands", "mqcommon.sql.parser", "sdk", "mqproxy", "grpc", "google"]),
+        (
+            "broker.cli, broker.broker",
+            ["broker.commands", "mqcommon.sql.parser", "sdk", "mqproxy", "grpc", "broker.proxy_process"],
+        ),
         ("namesrv.cli, namesrv.namesrv", ["broker", "sdk"]),
         ("mqproxy.cli", ["broker", "namesrv", "grpc", "google"]),
         ("sdk.producer, sdk.consumer", ["broker", "namesrv", "click"]),
