@@ -80,11 +80,14 @@ class _Copy(asyncio.Protocol):
     """Copies what it receives to another connection, no faster than that takes it.
 
     ``frames`` follows what gRPC sends to a client without TLS: such a client can be told to leave.
+    A peer that takes nothing for ``stall_s`` is cut off; 0: never.
     """
 
-    def __init__(self, when_closed: Callable[[], None], frames: Frames | None = None) -> None:
+    def __init__(self, when_closed: Callable[[], None], frames: Frames | None = None, stall_s: float = 0) -> None:
         self._when_closed = when_closed
         self._frames = frames
+        self._stall_s = stall_s
+        self._is_lost = False
         self._is_leaving = False
         self.transport: asyncio.Transport | None = None
         self.other: asyncio.Transport | None = None
@@ -112,21 +115,39 @@ class _Copy(asyncio.Protocol):
     def pause_writing(self) -> None:
         if self.other is not None and not self.other.is_closing():
             self.other.pause_reading()
+        if self._stall_s:
+            self._abort_in(self._stall_s)
 
     def resume_writing(self) -> None:
+        if self._stall_s and self._aborting is not None:
+            self._aborting.cancel()
+            self._aborting = None
+            if self.transport is not None and self.transport.is_closing():
+                self._abort_in(LINGER_S)
         if self.other is not None and not self.other.is_closing():
             self.other.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = True
         if self._aborting is not None:
             self._aborting.cancel()
-        if self.other is not None and not self.other.is_closing():
-            self.other.close()
+        if self.other is not None:
             copy = self.other.get_protocol()
-            assert isinstance(copy, _Copy)
-            # Closing waits until all is written, which is never for a peer that does not read.
-            copy._aborting = asyncio.get_running_loop().call_later(LINGER_S, self.other.abort)
+            if isinstance(copy, _Copy):  # otherwise it is closed already
+                copy.end()
         self._when_closed()
+
+    def end(self) -> None:
+        """Close the connection, after what is still to be written. A peer that does not read is cut off."""
+        assert self.transport is not None
+        self.transport.close()
+        if not self._is_lost:
+            self._abort_in(LINGER_S)
+
+    def _abort_in(self, wait_s: float) -> None:
+        assert self.transport is not None
+        if self._aborting is None:
+            self._aborting = asyncio.get_running_loop().call_later(wait_s, self.transport.abort)
 
 
 class Relay:
@@ -138,6 +159,7 @@ class Relay:
     def __init__(self, options: ProxyOptions, plain_port: int | None, tls_port: int | None) -> None:
         self._ports = {False: plain_port, True: tls_port}
         self._budget = budget(options)
+        self._stall_s = options.slow_reader_timeout / 1000
         self.refusals = Refusals()
         # Address of a connection to gRPC, as gRPC writes it → the client that it belongs to.
         self._clients: dict[str, str] = {}
@@ -253,7 +275,7 @@ class Relay:
         except asyncio.CancelledError:
             connection.close()
             raise
-        outer = _Copy(place.give)
+        outer = _Copy(place.give, stall_s=self._stall_s)
         to_grpc.pause_reading()
         outer.other = to_grpc
         to_client, _ = await loop.connect_accepted_socket(lambda: outer, connection)

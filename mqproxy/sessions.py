@@ -245,7 +245,8 @@ class Sessions:
     async def _look(self) -> None:
         """End the sessions of users who may not sign in any more, and those that nobody uses."""
         while True:
-            await asyncio.sleep(self._options.user_cache_refresh_seconds)
+            # What is found is half of this time old at most, so streams end within this time, too.
+            await asyncio.sleep(self._options.user_cache_refresh_seconds / 2)
             for session in self._sessions():
                 if await self._is_over(session) and session.username in self._open:
                     self._end(session.username)

@@ -59,8 +59,8 @@ class KnownUsers:
         return secret
 
     async def secret(self, name: str) -> str:
-        """The secret of a user. Refused when it may not sign in."""
-        return self._checked(name, await self._get(name, self._fresh_s))
+        """The secret of a user, half as old at most as calls may find it. Refused when it may not sign in."""
+        return self._checked(name, await self._get(name, self._fresh_s / 2))
 
     async def _get(self, name: str, fresh_s: float) -> UserInfo | None:
         if len(name) > _MAX_NAME:
