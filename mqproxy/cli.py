@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING
 import click
 import trio
 
+from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from mqcommon.errors import UserError
 from mqcommon.options.command_line import click_options, given_options
 from mqcommon.options.conf_file import load_conf, to_properties
 from mqproxy.options import ProxyOptions
+from remoting.metrics.export import Exporter
+from remoting.metrics.health import Health
+from remoting.net.children import stop_with_supervisor
 from remoting.net.daemon import Ready, run_daemon
+from remoting.net.steps import Stepper
 
 if TYPE_CHECKING:
     from mqproxy.thread import ProxyThread
@@ -56,10 +61,20 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
 
 
 async def _serve(thread: "ProxyThread", stopping: trio.Event, ready: Ready) -> None:
-    async with trio.open_nursery() as nursery:
-        address = await nursery.start(thread.run)
-        logger.info("the proxy serves at %s", address)
-        ready(f"serves at {address}")
-        await stopping.wait()
-        thread.stop()
+    keep_freed_memory()
+    health = Health(thread.options, thread.meters.unready)
+    exporter = Exporter(thread.options, thread.options.metric_labels, thread.meters.collect, health, Stepper())
+    async with trio.open_nursery() as pages:
+        # They are there until the end: a probe sees that the proxy starts or stops.
+        await pages.start(health.run)
+        await pages.start(exporter.run)
+        async with trio.open_nursery() as nursery:
+            # With enableProxy a broker is the parent.
+            nursery.start_soon(stop_with_supervisor, stopping)
+            address = await nursery.start(thread.run)
+            logger.info("the proxy serves at %s", address)
+            ready(f"serves at {address}")
+            await stopping.wait()
+            thread.stop()
+        pages.cancel_scope.cancel()
     logger.info("the proxy stopped")

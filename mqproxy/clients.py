@@ -1,9 +1,12 @@
 """The clients of this proxy: their settings, as they sent them and as the proxy answers them, and their streams."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 
+from mqcommon.addresses import split_address
 from mqproxy.options import ProxyOptions
+from mqproxy.routes import endpoints_of
 from mqproxy.telemetry import Stream
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
@@ -48,6 +51,10 @@ class Clients:
         """The living clients with their ids."""
         self._expire()
         return iter(list(self._clients.items()))
+
+    def counts(self) -> Counter[wire.ClientType]:
+        """How many clients of each kind there are. May be called from another thread."""
+        return Counter(client.settings.client_type for client in list(self._clients.values()))
 
     def put(self, client_id: str, settings: wire.Settings, stream: Stream) -> None:
         """Note a client's settings."""
@@ -152,7 +159,9 @@ def answered(settings: wire.Settings, options: ProxyOptions, group: Subscription
         subscription.fifo = config.consume_message_orderly
         _set_retries(found.backoff_policy, config)
     found.metric.Clear()
-    found.metric.on = False
+    found.metric.on = options.metric_collector_mode == "on"
+    if found.metric.on:
+        found.metric.endpoints.CopyFrom(endpoints_of(*split_address(options.metric_collector_address)))
     return found
 
 

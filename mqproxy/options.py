@@ -1,10 +1,13 @@
 """The options of a proxy's conf file and command line, with their defaults. Keys are RocketMQ's."""
 
+import os
 from typing import ClassVar
 
+from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
+from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.tls.options import TlsOptions
@@ -19,7 +22,7 @@ _IGNORED = """
     grpcRouteThreadQueueCapacity grpcClientManagerThreadPoolNums grpcClientManagerThreadQueueCapacity
     grpcTransactionThreadPoolNums grpcTransactionThreadQueueCapacity producerProcessorThreadPoolNums
     producerProcessorThreadPoolQueueCapacity consumerProcessorThreadPoolNums consumerProcessorThreadPoolQueueCapacity
-    rocketMQClusterName proxyClusterName proxyName rocketmqMQClientNum enablePrintJstack printJstackInMillis
+    rocketMQClusterName rocketmqMQClientNum enablePrintJstack printJstackInMillis
     printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity transactionDataExpireMillis
     transactionDataExpireScanPeriodMillis transactionDataMaxNum transactionDataMaxWaitClearMillis
     transactionHeartbeatBatchNum transactionHeartbeatThreadPoolNums transactionHeartbeatThreadPoolQueueCapacity
@@ -38,9 +41,7 @@ _IGNORED = """
     subscriptionGroupConfigCacheMaxNum longPollingReserveTimeInMillis invisibleTimeMillisWhenClear maxRenewRetryTimes
     renewThreadPoolNums renewMaxThreadPoolNums renewThreadPoolQueueCapacity lockTimeoutMsInHandleGroup
     returnHandleGroupThreadPoolNums enableAclRpcHookForClusterMode useDelayLevel messageDelayLevel regionId traceOn
-    metricsExporterType metricsGrpcExporterTarget metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills
-    metricGrpcExporterIntervalInMills metricLoggingExporterIntervalInMills metricsPromExporterPort
-    metricsPromExporterHost metricsLabel metricsInDelta enableRemotingLocalProxyGrpc localProxyConnectTimeoutMs
+    enableRemotingLocalProxyGrpc localProxyConnectTimeoutMs
     remotingAccessAddr remotingListenPort sendLatencyEnable startDetectorEnable detectTimeout detectInterval
     remotingHeartbeatThreadPoolNums remotingTopicRouteThreadPoolNums remotingSendMessageThreadPoolNums
     remotingPullMessageThreadPoolNums remotingUpdateOffsetThreadPoolNums remotingDefaultThreadPoolNums
@@ -53,7 +54,7 @@ _IGNORED = """
 
 
 @lazy_dataclass(frozen=True)
-class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
+class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions):
     """The options of one proxy."""
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
@@ -200,6 +201,15 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
     )
     topic_config_cache_max_num: int = option(20_000, "how many topics and groups are remembered", minimum=1)
 
+    proxy_cluster_name: str = option("DefaultCluster", "label cluster of metrics")
+    proxy_name: str = option("", "label node_id of metrics; empty: the name of this host")
+    metric_collector_mode: str = option(
+        "off", "on: clients are told to send their metrics to metricCollectorAddress", choices=("off", "on")
+    )
+    metric_collector_address: str = option(
+        "", "host:port of an OpenTelemetry collector for the metrics of clients, by OTLP over gRPC"
+    )
+
     #: RocketMQ's proxy has its options in rmq-proxy.json.
     conf_may_be_json: ClassVar[bool] = True
     ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
@@ -219,9 +229,20 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
                 "authenticationEnabled=true: signatures are checked with what brokers know of users; set"
                 " innerClientAuthenticationCredentials to those of a super user"
             )
+        self.check_metrics()
+        if self.metric_collector_mode == "on" and not is_address(self.metric_collector_address):
+            raise ConfigError("metricCollectorAddress: metricCollectorMode=on needs host:port of a collector")
         if self.proxy_mode.upper() != "CLUSTER":
             raise ConfigError(
                 f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only; a broker is started on its own"
             )
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")
+
+    @property
+    def metric_labels(self) -> tuple[tuple[str, str], ...]:
+        """The labels that all metrics of this proxy have, as in RocketMQ."""
+        return (
+            ("cluster", self.proxy_cluster_name), ("node_type", "proxy"),
+            ("node_id", self.proxy_name or os.uname().nodename), ("proxy_mode", self.proxy_mode.lower()),
+        )  # fmt: skip

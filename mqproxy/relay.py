@@ -176,6 +176,10 @@ class Relay:
         """Use these ports for new connections."""
         self._ports = {False: plain_port, True: tls_port}
 
+    def __len__(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
     def listen(self, host: str, port: int) -> int:
         """Begin to accept; returns the port. OSError when that is not possible."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -34,16 +34,36 @@ class _Renewed:
         self.lock = asyncio.Lock()
 
 
+class RenewalCounts:
+    """Renewals of all users so far, and those that failed."""
+
+    def __init__(self) -> None:
+        self.renewed = 0
+        self.failed = 0
+
+
 class Renewals:
     """The deliveries of living clients that are renewed."""
 
-    def __init__(self, brokers: Brokers, options: ProxyOptions, clock: Clock, is_alive: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        options: ProxyOptions,
+        clock: Clock,
+        is_alive: Callable[[str], bool],
+        counts: RenewalCounts,
+    ) -> None:
         self._brokers = brokers
         self._options = options
         self._clock = clock
         self._is_alive = is_alive
         # By the handle that the client knows.
         self._renewed: dict[str, _Renewed] = {}
+        self._counts = counts
+
+    def __len__(self) -> int:
+        """How many deliveries are renewed."""
+        return len(self._renewed)
 
     def note(self, client_id: str, group: str, topic: str, receipt: Receipt) -> None:
         """Renew this delivery until `take`, the client's end, or ``renewMaxTimeMillis``."""
@@ -81,7 +101,9 @@ class Renewals:
                 renewed.receipt = await self._brokers.change_invisible_time(
                     renewed.group, renewed.topic, renewed.receipt, self._options.default_invisible_time_mills
                 )
+                self._counts.renewed += 1
             except SkylarkError as error:
+                self._counts.failed += 1
                 # It is tried again in the next round; when its time is over, the message comes again.
                 if renewed.receipt.visible_at_ms <= self._clock.now_ms():
                     self._renewed.pop(handle, None)

@@ -10,6 +10,7 @@ from mqcommon.addresses import format_address
 from mqcommon.errors import UserError
 from mqproxy.certificates import Certificate, ProxyTls, proxy_tls
 from mqproxy.metadata import Metadata
+from mqproxy.metrics import Meters, Served
 from mqproxy.options import ProxyOptions
 from mqproxy.relay import Relay
 from mqproxy.service import Calls
@@ -29,8 +30,12 @@ PING_INTERVAL_MS = 60_000
 MAX_PENDING = 10_000
 
 
-async def serve(options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event) -> None:
+async def serve(
+    options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event, meters: Meters | None = None
+) -> None:
     """Serve until ``stopping`` is set, then end gracefully. ``started`` is told the address.
+
+    ``meters`` is told that it serves, and with ``metricsExporterType`` counts calls.
 
     Raises UserError when the options cannot be used.
     """
@@ -48,7 +53,7 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
                 " %s at brokers",
                 options.inner_credentials.access_key,
             )
-        listening = _Listening(options, tls)
+        listening = _Listening(options, tls, meters)
         await listening.open(lambda port, real: Calls(
             options, sessions, sessions.metadata, port, real
         ), stopping.set)  # fmt: skip
@@ -62,9 +67,10 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
 class _Listening:
     """The ports of a proxy: the relay has that of clients, gRPC one on the loopback address for each kind of them."""
 
-    def __init__(self, options: ProxyOptions, tls: ProxyTls) -> None:
+    def __init__(self, options: ProxyOptions, tls: ProxyTls, meters: Meters | None) -> None:
         self._options = options
         self._tls = tls
+        self._meters = meters
         self._watching: asyncio.Task[None] | None = None
         self._relay: Relay | None = None
         self._calls: Calls | None = None
@@ -91,13 +97,16 @@ class _Listening:
             ) from None
         self._calls = service(self.port, relay.real_address)
         await self._start(self._calls)
+        if self._meters is not None:
+            self._meters.served = Served(self._calls.sessions, relay.__len__)
         self._restarting = asyncio.get_running_loop().create_task(self._restart(relay, self._calls))
         self._restarting.add_done_callback(lambda task: when_failed())
         if self._certificate is not None:
             self._watching = asyncio.get_running_loop().create_task(self._certificate.watch())
 
     async def _start(self, calls: Calls) -> None:
-        self._server.add_generic_rpc_handlers((calls.handlers(),))
+        measured = self._meters if self._options.metrics_exporter_type != "DISABLE" else None
+        self._server.add_generic_rpc_handlers((calls.handlers(measured),))
         await self._server.start()
 
     async def _restart(self, relay: Relay, calls: Calls) -> None:
@@ -117,6 +126,8 @@ class _Listening:
             await self._start(calls)
 
     async def close(self) -> None:
+        if self._meters is not None:
+            self._meters.served = None
         if self._relay is not None:
             await self._relay.stop_accepting()
         if self._calls is not None:

@@ -25,6 +25,7 @@ from mqcommon.names import PERM_READ
 from mqproxy.brokers import Brokers, Pop, Receipt
 from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, Clients, answered
 from mqproxy.metadata import Metadata
+from mqproxy.metrics import Meters
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
 from mqproxy.pulling import Queues, check_offset, pull_status, queue_of
@@ -89,7 +90,7 @@ class Calls:
         real_address: Callable[[str], str],
     ) -> None:
         self._options = options
-        self._sessions = sessions
+        self.sessions = sessions
         self._metadata = metadata
         self._port = port
         self._real_address = real_address
@@ -128,8 +129,8 @@ class Calls:
     def _transactions(self) -> TransactionProducers:
         return current().transactions
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """What gRPC calls for each method."""
+    def handlers(self, meters: Meters | None = None) -> grpc.GenericRpcHandler:
+        """What gRPC calls for each method. With ``meters`` calls are measured."""
         methods = {
             "QueryRoute": self._unary(self.query_route, wire.QueryRouteRequest, wire.QueryRouteResponse),
             "Heartbeat": self._unary(self.heartbeat, wire.HeartbeatRequest, wire.HeartbeatResponse),
@@ -175,7 +176,7 @@ class Calls:
                 self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
             ),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
+        return grpc.method_handlers_generic_handler(SERVICE, methods if meters is None else meters.measured(methods))
 
     # --- calls
 
@@ -238,10 +239,10 @@ class Calls:
             raise Refused(wire.FORBIDDEN, "no readable queue")
         return wire.QueryAssignmentResponse(status=OK, assignments=found)
 
-    async def receive_message(self, requests: AsyncIterable[wire.ReceiveMessageRequest], context: Any) -> None:
+    async def receive_message(self, requests: AsyncIterable[wire.ReceiveMessageRequest], context: Any) -> wire.Code:
         """Messages for a group, hidden from its other members until they are acknowledged or their time is over.
 
-        The answer is a status, the messages, and the time at which the proxy sent them.
+        The answer is a status, the messages, and the time at which the proxy sent them. Returns the code of the status.
         """
         messages: list[wire.Message] = []
         try:
@@ -259,6 +260,7 @@ class Calls:
         last = wire.ReceiveMessageResponse()
         last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
         await self._write(context, last)
+        return status.code
 
     async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
         """Messages are consumed; each has a result of its own."""
@@ -302,10 +304,10 @@ class Calls:
         await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    async def pull_message(self, requests: AsyncIterable[wire.PullMessageRequest], context: Any) -> None:
+    async def pull_message(self, requests: AsyncIterable[wire.PullMessageRequest], context: Any) -> wire.Code:
         """Messages of a queue from an offset on: a status, the messages, and the offset to go on from.
 
-        The offset is left out when the broker gave no answer.
+        The offset is left out when the broker gave no answer. Returns the code of the status.
         """
         messages: list[wire.Message] = []
         next_offset: int | None = None
@@ -327,6 +329,7 @@ class Calls:
             await self._write(context, wire.PullMessageResponse(message=message))
         if next_offset is not None:
             await self._write(context, wire.PullMessageResponse(next_offset=next_offset))
+        return status.code
 
     async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
         """A group goes on from this offset of a queue."""
@@ -554,7 +557,7 @@ class Calls:
             now_s = asyncio.get_running_loop().time()
             if not self._rate.take(limited_network(caller.host), now_s):
                 raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
-        async with self._sessions.session(metadata):
+        async with self.sessions.session(metadata):
             if not caller.client_id.strip():
                 raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
             yield caller

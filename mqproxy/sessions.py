@@ -11,6 +11,7 @@ a call that does not ask who its caller is cannot reach a broker.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
@@ -23,7 +24,7 @@ from mqproxy.metadata import Metadata
 from mqproxy.options import ProxyOptions
 from mqproxy.pulling import Queues
 from mqproxy.registrations import Questions, RegistrationRequests, Registrations
-from mqproxy.renewals import Renewals
+from mqproxy.renewals import RenewalCounts, Renewals
 from mqproxy.signatures import signature_of, unauthorized
 from mqproxy.statuses import Refused
 from mqproxy.transactions import Halves, TransactionProducers
@@ -63,6 +64,7 @@ class Session:
         metadata: Metadata,
         credentials: Credentials | None,
         username: str,
+        counts: RenewalCounts,
     ) -> None:
         self.username = username
         self._credentials = credentials
@@ -82,7 +84,7 @@ class Session:
         )
         self.queues = Queues(self._client)
         self.clients = Clients(options)
-        self.renewals = Renewals(self.brokers, options, SystemClock(), self.clients.is_alive)
+        self.renewals = Renewals(self.brokers, options, SystemClock(), self.clients.is_alive, counts)
         self.questions = Questions(self.clients)
         self._registering = RegistrationRequests(self._client, questions=self.questions, loop=loop)
         self.registrations = Registrations(self._registering, self.clients)
@@ -157,6 +159,7 @@ class Sessions:
         self._host = host
         self._tls = tls
         self._users = users
+        self.renewals = RenewalCounts()
         self._open: dict[str, asyncio.Task[Session]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -215,7 +218,7 @@ class Sessions:
 
     async def _opened(self, name: str, credentials: Credentials | None) -> Session:
         client = hosted(Client(self._options.namesrv_addr, credentials=credentials, tls=self._tls), self._host)
-        session = Session(self._options, client, self.metadata, credentials, name)
+        session = Session(self._options, client, self.metadata, credentials, name, self.renewals)
         try:
             await session.open()
         except BaseException:
@@ -223,8 +226,16 @@ class Sessions:
             raise
         return session
 
+    def client_counts(self) -> Counter[wire.ClientType]:
+        """How many clients of each kind there are. May be called from another thread, as the next."""
+        return sum((session.clients.counts() for session in self._sessions()), Counter())
+
+    def renewed_count(self) -> int:
+        """How many messages are kept hidden for clients."""
+        return sum(len(session.renewals) for session in self._sessions())
+
     def _sessions(self) -> list[Session]:
-        return [task.result() for task in self._open.values() if task.done() and task.exception() is None]
+        return [task.result() for task in list(self._open.values()) if task.done() and task.exception() is None]
 
     def _end(self, name: str) -> None:
         """Close a session, once its calls have ended."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import trio
 
+from mqproxy.metrics import Meters
 from mqproxy.options import ProxyOptions
 from mqproxy.server import serve
 
@@ -13,7 +14,9 @@ class ProxyThread:
     """Runs `serve` in an asyncio loop."""
 
     def __init__(self, options: ProxyOptions) -> None:
-        self._options = options
+        self.options = options
+        #: What is counted, and whether the proxy serves.
+        self.meters = Meters()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
 
@@ -47,6 +50,6 @@ class ProxyThread:
     def _work(self, started: Callable[[str], None]) -> None:
         async def main() -> None:
             self._loop = asyncio.get_running_loop()
-            await serve(self._options, started, self._stopping)
+            await serve(self.options, started, self._stopping, self.meters)
 
         asyncio.run(main())

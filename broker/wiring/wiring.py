@@ -56,6 +56,7 @@ from broker.metrics.export import HealthPages, Metrics
 from broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats_handlers import StatsHandlers
 from broker.part import Part
+from broker.registration.own_routes import OwnRoutes
 from broker.registration.peers import Peers
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
@@ -289,6 +290,7 @@ def _request_parts(
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
+        OwnRoutes(core.identity, topics, options),
         *access.handlers,
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}

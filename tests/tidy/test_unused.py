@@ -29,7 +29,7 @@ OF_LIBRARIES = {
         "maxstring",
         "requested_schema",
     ),
-    *("connection_made", "data_received", "pause_writing", "resume_writing"),
+    *("pause_writing", "resume_writing"),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
     *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
     *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
@@ -50,7 +50,7 @@ FIELDS = {
     *("cplus", "checkpoint_location", "query_name"),
     *("filter_data", "reserved"),
     # gRPC's messages: fields that clients read
-    *("max_attempts", "max_body_size", "on", "receive_batch_size"),
+    *("max_attempts", "max_body_size", "receive_batch_size"),
     *("validate_message_type",),
 }
 
