@@ -34,7 +34,6 @@ ONE_SUBCLASS: Mapping[str, str] = {
     "StoreReader": "Spark takes filters only from a reader that has pushFilters",
     "TopicConfig": "RocketMQ's answer to 351 has the fields of a topic and its mapping side by side",
     "Timestamp": "a parameter of mqadmin; a reset takes two words besides",
-    "_Copy": "what a client without TLS sends is also looked at, frame by frame",
     "_Fields": "a NamedTuple cannot have slots and methods of its own at once",
 }
 #: Classes whose base class has a base class.

@@ -29,7 +29,7 @@ OF_LIBRARIES = {
         "maxstring",
         "requested_schema",
     ),
-    *("pause_writing", "resume_writing"),
+    *("connection_made", "data_received", "pause_writing", "resume_writing"),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
     *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
     *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
