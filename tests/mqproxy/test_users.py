@@ -41,6 +41,13 @@ cluster = cluster_fixture(
 )
 
 
+# A consumer that ends waits for its last receive.
+SHORT = {
+    "grpc_client_consumer_min_long_polling_timeout_millis": 100,
+    "grpc_client_consumer_max_long_polling_timeout_millis": 1_000,
+}
+
+
 @pytest.fixture(scope="module")
 def admin(cluster: Cluster) -> Iterator[blocking.Admin]:
     with blocking.Admin(cluster.nameserver, credentials=ROOT) as opened:
@@ -53,7 +60,7 @@ def admin(cluster: Cluster) -> Iterator[blocking.Admin]:
 @pytest.fixture(scope="module")
 def served(cluster: Cluster, admin: blocking.Admin) -> Iterator[Proxy]:
     with proxy(
-        cluster.nameserver, inner_client_authentication_credentials=INNER, user_cache_refresh_seconds=1
+        cluster.nameserver, inner_client_authentication_credentials=INNER, user_cache_refresh_seconds=1, **SHORT
     ) as running:
         yield running
 
