@@ -12,12 +12,13 @@ import trio
 from broker.identity import resolved
 from broker.instances import check_directory, instance_count, instances_of, usable_cores
 from broker.options import BrokerOptions, check_file_size
-from broker.supervisor import Supervisor, stop_with_supervisor
+from broker.supervisor import Supervisor
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
 from mqcommon.errors import UserError
 from mqcommon.options.command_line import click_options, given_options
 from mqcommon.options.conf_file import load_conf, to_properties
+from remoting.net.children import stop_with_supervisor
 from remoting.net.daemon import Main, Ready, run_daemon
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
             from broker.broker import Broker
 
             main_task = partial(_serve, Broker(options))
+        if options.enable_proxy:
+            # Imported here: other brokers start sooner without it.
+            from broker.proxy_process import WithProxy
+
+            main_task = WithProxy(options, main_task).run
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)

@@ -76,6 +76,8 @@ def _instance(options: BrokerOptions, number: int) -> Instance:
     directory = Path(options.store_path_root_dir, f"instance-{number}")
     given = {
         "broker_instances": "1",
+        # There is one for all instances, which the supervisor's process starts.
+        "enable_proxy": "false",
         "broker_name": f"{options.broker_name}-{number}",
         "store_path_root_dir": str(directory),
         # Confs of RocketMQ have this key. What it names is the place in the directory that all instances share.

@@ -103,6 +103,17 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         unit="bytes", minimum=65_536, maximum=1 << 30,
     )  # fmt: skip
 
+    # --- the proxy
+    enable_proxy: bool = option(
+        False, "start a gRPC proxy for clients of RocketMQ 5 beside the broker; docs/proxy.md, In a broker"
+    )
+    grpc_server_port: int = option(
+        -1, "port of that proxy; 0 takes a free one, -1: as proxyConfigPath says, or 8081", minimum=-1, maximum=65535
+    )
+    proxy_config_path: str = option(
+        "", "conf file of that proxy; empty: its defaults, with the bindAddress and the directory of logs of the broker"
+    )
+
     # --- registration
     register_name_server_period: int = option(
         30_000, "how often the broker registers; lower values count as 10,000, higher ones as 60,000",

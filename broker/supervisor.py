@@ -1,19 +1,16 @@
 """Runs the instances of one conf file as processes of their own: starts them, restarts one that died, stops them
 together.
 
-The supervisor serves no clients. An instance is a command `broker` with a few more options; it tells the supervisor
-that it serves as it would tell systemd (sd_notify), and its log comes through a pipe, each line with the instance's
-name. An instance that dies is started again, after a pause that grows while it goes on dying. One that does not come up
-at the first start ends all: then the options are wrong, or the store. When the supervisor itself is killed, its end of
-the instances' stdin closes, and they stop. There is one page for metrics and one for health: they are put together from
-the instances' pages. Neighbours: instances.py has names and options; cli.py starts either this or one broker.
+The supervisor serves no clients. An instance is a command `broker` with a few more options. An instance that dies is
+started again, after a pause that grows while it goes on dying. One that does not come up at the first start ends all:
+then the options are wrong, or the store. When the supervisor itself is killed, the instances stop. There is one page
+for metrics and one for health: they are put together from the instances' pages. Neighbours: instances.py has names and
+options; remoting/net/children.py runs processes; cli.py starts either this or one broker.
 """
 
 import io
 import logging
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -27,10 +24,10 @@ import trio
 from broker.instances import Instance
 from broker.options import BrokerOptions
 from mqcommon.backoff import Backoff
-from mqcommon.daemons.systemd import Notices
 from mqcommon.errors import UserError
 from mqcommon.options.fields import options_of
 from remoting.metrics.health import HEALTH_PAGES, serve_pages
+from remoting.net.children import end_text, run_child
 from remoting.net.daemon import Ready
 from remoting.net.sockets import HeldPort, connect
 
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# In the environment of an instance.
-SUPERVISED = "SKYLARK_SUPERVISED"
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 # An instance that has run for so long has not failed to start.
@@ -137,43 +132,40 @@ class Supervisor:
             was_ready, running.is_ready = was_ready or running.is_ready, False
             if self._stopping.is_set():
                 if code and code != -signal.SIGTERM:  # one that gets SIGTERM before it can catch it ends of that
-                    logger.error("broker %s ended with %s", running.name, _end_text(code))
+                    logger.error("broker %s ended with %s", running.name, end_text(code))
                 return
             if not was_ready:
-                failed.append(f"broker {running.name} ended with {_end_text(code)} before it served; see its log")
+                failed.append(f"broker {running.name} ended with {end_text(code)} before it served; see its log")
                 self._stopping.set()
                 return
             failures = 1 if trio.current_time() - began >= STABLE_S else failures + 1
             pause_s = self._backoff.pause_s(failures)
-            logger.error("broker %s ended with %s; starting it in %.1f s", running.name, _end_text(code), pause_s)
+            logger.error("broker %s ended with %s; starting it in %.1f s", running.name, end_text(code), pause_s)
             with trio.move_on_after(pause_s):
                 await self._stopping.wait()
             running.restarts += 1
 
     async def _run_once(self, running: _Running) -> int:
         """Run the instance until it ends; returns its exit code."""
-        async with Notices() as notices:
-            environ = {**os.environ, "NOTIFY_SOCKET": notices.address, SUPERVISED: "1"}
-            for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
-                environ.pop(name, None)
-            process = running.process = await trio.lowlevel.open_process(
-                self._command(running), env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+
+        def started(process: trio.Process) -> None:
+            running.process = process
             logger.info("broker %s has process %d", running.name, process.pid)
             if self._stopping.is_set():
                 process.send_signal(signal.SIGTERM)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen, running, notices)
-                assert process.stdout is not None
-                await _copy_lines(process.stdout, running.name, in_json=self._options.log_format == "json")
-                code = await process.wait()
-                running.process = None
-                nursery.cancel_scope.cancel()
-            assert process.stdin is not None
-            await process.stdin.aclose()
-            await process.stdout.aclose()
-        return code
+
+        def serves() -> None:
+            running.is_ready = True
+            if all(each.is_ready for each in self._all):
+                self._all_ready.set()
+
+        try:
+            return await run_child(
+                self._command(running), running.name,
+                started=started, serves=serves, in_json=self._options.log_format == "json",
+            )  # fmt: skip
+        finally:
+            running.process = None
 
     def _command(self, running: _Running) -> list[str]:
         given = {**self._given, **running.given, **self._ports_for(running)}
@@ -184,12 +176,6 @@ class Supervisor:
         if self._conf is not None:
             command += ["-c", self._conf]
         return command + [part for name, value in given.items() for part in (flags[name], value)]
-
-    async def _listen(self, running: _Running, notices: Notices) -> None:
-        await notices.until_ready()
-        running.is_ready = True
-        if all(each.is_ready for each in self._all):
-            self._all_ready.set()
 
     # --- pages
 
@@ -268,56 +254,6 @@ def merged_pages(pages: Iterable[str]) -> str:
                 rows.setdefault(name, []).append(line)
     lines = [line for name in {**heads, **rows} for line in (*heads.get(name, ()), *rows.get(name, ()))]
     return "\n".join(lines) + "\n" if lines else ""
-
-
-async def stop_with_supervisor(stopping: trio.Event) -> None:
-    """In an instance: set ``stopping`` when its supervisor is gone. Returns when it is set."""
-    if SUPERVISED not in os.environ:
-        return
-    async with trio.open_nursery() as nursery:
-
-        async def watch() -> None:
-            async with trio.lowlevel.FdStream(os.dup(0)) as stream:
-                while await stream.receive_some(1):
-                    pass
-            if not stopping.is_set():
-                logger.warning("the supervisor is gone: stopping")
-                stopping.set()
-
-        nursery.start_soon(watch)
-        await stopping.wait()
-        nursery.cancel_scope.cancel()
-
-
-async def _copy_lines(stream: trio.abc.ReceiveStream, name: str, *, in_json: bool) -> None:
-    """Copy what the instance prints to stderr, line by line, each with the instance's name."""
-    rest = b""
-    mark = name.encode()
-    while data := await stream.receive_some(_LINE_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
-        if len(rest) > _LINE_BYTES:
-            lines, rest = [*lines, rest], b""
-        marked = [_marked(line, mark, in_json=in_json) for line in lines]
-        if marked:
-            # A reader of stderr that is slow must not keep the supervisor from anything else.
-            await trio.to_thread.run_sync(_print, b"".join(marked))
-    if rest:
-        await trio.to_thread.run_sync(_print, _marked(rest, mark, in_json=in_json))
-
-
-def _marked(line: bytes, mark: bytes, *, in_json: bool) -> bytes:
-    if in_json and line.startswith(b"{"):
-        return b'{"instance": "%s", %s\n' % (mark, line[1:])
-    return b"%s %s\n" % (mark, line)
-
-
-def _print(data: bytes) -> None:
-    sys.stderr.buffer.write(data)
-    sys.stderr.buffer.flush()
-
-
-def _end_text(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
 async def _page(port: int, path: str) -> str:

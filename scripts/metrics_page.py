@@ -15,7 +15,8 @@ Two commands show them:
     curl http://127.0.0.1:5557/metrics
 
 `pip install 'skylark-mq[metrics]'` installs what this needs. A NameServer has the same options, and its port is
-5556. While `metricsExporterType` is `DISABLE`, the default, nothing is measured and nothing is imported.
+5556; so has a proxy, whose port is 5557 as a broker's, as in RocketMQ. While `metricsExporterType` is `DISABLE`,
+the default, nothing is measured and nothing is imported.
 
 | `metricsExporterType` | what it does |
 | --- | --- |
@@ -36,7 +37,7 @@ whatever `metricsExporterType` is: for probes of an orchestrator, which must not
 
 `/healthz` is 200 while the event loop turns. `/readyz` is 503, with the reason as its text, while the store refuses
 messages, no NameServer has the broker, or it is just becoming the master; at a NameServer, while it waits for
-brokers (`needWaitForService`) or stops.
+brokers (`needWaitForService`) or stops; at a proxy, while it starts or stops.
 
 With `exporterCompatibleNames=true` the broker's page also has the names of rocketmq-exporter, so that dashboards
 made for it show data without that process. `conf/metrics/` has a Prometheus configuration with alert rules, and a
@@ -49,7 +50,8 @@ event loop: a time is that from the read of a request to the end of its turn. Re
 that wait for a disk or a slave) are not in `rocketmq_rpc_latency`; `skylark_put_latency` has all sends.
 
 All metrics of a broker have the labels `cluster`, `node_type`, `node_id` (the broker's name), those of a NameServer
-`node_type`, besides those in the tables. A histogram is `name_bucket`, `name_sum` and `name_count`.
+`node_type`, those of a proxy `cluster`, `node_type`, `node_id` (`proxyName`) and `proxy_mode`, besides those in the
+tables. A histogram is `name_bucket`, `name_sum` and `name_count`.
 """
 
 
@@ -65,6 +67,7 @@ def metrics_page() -> str:
     """The whole page."""
     from broker.metrics.exporter_names import RUNTIME_METRICS
     from broker.metrics.table import BROKER_METRICS, LEFT_OUT, OLD_METRICS
+    from mqproxy.metrics import PROXY_METRICS
     from namesrv.metrics import NAMESRV_METRICS
 
     left_out = ", ".join(f"`{name}`" for name in LEFT_OUT)
@@ -74,6 +77,7 @@ def metrics_page() -> str:
             _table("Broker", BROKER_METRICS),
             _table("Broker, names of rocketmq-exporter", (*OLD_METRICS, *RUNTIME_METRICS)),
             _table("NameServer", NAMESRV_METRICS),
+            _table("Proxy", PROXY_METRICS),
             f"\n## Left out\n\nNames of RocketMQ 5 and rocketmq-exporter that are not given: {left_out}.\n",
         ]
     )

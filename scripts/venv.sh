@@ -1,4 +1,5 @@
-# Sourced by the other scripts, from the root of the repository: step, make_venv, explain_java.
+# Sourced by the other scripts, from the root of the repository: step, make_venv, make_rocketmq5, make_rocketmq5_node,
+# explain_java.
 
 # Every daemon would compile all of its modules at each start.
 unset PYTHONDONTWRITEBYTECODE
@@ -86,6 +87,34 @@ make_venv() {
         -e ".[$extras]" || return 1
     rm -f .venv/.installed-*-"$extras"
     touch "$stamp"
+}
+
+# make_rocketmq5: install the official Python client of RocketMQ 5 into .venv/rocketmq5, for tests/mqproxy. Its import name
+# is also that of the C++ client, so it cannot be in .venv itself.
+make_rocketmq5() {
+    local version=5.1.2
+    [ -d ".venv/rocketmq5/rocketmq_python_client-$version.dist-info" ] && return 0
+    step "installing rocketmq-python-client $version into .venv/rocketmq5" \
+        .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --no-deps --upgrade \
+        --target .venv/rocketmq5 "rocketmq-python-client==$version"
+}
+
+# make_rocketmq5_node: install the official Node client of RocketMQ 5 into .venv/rocketmq5-node, for tests/mqproxy. Without
+# Node or npm it says so, and the tests with that client are skipped.
+make_rocketmq5_node() {
+    local version=1.0.8 home=.venv/rocketmq5-node
+    [ -e "$home/.installed-$version" ] && return 0
+    if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+        echo "no node or npm found: what needs the Node client of RocketMQ 5 is left out."
+        echo "  to have it, install Node 16.19 or newer with npm (Debian, Ubuntu: apt-get install nodejs npm) and run this again"
+        return 0
+    fi
+    rm -rf "$home"
+    mkdir -p "$home"
+    step "installing rocketmq-client-nodejs $version into $home" \
+        npm install --prefix "$home" --no-save --no-package-lock --no-audit --no-fund --no-update-notifier --loglevel=error \
+        "rocketmq-client-nodejs@$version" || return 1
+    touch "$home/.installed-$version" # npm was not interrupted
 }
 
 # Say how to get Java when it is missing; fails then.

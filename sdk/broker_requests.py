@@ -7,8 +7,10 @@ bounded.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -24,23 +26,27 @@ from mqcommon.message.record import encode_record, topic_field
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
+from remoting.protocol.body import Body
 from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.request import Request
 from remoting.protocol.requests.clients import (
     CONSUME_MESSAGE_DIRECTLY,
     GET_CONSUMER_RUNNING_INFO,
     GET_CONSUMER_STATUS_FROM_CLIENT,
     NOTIFY_CONSUMER_IDS_CHANGED,
     RESET_CONSUMER_CLIENT_OFFSET,
+    ConsumeMessageDirectlyResult,
 )
 from remoting.protocol.requests.offsets import GetConsumerStatusBody
 from remoting.protocol.requests.sends import PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader
 from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
-from sdk.membership import GroupMember, Membership
+from sdk.membership import GroupMember, Membership, ProxiedConsumers
 
 logger = logging.getLogger(__name__)
 
+B = TypeVar("B", bound=Body)
 
 _NO_HOST = bytes(8)
 
@@ -167,8 +173,17 @@ class BrokerRequests:
         offsets = self._consumer(header.group).queue_offsets(header.topic)
         return answer_with(GET_CONSUMER_STATUS_FROM_CLIENT, request, GetConsumerStatusBody(offsets))
 
-    def _running_info(self, channel: Channel, request: Command) -> Command:
-        consumer = self._consumer(GET_CONSUMER_RUNNING_INFO.header(request).consumer_group)
+    def _running_info(self, channel: Channel, request: Command) -> Command | None:
+        header = GET_CONSUMER_RUNNING_INFO.header(request)
+        proxied = self._proxied(header.consumer_group)
+        if proxied is not None:
+            jstack = bool(header.jstack_enable)
+            self._start(
+                channel, request, GET_CONSUMER_RUNNING_INFO,
+                partial(proxied.running_info, header.consumer_group, header.client_id, jstack=jstack),
+            )  # fmt: skip
+            return None
+        consumer = self._consumer(header.consumer_group)
         return answer_with(GET_CONSUMER_RUNNING_INFO, request, consumer.running_info())
 
     def _check_transaction(self, channel: Channel, request: Command) -> None:
@@ -184,28 +199,57 @@ class BrokerRequests:
 
     def _consume_directly(self, channel: Channel, request: Command) -> None:
         header = CONSUME_MESSAGE_DIRECTLY.header(request)
-        consumer = self._consumer(header.consumer_group)
+        proxied = self._proxied(header.consumer_group)
+        consume: Callable[[MessageExt], Awaitable[ConsumeMessageDirectlyResult]]
+        if proxied is not None:
+            consume = partial(proxied.consume_directly, header.consumer_group, header.client_id)
+        else:
+            consume = self._consumer(header.consumer_group).consume_directly
+
+        async def consume_one() -> ConsumeMessageDirectlyResult:
+            messages = decode_messages(request.body, header.broker_name or "")
+            if len(messages) != 1:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{len(messages)} messages instead of one")
+            return await consume(messages[0])
+
+        self._start(channel, request, CONSUME_MESSAGE_DIRECTLY, consume_one)
+
+    def _start(
+        self,
+        channel: Channel,
+        request: Command,
+        what: Request[Any, Any, Any, B],
+        work: Callable[[], Awaitable[B]],
+    ) -> None:
+        """Answer a request with what ``work`` returns, in a task."""
         if self._direct >= MAX_DIRECT:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{MAX_DIRECT} messages are being consumed directly already")
         assert self.nursery is not None
         # Counted before the task starts, so that a burst of requests cannot pass the limit.
         self._direct += 1
-        self.nursery.start_soon(self._run_directly, consumer, channel, request)
+        self.nursery.start_soon(self._run, channel, request, what, work)
 
     @enable_ki_protection
-    async def _run_directly(self, consumer: GroupMember, channel: Channel, request: Command) -> None:
+    async def _run(
+        self,
+        channel: Channel,
+        request: Command,
+        what: Request[Any, Any, Any, B],
+        work: Callable[[], Awaitable[B]],
+    ) -> None:
         try:
-            messages = decode_messages(request.body, CONSUME_MESSAGE_DIRECTLY.header(request).broker_name or "")
-            if len(messages) != 1:
-                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{len(messages)} messages instead of one")
             with trio.fail_after(DIRECT_TIMEOUT_S):
-                result = await consumer.consume_directly(messages[0])
-            answer = answer_with(CONSUME_MESSAGE_DIRECTLY, request, result)
+                result = await work()
+            answer = answer_with(what, request, result)
         except Exception as error:
             answer = failure(request, error)
         finally:
             self._direct -= 1
         channel.reply(request, answer)
+
+    def _proxied(self, group: str) -> ProxiedConsumers | None:
+        """Who knows consumers of ``group``, unless this client is one itself."""
+        return None if self._membership.consumer(group) is not None else self._membership.proxied
 
     def _consumer(self, group: str) -> GroupMember:
         consumer = self._membership.consumer(group)

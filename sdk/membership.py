@@ -65,12 +65,24 @@ class TransactionChecker(Protocol):
         """Find out how the transaction of ``message`` ended, and say so on ``channel`` (39)."""
 
 
+class ProxiedConsumers(Protocol):
+    """The consumers that use this client as their proxy. A method may raise RequestRefused, as for `GroupMember`."""
+
+    async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
+        """What a consumer is doing (307), with the stacks of its threads if ``jstack``."""
+
+    async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Give one message to a consumer's handler now, whatever the group's offset is (309)."""
+
+
 class Membership:
     """The groups of one client. It may have several producers of a group, but only one consumer of a group."""
 
     def __init__(self) -> None:
         # Set when the client is opened.
         self.client_id = ""
+        #: Set by a proxy.
+        self.proxied: ProxiedConsumers | None = None
         self._producers: dict[str, int] = {}
         self._checking: dict[str, TransactionChecker] = {}
         self._consumers: dict[str, GroupMember] = {}

@@ -77,6 +77,9 @@ SPARK_SESSION = (
 # A JVM of a test lives for seconds. The better compiler and the parallel collector take longer than they save.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+# A property of a test: (what an official client of RocketMQ 5 did, its language, what it got). tests/mqproxy has it.
+CLIENTS_GOT = "clients-got"
+
 SEED = "SKYLARK_SEED"
 SEED_IN_CI = 1
 
@@ -89,6 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     chosen = "nightly" if config.getoption("--run-nightly") else "quick" if config.getoption("--quick") else "ci"
     config.pluginmanager.register(GroupTimes(), "group-times")
+    config.pluginmanager.register(ClientsGot(), "clients-got")
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
     # Every daemon would compile all of its modules at each start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -185,3 +189,29 @@ class GroupTimes:
         if rows:
             terminalreporter.write_line("seconds by folder:")
             terminalreporter.write_line("\n".join(rows))
+
+
+class ClientsGot:
+    """What official clients of RocketMQ 5 got through the proxy, as the tests noted it: a table, printed at the end."""
+
+    def __init__(self) -> None:
+        # What was done → language → what the client got.
+        self._rows: dict[str, dict[str, str]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            for name, value in report.user_properties:
+                if name == CLIENTS_GOT:
+                    what, language, got = value
+                    self._rows.setdefault(what, {})[language] = got
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        languages = sorted({language for row in self._rows.values() for language in row})
+        if not languages:
+            return
+        lines = [("", *languages)]
+        lines += [(what, *(row.get(each, "-") for each in languages)) for what, row in sorted(self._rows.items())]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        terminalreporter.write_line("what official clients of RocketMQ 5 got through the proxy:")
+        for line in lines:
+            terminalreporter.write_line(" | ".join(map(str.ljust, line, widths)).rstrip())

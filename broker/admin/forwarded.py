@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import trio
 
 from broker.meta.clients import Clients, Member
+from broker.meta.proxied_clients import ProxiedClients
 from broker.options import BrokerOptions
 from broker.part import Part
 from mqcommon.errors import ProtocolError, RemotingError, RequestRefused, RequestTimeout
@@ -50,8 +51,15 @@ STATUS = BodyLimits(max_bytes=512 * 1024, relaxed_bytes=256 * 1024)
 class ForwardedHandlers(Part):
     """See the module. ``find_record``: the stored message at a physical offset."""
 
-    def __init__(self, clients: Clients, options: BrokerOptions, find_record: Callable[[int], bytes | None]) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        proxied: ProxiedClients,
+        options: BrokerOptions,
+        find_record: Callable[[int], bytes | None],
+    ) -> None:
         self._clients = clients
+        self._proxied = proxied
         self._options = options
         self._find_record = find_record
 
@@ -138,14 +146,8 @@ class ForwardedHandlers(Part):
     async def _hand_on(
         self, what: Request[Any, Any, None, B], request: Command, handed_on: Command, group: str, client_id: str
     ) -> Command:
-        member = self._clients.find(group, client_id)
-        if member is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
-        if member.version < OLDEST_FORWARD_VERSION:
-            text = f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{text} to V3_1_8_SNAPSHOT")
         try:
-            answer = await member.channel.invoke(handed_on, self._options.forward_timeout)
+            answer = await self._channel(group, client_id).invoke(handed_on, self._options.forward_timeout)
         except RequestTimeout as error:
             text = f"consumer <{group}> <{client_id}> Timeout: {error}"
             raise RequestRefused(ResponseCode.CONSUME_MSG_TIMEOUT, text) from None
@@ -156,6 +158,19 @@ class ForwardedHandlers(Part):
         if request.codec == CBOR and answer.code == ResponseCode.SUCCESS:
             return answer_with(what, request, _readable(Answer(what, answer)))
         return request.respond(answer.code, answer.remark, answer.ext, answer.body)
+
+    def _channel(self, group: str, client_id: str) -> Channel:
+        """The connection to a consumer, or to the proxy that it uses."""
+        member = self._clients.find(group, client_id)
+        if member is None:
+            proxied = self._proxied.find(group, client_id)
+            if proxied is None:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+            return proxied.channel
+        if member.version < OLDEST_FORWARD_VERSION:
+            text = f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{text} to V3_1_8_SNAPSHOT")
+        return member.channel
 
 
 def _readable(answer: Answer[None, B]) -> B:

@@ -16,6 +16,7 @@ import trio
 
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
+from broker.meta.proxied_clients import Proxied, ProxiedClients
 from broker.meta.table import refused_when_not_stored
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
@@ -81,12 +82,14 @@ class ClientHandlers(Part):
     def __init__(
         self,
         clients: Clients,
+        proxied: ProxiedClients,
         topics: Topics,
         groups: Groups,
         options: BrokerOptions,
         clock: Clock,
     ) -> None:
         self._clients = clients
+        self._proxied = proxied
         self._topics = topics
         self._groups = groups
         self._options = options
@@ -128,7 +131,7 @@ class ClientHandlers(Part):
                     new_groups += 1
                     if new_groups > MAX_NEW_GROUPS:
                         continue  # the next heartbeat creates more of them
-                if self._prepared_group(consumer) is None:
+                if self.prepared_group(consumer) is None:
                     continue
                 if self._clients.consume(channel, data, consumer, language, request.version, now_ms):
                     changed.append(name)
@@ -208,31 +211,51 @@ class ClientHandlers(Part):
         """203."""
         name = GET_CONSUMER_CONNECTION_LIST.header(request).consumer_group
         group = self._clients.consumer_group(name)
-        if group is None:
+        proxied = self._proxied.consumers(name)
+        if group is None and not proxied:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        body = ConsumerConnection(
-            (yield from _connections(group.members.values())),
-            group.subscriptions,
-            group.consume_type,
-            group.message_model,
-            group.consume_from_where,
-        )
+        listed = yield from _connections([] if group is None else group.members.values())
+        listed += yield from _proxied_connections([one for one, _ in proxied])
+        subscriptions = {each.topic: each for _, data in proxied for each in data.subscription_data_set}
+        if group is None:
+            _, data = proxied[0]
+            body = ConsumerConnection(
+                listed, subscriptions, data.consume_type, data.message_model, data.consume_from_where
+            )
+        else:
+            body = ConsumerConnection(
+                listed,
+                {**subscriptions, **group.subscriptions},
+                group.consume_type,
+                group.message_model,
+                group.consume_from_where,
+            )
         return (yield from answer_steps(GET_CONSUMER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
 
     def subscription(self, channel: Channel, request: Command) -> Command:
         """345: of the members that are connected to this broker."""
         asked = QUERY_SUBSCRIPTION_BY_CONSUMER.header(request)
-        found = self._clients.subscription(asked.group, asked.topic)
+        found = self._clients.subscription(asked.group, asked.topic) or next(
+            (
+                each
+                for _, data in self._proxied.consumers(asked.group)
+                for each in data.subscription_data_set
+                if each.topic == asked.topic
+            ),
+            None,
+        )
         body = QuerySubscriptionResponseBody(asked.group, asked.topic, found)
         return answer_with(QUERY_SUBSCRIPTION_BY_CONSUMER, request, body)
 
     def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """204."""
         name = GET_PRODUCER_CONNECTION_LIST.header(request).producer_group
-        members = self._clients.producers(name)
-        if not members:
+        members, proxied = self._clients.producers(name), self._proxied.producers(name)
+        if not members and not proxied:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        body = ProducerConnection((yield from _connections(members)))
+        listed = yield from _connections(members)
+        listed += yield from _proxied_connections(proxied)
+        body = ProducerConnection(listed)
         return (yield from answer_steps(GET_PRODUCER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
 
     def all_producers(self, channel: Channel, request: Command) -> Steps[Command]:
@@ -244,12 +267,20 @@ class ClientHandlers(Part):
                 info = ProducerInfo(one.client_id, one.channel.remote, one.language, one.version, heard_ms + behind_ms)
                 table.setdefault(group, []).append(info)
             yield None
+        for number, (group, each) in enumerate(self._proxied.all_producers(), 1):
+            client = each.client
+            info = ProducerInfo(
+                client.client_id, client.client_addr, client.language, client.version, each.heard_ms + behind_ms
+            )
+            table.setdefault(group, []).append(info)
+            if number % MEMBERS == 0:
+                yield None
         body = ProducerTableInfo(table)
         return (yield from answer_steps(GET_ALL_PRODUCER_INFO, request, body, channel.max_frame_bytes))
 
     # --- inside
 
-    def _prepared_group(self, consumer: ConsumerData) -> SubscriptionGroupConfig | None:
+    def prepared_group(self, consumer: ConsumerData) -> SubscriptionGroupConfig | None:
         """The group of a consumer, with its retry topic; None when it does not exist and may not be created."""
         with refused_when_not_stored():
             config = self._groups.get_or_create(consumer.group_name)
@@ -352,5 +383,13 @@ def _connections(members: Iterable[Member]) -> Steps[list[Connection]]:
     found: list[Connection] = []
     for part in slices(list(members), MEMBERS):
         found += [Connection(one.client_id, one.channel.remote, one.language, one.version) for one in part]
+        yield None
+    return found
+
+
+def _proxied_connections(members: Iterable[Proxied]) -> Steps[list[Connection]]:
+    found: list[Connection] = []
+    for part in slices([each.client for each in members], MEMBERS):
+        found += [Connection(one.client_id, one.client_addr, one.language, one.version) for one in part]
         yield None
     return found

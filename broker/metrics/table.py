@@ -145,6 +145,6 @@ OLD_METRICS = (
 LEFT_OUT = (
     "rocketmq_timer_message_snapshot", "rocketmq_delay_message_latency", "rocketmq_pop_revive_out_message_total",
     "rocketmq_pop_revive_lag", "rocketmq_pop_buffer_scan_time_consume", "rocketmq_pop_offset_buffer_size",
-    "rocketmq_controller_*", "rocketmq_tiered_store_*", "rocketmq_proxy_up", "rocketmq_group_get_latency",
+    "rocketmq_controller_*", "rocketmq_tiered_store_*", "rocketmq_group_get_latency",
     "rocketmq_group_diff", "rocketmq_client_consume_*",
 )  # fmt: skip

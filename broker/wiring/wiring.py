@@ -50,11 +50,13 @@ from broker.identity import memory_bytes
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
+from broker.meta.proxied_clients import ProxiedClients, ProxyHandlers
 from broker.metrics.counters import Delivering, PresentValues, Sources
 from broker.metrics.export import HealthPages, Metrics
 from broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats_handlers import StatsHandlers
 from broker.part import Part
+from broker.registration.own_routes import OwnRoutes
 from broker.registration.peers import Peers
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
@@ -243,6 +245,8 @@ def _request_parts(
         half=lambda: transactions.undelivered,
         popped=lambda: reviving.undelivered,
     )
+    proxied = ProxiedClients()
+    client_handlers = ClientHandlers(clients, proxied, topics, groups, options, core.clock)
     parts: list[Part] = [
         *pops,
         SendHandlers(
@@ -263,8 +267,11 @@ def _request_parts(
         ),
         SubscriptionChecks(filters, options),
         Replies(clients, topics, core.writer, options, core.store_host, core.clock, core.turn_end),
-        ClientHandlers(clients, topics, groups, options, core.clock),
-        ForwardedHandlers(clients, options, store.visible_record_at),
+        client_handlers,
+        ProxyHandlers(
+            proxied, client_handlers.prepared_group, lambda name: groups.get(name) is not None, options, core.clock
+        ),
+        ForwardedHandlers(clients, proxied, options, store.visible_record_at),
         topic_handlers,
         Draining(store, core.metadata, clients, core.writer, undelivered, core.persister.wait, core.clock),
         Sealing(
@@ -283,6 +290,7 @@ def _request_parts(
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
+        OwnRoutes(core.identity, topics, options),
         *access.handlers,
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}

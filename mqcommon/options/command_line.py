@@ -1,6 +1,6 @@
 """Options on command lines, and the table in docs/conf.md."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -37,20 +37,28 @@ def _has_one_value(param: click.Option) -> bool:
     return len(param.opts) > 1 and not (param.multiple or param.is_flag or param.count)
 
 
-def click_options(cls: type[Any]) -> Callable[[F], F]:
-    """Add a ``--kebab-case`` flag per option to a click command.
+def click_options(cls: type[Any], other_flags: Mapping[str, Sequence[str]] | None = None) -> Callable[[F], F]:
+    """Add a ``--kebab-case`` flag per option to a click command. ``other_flags`` has more names of some flags.
 
     Values reach the command as text, or None when not given. ``given_options`` selects those that were given for
     ``load_conf``, which checks them, so a flag and a conf line give the same errors. Secrets have no flag, because
     other users can see a command line in the process list.
     """
 
+    more = other_flags or {}
+
     def decorate(command: F) -> F:
         for o in reversed(options_of(cls)):
             if o.secret:
                 continue
             command = click.option(
-                o.flag, o.name, default=None, type=_click_type(o), metavar=_metavar(o), help=_flag_help(o)
+                o.flag,
+                *more.get(o.name, ()),
+                o.name,
+                default=None,
+                type=_click_type(o),
+                metavar=_metavar(o),
+                help=_flag_help(o),
             )(command)
         return command
 

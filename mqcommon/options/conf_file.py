@@ -9,6 +9,7 @@ Neighbours: fields.py (declaration, one value), command_line.py (flags, docs), t
 
 import dataclasses
 import difflib
+import json
 import os
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,6 +41,7 @@ def load_conf(
 ) -> T:
     """Read a conf file. ``overrides`` (by field name or key, as text) beat it, and it beats the environment.
 
+    The file has ``key=value`` lines. With the class variable ``conf_may_be_json`` it may be a JSON object, too.
     Only its owner may have rights to a file with secrets (mode 0600). Harmless mistakes (a key given twice, a RocketMQ
     key that Skylark does not use) are added to ``warnings``.
     """
@@ -86,7 +88,7 @@ def raw_value(cls: type[Any], key: str, path: str | os.PathLike[str] | None, ove
         return given
     found = ""
     with suppress(ConfigError):
-        for _, other, value in entries(_read_text(os.fspath(path))[0]):
+        for _, other, value in _entries(cls, _read_text(os.fspath(path))[0]):
             found = value if other == key else found
     return found
 
@@ -105,6 +107,50 @@ def entries(text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
             line += source_lines.count("\n")  # a continued entry spans several
     except javaproperties.InvalidUEscapeError as error:
         raise ConfigError(f"{place(source, line)}{error}; write \\u and four hexadecimal digits") from None
+
+
+def _entries(cls: type[Any], text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
+    """As `entries`, of a conf file for ``cls``."""
+    is_json = getattr(cls, "conf_may_be_json", False) and text.lstrip().startswith("{")
+    return json_entries(text, source) if is_json else entries(text, source)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object: a dict would drop a key that comes twice."""
+
+
+def json_entries(text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
+    """``(line, key, value)`` of a JSON object, with values as a properties text has them.
+
+    An object as value, such as credentials, gives its JSON. A key with null is left out.
+    """
+    try:
+        found = json.loads(text, object_pairs_hook=_Pairs, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        column = f"column {error.colno}"
+        raise ConfigError(f"{place(source, error.lineno)}this is not JSON ({error.msg}, {column})") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place(source)}this is not JSON: {error}") from None
+    at = 0
+    for key, value in found:
+        # The parser does not tell where a key was; keys come in order.
+        at = max(text.find(json.dumps(key, ensure_ascii=False), at), at)
+        if value is not None:
+            yield text.count("\n", 0, at) + 1, key, _json_text(value)
+
+
+def _json_text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else json.dumps(_plain(value))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, _Pairs):
+        return {key: _plain(inner) for key, inner in value}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def to_properties(options: Any) -> str:
@@ -175,7 +221,7 @@ def _read_entries(
     ignored: frozenset[str] = getattr(cls, "ignored_keys", frozenset())
     values: dict[str, Value] = {}
     first_lines: dict[str, int] = {}
-    for line, key, value in entries(text, file):
+    for line, key, value in _entries(cls, text, file):
         o = options.get(key)
         if o is not None:
             values[o.name] = parse_value(o, value, file, line)

@@ -226,6 +226,11 @@ class RemotingClient:
         peer = self._peers.get(addr)
         return peer is not None and peer.open_channel is not None
 
+    def is_connection(self, addr: str, channel: Channel) -> bool:
+        """Whether ``channel`` is the connection to ``addr``."""
+        peer = self._peers.get(addr)
+        return peer is not None and peer.channel is channel
+
     def close_connection(self, addr: str, reason: str = "closed by this client") -> None:
         """Close the connection to ``addr``, if any; its requests end in ConnectionLost."""
         peer = self._peers.get(addr)

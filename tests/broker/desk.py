@@ -14,6 +14,7 @@ from broker.meta.client_handlers import ClientHandlers
 from broker.meta.clients import Clients
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
+from broker.meta.proxied_clients import ProxiedClients, ProxyHandlers
 from broker.metrics.runtime import RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats import BrokerStats
 from broker.observe.stats_handlers import StatsHandlers
@@ -91,9 +92,16 @@ class Desk:
             ResetOffsetHandlers(self.store, meta.metadata, self.clients, self.resets, meta.options),
             self.stats_handlers,
         ]
-        self.client_handlers = ClientHandlers(self.clients, meta.topics, meta.groups, meta.options, meta.clock)
-        families.append(self.client_handlers)
-        families.append(ForwardedHandlers(self.clients, meta.options, self.store.record_at))
+        self.proxied = ProxiedClients()
+        self.client_handlers = ClientHandlers(
+            self.clients, self.proxied, meta.topics, meta.groups, meta.options, meta.clock
+        )
+        self.proxy_handlers = ProxyHandlers(
+            self.proxied, self.client_handlers.prepared_group, lambda name: meta.groups.get(name) is not None,
+            meta.options, meta.clock,
+        )  # fmt: skip
+        families += [self.client_handlers, self.proxy_handlers]
+        families.append(ForwardedHandlers(self.clients, self.proxied, meta.options, self.store.record_at))
         self.handlers: dict[int, Any] = {}
         self.step_handlers: dict[int, Any] = {}
         self.slow_handlers: dict[int, Any] = {}

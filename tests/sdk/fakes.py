@@ -34,6 +34,8 @@ class Fake:
         self.json_only = False
         # What it calls itself when it accepts CBOR; "" when it does not say.
         self.announces = ""
+        # Codes above MAX_CODE that are noted, too.
+        self.own_codes: tuple[int, ...] = ()
         self._answers: dict[int, Answer] = {}
         self._seen = trio.Event()
         self.server: Server | None = None
@@ -91,7 +93,7 @@ async def serving(fake: Fake) -> AsyncIterator[Fake]:
     # The port stays taken when the fake has stopped: a server of another test would answer there.
     held = None if fake.addr else HeldPort("127.0.0.1")
     async with trio.open_nursery() as nursery:
-        fake.server = Server(dict.fromkeys(range(MAX_CODE), fake._handle))
+        fake.server = Server(dict.fromkeys([*range(MAX_CODE), *fake.own_codes], fake._handle))
         port = int(fake.addr.rpartition(":")[2]) if held is None else held.port
         # A scope of its own: the block goes on when the server stops.
         scope = trio.CancelScope()

@@ -69,13 +69,25 @@ def _text(error: OSError) -> str:
 
 
 def _load_self_signed(context: ssl.SSLContext) -> None:
-    """RocketMQ's test mode: a new certificate that is signed by itself, and proves nothing.
+    """RocketMQ's test mode: a new certificate that is signed by itself, and proves nothing."""
+    import os
+    import tempfile
+
+    certificate, key = self_signed()
+    # The library reads files only.
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "test.pem")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(certificate + key)
+        context.load_cert_chain(path)
+
+
+def self_signed() -> tuple[bytes, bytes]:
+    """A new certificate that is signed by itself, and its key, both as PEM.
 
     UserError when the package that makes it is not installed.
     """
     import datetime
-    import os
-    import tempfile
 
     try:
         from cryptography import x509
@@ -101,9 +113,4 @@ def _load_self_signed(context: ssl.SSLContext) -> None:
     )
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    # The library reads files only.
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "test.pem")
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(certificate.public_bytes(pem) + private)
-        context.load_cert_chain(path)
+    return certificate.public_bytes(pem), private

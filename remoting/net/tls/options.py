@@ -64,26 +64,32 @@ class DaemonTls:
         return [(("ok",), self.server.handshakes), (("failed",), self.server.failures)]
 
 
+def read_properties(options: TlsOptions, exists: Callable[[str], bool] = os.path.exists) -> tuple[dict[str, str], str]:
+    """(what the tls.properties of ``options`` says, its name); both empty when there is none. Blocks."""
+    file = options.tls_config_file or (USUAL_FILE if exists(USUAL_FILE) else "")
+    if not file:
+        return {}, ""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"tlsConfigFile: {file} cannot be read: {error}") from None
+    values = {key: value for _, key, value in entries(text, file)}
+    if any(value and key.endswith("keyPassword") for key, value in values.items()):
+        # Others must not be able to read a password.
+        read_secret_file(file)
+    return values, file
+
+
 def daemon_tls(options: TlsOptions, exists: Callable[[str], bool] = os.path.exists) -> DaemonTls:
     """Read what the options name. UserError when it cannot be used. Blocks."""
-    file = options.tls_config_file or (USUAL_FILE if exists(USUAL_FILE) else "")
+    values, file = read_properties(options, exists)
     if not file and not options.use_tls:
         return DaemonTls()
     from remoting.net.tls.client import tls_connect
     from remoting.net.tls.server import TlsServer
     from remoting.net.tls.settings import parse_properties
 
-    values: dict[str, str] = {}
-    if file:
-        try:
-            with open(file, encoding="utf-8") as opened:
-                text = opened.read()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"tlsConfigFile: {file} cannot be read: {error}") from None
-        values = {key: value for _, key, value in entries(text, file)}
-    if any(value and key.endswith("keyPassword") for key, value in values.items()):
-        # Others must not be able to read a password.
-        read_secret_file(file)
     found = parse_properties(values, file or "useTLS", use_tls=options.use_tls)
     return DaemonTls(
         sockets.connect if found.client is None else tls_connect(found.client),

@@ -30,17 +30,14 @@ INTERVAL_S = 0.5
 # At most one log line in this time about clients that did not get through: anybody can send these.
 LOG_S = 10.0
 
-Stamps = list[tuple[int, int] | None]
-
 
 class TlsServer:
     """``context`` is what the next clients get. UserError when the certificate cannot be used."""
 
     def __init__(self, settings: ServerTls) -> None:
         self.settings = settings
-        self._files = [file for file in (settings.cert_file, settings.key_file, settings.ca_file) if file]
         # Before the files are read, so that a change in between is noticed.
-        self._loaded = stamps(self._files)
+        self._changes = FileChanges(settings)
         self.context = server_context(settings)
         self.handshakes = 0
         self.failures = 0
@@ -60,15 +57,11 @@ class TlsServer:
     async def watch(self) -> None:
         """Look at the files until cancelled. When new ones cannot be used, the old certificate stays."""
         settings = self.settings
-        seen, failing = self._loaded, ""
+        failing = ""
         while True:
             await trio.sleep(INTERVAL_S)
-            now = await trio.to_thread.run_sync(stamps, self._files)
-            is_settled, seen = now == seen, now
-            # A certificate and its key are two files: wait until neither changes any more.
-            if now == self._loaded or not is_settled:
+            if not await trio.to_thread.run_sync(self._changes.look):
                 continue
-            self._loaded = now
             try:
                 self.context = await trio.to_thread.run_sync(server_context, settings)
             except UserError as error:
@@ -80,9 +73,27 @@ class TlsServer:
                 failing = ""
 
 
-def stamps(files: list[str]) -> Stamps:
+class FileChanges:
+    """Whether the files of a server's certificate are other ones than before."""
+
+    def __init__(self, settings: ServerTls) -> None:
+        self._files = [file for file in (settings.cert_file, settings.key_file, settings.ca_file) if file]
+        self._loaded = self._seen = stamps(self._files)
+
+    def look(self) -> bool:
+        """Whether to load the files again: True once for each change. Blocks."""
+        now = stamps(self._files)
+        is_settled, self._seen = now == self._seen, now
+        # A certificate and its key are two files: wait until neither changes any more.
+        if now == self._loaded or not is_settled:
+            return False
+        self._loaded = now
+        return True
+
+
+def stamps(files: list[str]) -> list[tuple[int, int] | None]:
     """When each of ``files`` was changed, and its size; None for a missing file. Blocks."""
-    found: Stamps = []
+    found: list[tuple[int, int] | None] = []
     for file in files:
         try:
             status = os.stat(file)

@@ -17,6 +17,7 @@ from remoting.protocol.requests import (
     groups,
     offsets,
     pops,
+    proxied,
     pulls,
     query,
     raft,
@@ -32,8 +33,8 @@ from remoting.protocol.requests import (
 AnyRequest = Request[Any, Any, Any, Any]
 
 FAMILIES: Final = (
-    acl, auth, brokers, clients, consuming, controller, groups, offsets, pops, pulls, query, raft, registrations,
-    replication, routes, sends, shrinking, topics, transactions,
+    acl, auth, brokers, clients, consuming, controller, groups, offsets, pops, proxied, pulls, query, raft,
+    registrations, replication, routes, sends, shrinking, topics, transactions,
 )  # fmt: skip
 #: Each description is a constant whose name is RocketMQ's name of the code.
 BY_NAME: Final[Mapping[str, AnyRequest]] = {

@@ -61,7 +61,7 @@ def test_every_command_is_imported_by_start() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     scripts = [line.split(" = ") for line in setup["options.entry_points"]["console_scripts"].split("\n") if line]
-    assert [name for name, _ in scripts] == ["namesrv", "controller", "broker", "mqadmin"]
+    assert [name for name, _ in scripts] == ["namesrv", "controller", "broker", "mqadmin", "mqproxy"]
     entries = [place.split(":")[0].replace(".", "/") + ".py" for _, place in scripts]
     for path in [*entries, "scripts/demo/__main__.py"]:
         nodes = ast.walk(ast.parse((ROOT / path).read_text()))
@@ -72,8 +72,12 @@ def test_every_command_is_imported_by_start() -> None:
 @pytest.mark.parametrize(
     ("modules", "more"),
     [
-        ("broker.cli, broker.broker", ["broker.commands", "mqcommon.sql.parser", "sdk"]),
+        (
+            "broker.cli, broker.broker",
+            ["broker.commands", "mqcommon.sql.parser", "sdk", "mqproxy", "grpc", "broker.proxy_process"],
+        ),
         ("namesrv.cli, namesrv.namesrv", ["broker", "sdk"]),
+        ("mqproxy.cli", ["broker", "namesrv", "grpc", "google"]),
         ("sdk.producer, sdk.consumer", ["broker", "namesrv", "click"]),
         ("sdk.aio, sdk.blocking", ["broker", "namesrv", "click"]),
         ("sdk.admin.cli", ["broker", "namesrv"]),

@@ -1,5 +1,6 @@
 """Conf files, overrides and updates: values, precedence, and errors that say what to do."""
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 
 from mqcommon.disk.files import OsFiles
 from mqcommon.errors import ConfigError
-from mqcommon.options.conf_file import edit, entries, load_conf, read_update, save_changes, to_properties, update
+from mqcommon.options.conf_file import (
+    edit,
+    entries,
+    load_conf,
+    raw_value,
+    read_update,
+    save_changes,
+    to_properties,
+    update,
+)
 from mqcommon.options.fields import camel_case, option, options_of
 
 
@@ -100,6 +110,52 @@ def test_bad_conf_names_file_line_key_and_remedy(conf: Any, text: str, error: st
     with pytest.raises(ConfigError) as caught:
         load(path)
     assert str(caught.value) == f"{path}:{error}"
+
+
+@dataclass(frozen=True)
+class JsonOptions(Options):
+    conf_may_be_json: ClassVar[bool] = True
+
+
+def test_a_conf_may_be_json_where_rocketmqs_is(conf: Any) -> None:
+    text = """\n {"listenPort": 1, "brokerIP1": " 10.0.0.1 ", "namesrvAddr": null, "ratio": 0.25,
+        "autoCreateTopicEnable": false, "password": {"accessKey": "a", "secrets": ["b", {}]},
+        "useEpollNativeSelector": true, "listenPort": "2"}"""
+    path, warnings = conf(text), list[str]()
+    Path(path).chmod(0o600)
+    loaded = load_conf(JsonOptions, path, {"interval_ms": "7"}, environ={"NAMESRV_ADDR": "a:1"}, warnings=warnings)
+    assert loaded == JsonOptions(
+        listen_port=2, broker_ip1="10.0.0.1", namesrv_addr="a:1", ratio=0.25, auto_create_topic_enable=False,
+        password='{"accessKey": "a", "secrets": ["b", {}]}', interval_ms=7,
+    )  # fmt: skip
+    assert [warning.removeprefix(f"{path}:") for warning in warnings] == [
+        "4: useEpollNativeSelector: a RocketMQ option that Skylark does not use; it has no effect",
+        "4: listenPort: given before, in line 2; this one counts",
+    ]
+    assert raw_value(JsonOptions, "brokerIP1", path, {}) == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('{"listenPort": 1,\n "ratio" 2}', r"2: this is not JSON \(Expecting ':' delimiter, column 10\)"),
+        ('{"listenPort": 1', r"1: this is not JSON \(Expecting ',' delimiter"),
+        ('{"ratio": NaN}', " this is not JSON: NaN is no number of JSON"),
+        ('{"ratio": ' + "[" * 100_000, " this is not JSON: "),
+        ('{\n"lisenPort": 1}', r"2: lisenPort: unknown key; did you mean listenPort\?"),
+        ('{\n\n"listenPort": [1]}', r"3: listenPort: '\[1\]' is not an integer"),
+        ('{"listenPort": 70000}', "1: listenPort: 70000 is too large"),
+        ('{"autoCreateTopicEnable": 1}', "1: autoCreateTopicEnable: '1' is not a boolean"),
+    ],
+)
+def test_bad_json_names_file_line_and_remedy(conf: Any, text: str, error: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(conf(text))}:{error}"):
+        load_conf(JsonOptions, conf(text), environ={})
+
+
+def test_json_is_read_only_where_rocketmqs_conf_is_json(conf: Any) -> None:
+    with pytest.raises(ConfigError, match="unknown key"):
+        load(conf('{"listenPort": 1}'))
 
 
 def test_missing_conf_is_named(tmp_path: Path) -> None:

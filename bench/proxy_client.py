@@ -1,0 +1,139 @@
+"""The clients of bench.proxy, each a process of its own: they send by gRPC or by the SDK, and print one figure.
+
+python -m bench.proxy_client rate ADDRESS SENDS AT_ONCE      sends a second
+python -m bench.proxy_client latency ADDRESS SENDS           milliseconds of a send, one in flight, median
+python -m bench.proxy_client remoting NAMESERVER SENDS       the same by the SDK for asyncio, without a proxy
+python -m bench.proxy_client idle ADDRESS CLIENTS            says when all wait for messages, until its stdin closes
+"""
+
+import asyncio
+import statistics
+import sys
+import time
+from typing import Any
+
+import grpc
+
+from mqproxy.service import SERVICE
+from mqproxy.wire import messaging_pb2 as wire
+from sdk import Message, aio
+
+TOPIC = "bench"
+# Nothing is sent there.
+QUIET = "quiet"
+GROUP = "idle"
+BODY = b"x" * 128
+MESSAGE_ID = "0102FC0000000175170B1ABA8000000000"
+METADATA = (("x-mq-client-id", "bench"),)
+WARM_UP = 200
+# A receiver of this bench must not get an answer before its memory is measured.
+WAIT_S = 600
+
+
+def _send(channel: grpc.aio.Channel) -> Any:
+    return channel.unary_unary(
+        f"/{SERVICE}/SendMessage", wire.SendMessageRequest.SerializeToString, wire.SendMessageResponse.FromString
+    )
+
+
+def _request() -> wire.SendMessageRequest:
+    system = wire.SystemProperties(message_id=MESSAGE_ID, body_encoding=wire.IDENTITY)
+    message = wire.Message(topic=wire.Resource(name=TOPIC), body=BODY, system_properties=system)
+    return wire.SendMessageRequest(messages=[message])
+
+
+async def rate(address: str, sends: int, at_once: int) -> float:
+    """Sends a second, ``at_once`` of them in flight."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        send = _send(channel)
+
+        async def work(count: int) -> None:
+            for _ in range(count):
+                answer = await send(_request(), metadata=METADATA)
+                assert answer.status.code == wire.OK, answer.status
+
+        await asyncio.gather(*[work(max(1, WARM_UP // at_once)) for _ in range(at_once)])
+        began = time.perf_counter()
+        await asyncio.gather(*[work(sends // at_once) for _ in range(at_once)])
+        return sends // at_once * at_once / (time.perf_counter() - began)
+
+
+async def latency(address: str, sends: int) -> float:
+    """Milliseconds of a send through the proxy, median; one in flight."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        send = _send(channel)
+
+        async def once() -> None:
+            answer = await send(_request(), metadata=METADATA)
+            assert answer.status.code == wire.OK, answer.status
+
+        return await _median_ms(once, sends)
+
+
+async def remoting(nameserver: str, sends: int) -> float:
+    """Milliseconds of a send by the SDK's asyncio producer, median; one in flight."""
+    async with aio.Producer(nameserver) as producer:
+
+        async def once() -> None:
+            await producer.send(Message(TOPIC, BODY))
+
+        return await _median_ms(once, sends)
+
+
+async def _median_ms(once: Any, sends: int) -> float:
+    times = []
+    for number in range(WARM_UP + sends):
+        began = time.perf_counter()
+        await once()
+        if number >= WARM_UP:
+            times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1_000
+
+
+async def idle(address: str, clients: int) -> None:
+    """So many clients, each with a connection of its own, its settings, and a receive that waits."""
+    alone = [("grpc.use_local_subchannel_pool", 1)]
+    settings = wire.Settings(client_type=wire.SIMPLE_CONSUMER, subscription=wire.Subscription())
+    settings.subscription.group.name = GROUP
+    asked = wire.ReceiveMessageRequest(group=wire.Resource(name=GROUP), batch_size=32)
+    asked.message_queue.topic.name = QUIET
+    asked.invisible_duration.FromSeconds(60)
+    asked.long_polling_timeout.FromSeconds(WAIT_S)
+    kept = []
+    for number in range(clients):
+        channel = grpc.aio.insecure_channel(address, options=alone)
+        metadata = (("x-mq-client-id", f"bench-{number}"),)
+        stream = channel.stream_stream(
+            f"/{SERVICE}/Telemetry", wire.TelemetryCommand.SerializeToString, wire.TelemetryCommand.FromString
+        )(metadata=metadata)
+        await stream.write(wire.TelemetryCommand(settings=settings))
+        answer = await stream.read()
+        assert answer.status.code == wire.OK, answer.status
+        receive = channel.unary_stream(
+            f"/{SERVICE}/ReceiveMessage",
+            wire.ReceiveMessageRequest.SerializeToString,
+            wire.ReceiveMessageResponse.FromString,
+        )(asked, metadata=metadata, timeout=WAIT_S)
+        # The stream keeps the order of calls: once the settings are answered again, the receive is there.
+        first = asyncio.ensure_future(receive.read())
+        await stream.write(wire.TelemetryCommand(settings=settings))
+        await stream.read()
+        kept.append((channel, stream, receive, first))
+    early = [first for *_, first in kept if first.done()]
+    assert not early, f"{len(early)} receives were answered: {early[0].result()}"
+    print("waiting", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    for channel, *_, first in kept:
+        first.cancel()
+        await channel.close()
+
+
+def main() -> None:
+    what, address, *numbers = sys.argv[1:]
+    figure = asyncio.run(globals()[what](address, *map(int, numbers)))
+    if figure is not None:
+        print(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""With ``enableProxy`` a proxy for clients of RocketMQ 5 (mqproxy) starts after the broker, and stops before it.
+
+The proxy is a process of its own, and the broker imports nothing of it: in one process both would share one core, and a
+broker without a proxy starts as fast as before. A proxy that dies is started again, after a pause that grows while it
+goes on dying. One that does not come up at the first start ends the broker: then its options are wrong.
+"""
+
+import importlib.util
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from random import Random
+
+import trio
+
+from broker.options import BrokerOptions
+from mqcommon.addresses import format_address
+from mqcommon.backoff import Backoff
+from mqcommon.errors import UserError
+from remoting.net.children import end_text, run_child
+from remoting.net.daemon import Main, Ready
+
+logger = logging.getLogger(__name__)
+
+NAME = "mqproxy"
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+# A proxy that has run for so long has not failed to start.
+STABLE_S = 60.0
+
+
+class WithProxy:
+    """``main`` runs the broker, or the supervisor of several: one proxy serves for all of them."""
+
+    def __init__(self, options: BrokerOptions, main: Main) -> None:
+        """Raises UserError when the options do not allow for a proxy, or its libraries are not installed."""
+        _check(options)
+        self._options = options
+        self._main = main
+        self._process: trio.Process | None = None
+        self._has_begun = False
+        self._has_served = False
+        self._ended = trio.Event()
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
+
+    async def run(self, stopping: trio.Event, ready: Ready) -> None:
+        """Run both until ``stopping`` is set. UserError when the proxy does not come up."""
+        broker_serves, broker_stopping = trio.Event(), trio.Event()
+        words = ""
+
+        def serves(text: str) -> None:
+            nonlocal words
+            words = text
+            broker_serves.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep, broker_serves, stopping, lambda: ready(f"{words}, with a proxy"))
+            nursery.start_soon(self._stop_in_order, stopping, broker_stopping)
+            await self._main(broker_stopping, serves)
+            # A broker that ended by itself takes its proxy with it.
+            nursery.cancel_scope.cancel()
+
+    async def _stop_in_order(self, stopping: trio.Event, broker_stopping: trio.Event) -> None:
+        await stopping.wait()
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+        if self._has_begun:
+            # What its clients have in progress ends while the broker still serves.
+            await self._ended.wait()
+        broker_stopping.set()
+
+    async def _keep(self, broker_serves: trio.Event, stopping: trio.Event, ready: Callable[[], object]) -> None:
+        """Run the proxy again and again, until all stop."""
+        await broker_serves.wait()
+        if stopping.is_set():
+            return
+        self._has_begun = True
+        failures = 0
+        while not stopping.is_set():
+            began = trio.current_time()
+            code = await self._run_once(stopping, ready)
+            if stopping.is_set():
+                if code and code != -signal.SIGTERM:  # one that gets SIGTERM before it can catch it ends of that
+                    logger.error("the proxy ended with %s", end_text(code))
+                break
+            if not self._has_served:
+                raise UserError(
+                    f"enableProxy: the proxy ended with {end_text(code)} before it served; its log says why, in the"
+                    f" lines of {NAME}"
+                )
+            failures = 1 if trio.current_time() - began >= STABLE_S else failures + 1
+            pause_s = self._backoff.pause_s(failures)
+            logger.error("the proxy ended with %s; starting it in %.1f s", end_text(code), pause_s)
+            with trio.move_on_after(pause_s):
+                await stopping.wait()
+        self._ended.set()
+
+    async def _run_once(self, stopping: trio.Event, ready: Callable[[], object]) -> int:
+        def started(process: trio.Process) -> None:
+            self._process = process
+            logger.info("the proxy has process %d", process.pid)
+            if stopping.is_set():
+                process.send_signal(signal.SIGTERM)
+
+        def serves() -> None:
+            if not self._has_served:
+                self._has_served = True
+                ready()
+
+        try:
+            return await run_child(
+                proxy_command(self._options), NAME, started=started, serves=serves,
+                environ=proxy_environ(self._options), in_json=self._options.log_format == "json",
+            )  # fmt: skip
+        finally:
+            self._process = None
+
+
+def proxy_command(options: BrokerOptions) -> list[str]:
+    """The command line of the proxy for brokers with these options."""
+    command = [sys.executable, "-P", "-m", NAME, "--log-format", options.log_format]
+    if options.proxy_config_path:
+        command += ["-c", options.proxy_config_path]
+    else:
+        command += ["--bind-address", options.bind_address]
+        if options.log_file:
+            command += ["--log-file", os.path.join(os.path.dirname(options.log_file), f"{NAME}.log")]
+    if options.grpc_server_port >= 0:
+        command += ["--grpc-server-port", str(options.grpc_server_port)]
+    return command
+
+
+def proxy_environ(options: BrokerOptions) -> Mapping[str, str]:
+    """The environment of the proxy. What stands in its own conf file beats this."""
+    # Without NameServers the broker itself says where its topics are: registration/own_routes.py.
+    namesrv_addr = options.namesrv_addr or format_address(options.broker_ip1, options.listen_port)
+    environ = {**os.environ, "NAMESRV_ADDR": namesrv_addr}
+    if options.inner_client_authentication_credentials:
+        # Others see command lines, and no environment.
+        environ["ROCKETMQ_INNER_CLIENT_CREDENTIALS"] = options.inner_client_authentication_credentials
+    return environ
+
+
+def _check(options: BrokerOptions) -> None:
+    if not options.namesrv_addr:
+        if options.fetch_namesrv_addr_by_address_server:
+            raise UserError("enableProxy: the proxy asks no address server for NameServers; set namesrvAddr")
+        if options.broker_instances.strip() != "1" or not options.listen_port:
+            raise UserError(
+                "enableProxy: without namesrvAddr there must be one broker, and a listenPort; set namesrvAddr"
+            )
+    missing = [name for name in ("grpc", "google") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"enableProxy: the library {missing[0]} is missing; pip install 'skylark-mq[proxy]'")

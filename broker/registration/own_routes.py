@@ -1,0 +1,61 @@
+"""Routes of this broker's own topics, for its own proxy: 105 and 106, which NameServers answer otherwise.
+
+With ``enableProxy`` a broker without NameServers is all that a test needs: its proxy, and the tools, take it for the
+NameServer of a cluster in which it is the only broker.
+"""
+
+from broker.identity import Identity
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.part import Part
+from mqcommon.errors import RequestRefused
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.routes import (
+    GET_BROKER_CLUSTER_INFO,
+    GET_ROUTEINFO_BY_TOPIC,
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    TopicRouteData,
+)
+
+
+class OwnRoutes(Part):
+    """See the module."""
+
+    def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions) -> None:
+        self._identity = identity
+        self._topics = topics
+        self._is_on = options.enable_proxy and not options.has_namesrvs
+
+    def handlers(self) -> dict[int, Handler]:
+        if not self._is_on:
+            return {}
+        return {GET_ROUTEINFO_BY_TOPIC.code: self.route, GET_BROKER_CLUSTER_INFO.code: self.cluster}
+
+    def route(self, channel: Channel, request: Command) -> Command:
+        """105: the queues of a topic."""
+        topic = GET_ROUTEINFO_BY_TOPIC.header(request).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"this broker has no topic {topic}")
+        queues = QueueData(
+            self._identity.broker_name, config.read_queue_nums, config.write_queue_nums, config.perm,
+            config.topic_sys_flag,
+        )  # fmt: skip
+        found = TopicRouteData([queues], [self._broker()])
+        return answer_with(GET_ROUTEINFO_BY_TOPIC, request, found, channel.max_frame_bytes)
+
+    def cluster(self, channel: Channel, request: Command) -> Command:
+        """106: this broker."""
+        name, cluster = self._identity.broker_name, self._identity.cluster_name
+        info = ClusterInfo({name: self._broker()}, {cluster: [name]})
+        return answer_with(GET_BROKER_CLUSTER_INFO, request, info, channel.max_frame_bytes)
+
+    def _broker(self) -> BrokerData:
+        identity = self._identity
+        return BrokerData(identity.cluster_name, identity.broker_name, {identity.broker_id: identity.addr})

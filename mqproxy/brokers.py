@@ -1,0 +1,227 @@
+"""Requests to brokers for receiving, in the SDK's trio loop, and `Brokers`, which calls them from asyncio.
+
+A message is named by its receipt handle, the text that RocketMQ's proxy gives to clients: a broker's pop handle, and
+the offset of the message in the commit log. So any proxy can acknowledge what another one has handed out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from mqcommon.clock import SystemClock
+from mqcommon.errors import SkylarkError
+from mqcommon.message.queue import MessageQueue
+from mqproxy.statuses import Refused
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.call import call
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.pop_info import NORMAL, PopHandle, message_key, parse_handle, parse_offset_info, read_topic
+from remoting.protocol.requests import pops
+from remoting.protocol.requests.pops import (
+    ANY_QUEUE,
+    INIT_MAX,
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    PopMessageRequestHeader,
+)
+from sdk.aio.facade import Client, Facade, call_of
+from sdk.broker_api import send_back
+from sdk.client import Client as TrioClient
+from sdk.client import ClientHandle
+from sdk.consumer.decompression import keep_contents
+from sdk.consumer.popped import ReceivedMessage, received
+from sdk.endpoint import Endpoint
+from sdk.nameservers import NameServerSource
+
+_LONG_MAX_DIGITS = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One delivery of a message to a group."""
+
+    handle: PopHandle
+    physical_offset: int
+
+    @property
+    def offset(self) -> int:
+        """The offset of the message in its queue."""
+        assert self.handle.offset is not None
+        return self.handle.offset
+
+    @property
+    def visible_at_ms(self) -> int:
+        """When the message is shown again."""
+        return self.handle.pop_time + self.handle.invisible_time
+
+    def __str__(self) -> str:
+        return f"{self.handle} {self.physical_offset}"
+
+    @classmethod
+    def parse(cls, text: str, now_ms: int) -> Self:
+        """The receipt that a client sends. Refused when it is none, or its time is over."""
+        front, _, last = text.rpartition(" ")
+        try:
+            handle = parse_handle(front)
+        except ValueError as error:
+            raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
+        if handle.offset is None or not (last.isascii() and last.isdigit() and len(last) <= _LONG_MAX_DIGITS):
+            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
+        receipt = cls(handle, int(last))
+        if receipt.visible_at_ms <= now_ms:
+            raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+        return receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """What a receive asks for."""
+
+    group: str
+    topic: str
+    broker_name: str
+    most: int
+    invisible_ms: int
+    wait_ms: int
+    expression: str
+    kind: str
+    is_ordered: bool
+    attempt_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message, its receipt, and how often it was delivered, this time included."""
+
+    message: ReceivedMessage
+    receipt: Receipt
+    attempt: int
+    invisible_ms: int
+
+
+class TrioBrokers:
+    """The requests, in trio."""
+
+    def __init__(self, nameserver: NameServerSource | TrioClient | None = None) -> None:
+        self._client = ClientHandle(nameserver)
+        self._clock = SystemClock()
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    async def pop(self, wanted: Pop) -> list[Delivery]:
+        """Messages for the group; none when the broker has none in time."""
+
+        async def ask(at: Endpoint) -> list[Delivery]:
+            header = PopMessageRequestHeader(
+                wanted.group, wanted.topic, ANY_QUEUE, wanted.most, wanted.invisible_ms, wanted.wait_ms,
+                self._clock.now_ms(), INIT_MAX, wanted.kind, wanted.expression, wanted.is_ordered or None,
+                wanted.attempt_id,
+            )  # fmt: skip
+            answer = await call(at, pops.POP_MESSAGE, header, wait_ms=wanted.wait_ms)
+            if answer.code == ResponseCode.POLLING_FULL:
+                raise Refused(wire.TOO_MANY_REQUESTS, "polling full")
+            data = answer.body()
+            if not data:
+                return []
+            found = answer.header()
+            counts = parse_offset_info(found.order_count_info or "") if wanted.is_ordered else {}
+            messages = received(data, found, wanted.topic, wanted.group, wanted.broker_name, "")
+            # Large bodies are decompressed in threads, not where they are read.
+            await keep_contents(messages)
+            return [_delivery(message, counts) for message in messages]
+
+        return await self._client.ask_master(MessageQueue(wanted.topic, wanted.broker_name, 0), ask)
+
+    async def ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> list[SkylarkError | None]:
+        """Acknowledge messages; returns the error of each, None where there is none."""
+        errors: list[SkylarkError | None] = [None] * len(receipts)
+
+        async def ack_one(number: int, receipt: Receipt) -> None:
+            try:
+                await self._ack(group, topic, receipt)
+            except SkylarkError as error:
+                errors[number] = error
+
+        async with trio.open_nursery() as nursery:
+            for number, receipt in enumerate(receipts):
+                nursery.start_soon(ack_one, number, receipt)
+        return errors
+
+    async def change_invisible_time(self, group: str, topic: str, receipt: Receipt, invisible_ms: int) -> Receipt:
+        """Show a message again ``invisible_ms`` from now; returns its new receipt."""
+        handle = receipt.handle
+        header = ChangeInvisibleTimeRequestHeader(
+            group, read_topic(topic, group, handle.retry), handle.queue_id, str(handle), receipt.offset, invisible_ms
+        )
+        answer = await self._client.ask_master(
+            _queue_of(topic, handle), lambda at: call(at, pops.CHANGE_MESSAGE_INVISIBLETIME, header)
+        )
+        new = answer.header()
+        renewed = handle._replace(
+            start_offset=receipt.offset, pop_time=new.pop_time, invisible_time=new.invisible_time,
+            revive_queue_id=new.revive_qid,
+        )  # fmt: skip
+        return Receipt(renewed, receipt.physical_offset)
+
+    async def to_dead_letters(self, group: str, topic: str, message_id: str, receipt: Receipt) -> None:
+        """Make the message a dead letter of the group, then acknowledge it.
+
+        When the second step fails, the message is delivered again: it is never lost, and may be a dead letter twice.
+        """
+        await self._client.ask_master(
+            _queue_of(topic, receipt.handle),
+            partial(
+                send_back,
+                group=group,
+                message_physical_offset=receipt.physical_offset,
+                message_id=message_id,
+                topic=read_topic(topic, group, receipt.handle.retry),
+                delay_level=-1,
+                max_reconsume_times=0,
+            ),
+        )
+        await self._ack(group, topic, receipt)
+
+    async def _ack(self, group: str, topic: str, receipt: Receipt) -> None:
+        handle = receipt.handle
+        header = AckMessageRequestHeader(
+            group, read_topic(topic, group, handle.retry), handle.queue_id, str(handle), receipt.offset
+        )
+        await self._client.ask_master(_queue_of(topic, handle), lambda at: call(at, pops.ACK_MESSAGE, header))
+
+
+def _queue_of(topic: str, handle: PopHandle) -> MessageQueue:
+    return MessageQueue(topic, handle.broker_name, 0)
+
+
+def _delivery(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> Delivery:
+    lease, offset = message.lease, message.leased_offset
+    attempt = message.delivery_attempt
+    # Messages in order are not stored again, so what is stored does not say how often they came.
+    again = counts.get((NORMAL, message_key(lease.queue_id, offset))) or counts.get((NORMAL, str(lease.queue_id)))
+    if again is not None and again.isascii() and again.isdigit():
+        attempt = int(again) + 1
+    return Delivery(message, Receipt(lease.handle(offset), message.physical_offset), attempt, lease.invisible_time)
+
+
+class Brokers(Facade[TrioBrokers], of=TrioBrokers):
+    """They are called from asyncio."""
+
+    def __init__(self, nameserver: NameServerSource | Client | None = None) -> None:
+        super().__init__(nameserver, locals())
+
+    pop = call_of(TrioBrokers.pop)
+    ack = call_of(TrioBrokers.ack)
+    change_invisible_time = call_of(TrioBrokers.change_invisible_time)
+    to_dead_letters = call_of(TrioBrokers.to_dead_letters)

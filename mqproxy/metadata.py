@@ -1,0 +1,113 @@
+"""What the proxy knows of topics and groups: asked of NameServers and brokers, and remembered for some seconds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from mqcommon.names import MASTER_ID
+from mqproxy.options import ProxyOptions
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.routes import TopicRouteData
+from sdk.aio import Admin
+
+T = TypeVar("T")
+
+UNSPECIFIED, NORMAL = "UNSPECIFIED", "NORMAL"
+
+
+class Remembered(Generic[T]):
+    """Answers to questions, each asked once in ``fresh_s`` however many wait for it; at most ``most`` are kept.
+
+    When a question cannot be asked again, the old answer is used: servers may be restarting.
+    """
+
+    def __init__(self, ask: Callable[[str], Awaitable[T]], fresh_s: float, most: int) -> None:
+        self._ask = ask
+        self._fresh_s = fresh_s
+        self._most = most
+        # Oldest first: (when it was asked, the answer).
+        self._known: dict[str, tuple[float, T]] = {}
+        self._asking: dict[str, asyncio.Task[T]] = {}
+
+    async def get(self, key: str) -> T:
+        """The answer for ``key``; raises the error when there is none."""
+        loop = asyncio.get_running_loop()
+        known = self._known.get(key)
+        if known is not None and loop.time() - known[0] < self._fresh_s:
+            return known[1]
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = loop.create_task(self._refresh(key))
+        # A caller that is cancelled does not end the question of the others.
+        return await asyncio.shield(task)
+
+    async def _refresh(self, key: str) -> T:
+        try:
+            answer = await self._ask(key)
+        except RouteNotFound as error:
+            if not error.is_passing or key not in self._known:
+                self._known.pop(key, None)
+                raise
+            return self._known[key][1]
+        except SkylarkError:
+            if key not in self._known:
+                raise
+            return self._known[key][1]
+        finally:
+            del self._asking[key]
+        self._known.pop(key, None)
+        self._known[key] = (asyncio.get_running_loop().time(), answer)
+        while len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
+        return answer
+
+
+class Metadata:
+    """Routes, types of topics, and settings of groups."""
+
+    def __init__(self, admin: Admin, options: ProxyOptions) -> None:
+        self._admin = admin
+        fresh_s, most = options.topic_config_cache_refresh_seconds, options.topic_config_cache_max_num
+        self._routes = Remembered(admin.topic_route, fresh_s, most)
+        self._types = Remembered(self._ask_type, fresh_s, most)
+        self._groups = Remembered(self._ask_group, fresh_s, most)
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """The route of a topic; RouteNotFound when it has none."""
+        return await self._routes.get(topic)
+
+    async def message_type(self, topic: str) -> str:
+        """The attribute message.type of a topic; UNSPECIFIED for a topic that no broker has."""
+        return await self._types.get(topic)
+
+    async def group(self, group: str) -> SubscriptionGroupConfig | None:
+        """The settings of a group; None when no broker has it."""
+        return await self._groups.get(group)
+
+    async def _ask_type(self, topic: str) -> str:
+        for broker in (await self.route(topic)).broker_datas:
+            addr = broker.broker_addrs.get(MASTER_ID)
+            if addr is None:
+                continue
+            try:
+                config = await self._admin.topic_config(addr, topic)
+            except BrokerError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                continue
+            return config.attributes.get("message.type", NORMAL).upper()
+        return UNSPECIFIED
+
+    async def _ask_group(self, group: str) -> SubscriptionGroupConfig | None:
+        for broker in (await self._admin.cluster_info()).broker_addr_table.values():
+            addr = broker.broker_addrs.get(MASTER_ID)
+            if addr is None:
+                continue
+            try:
+                return await self._admin.group_config(addr, group)
+            except BrokerError as error:
+                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise
+        return None

@@ -1,0 +1,121 @@
+"""A proxy's metrics: names, and what they are read from.
+
+Calls are counted in the asyncio loop, and read in that of the exporter, which is another thread: each value is one
+number or list, which is replaced or raised at once.
+"""
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import grpc
+
+from mqcommon.metrics.metric import Column, Histogram, Metric, column, flag, single
+from mqproxy.sessions import Sessions
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.steps import Steps
+
+PROXY_UP = Metric("rocketmq_proxy_up", "gauge", "", (), "1 while the proxy serves, and 0 while it starts or stops")
+RPC_LATENCY = Metric(
+    "rocketmq_rpc_latency", "histogram", "milliseconds",
+    ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+    "Time of calls; that of receives has the wait for messages in it",
+)  # fmt: skip
+CLIENTS = Metric("skylark_proxy_clients", "gauge", "", ("client_type",), "Clients that sent settings and live")
+CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of clients")
+WAITING = Metric("skylark_proxy_waiting_receives", "gauge", "", (), "Receives that wait for messages")
+RENEWED = Metric("skylark_proxy_renewed_messages", "gauge", "", (), "Messages that are kept hidden for their clients")
+RENEWALS = Metric("skylark_proxy_renewals_total", "counter", "", ("result",), "Renewals of such messages")
+
+PROXY_METRICS = (PROXY_UP, RPC_LATENCY, CLIENTS, CONNECTIONS, WAITING, RENEWED, RENEWALS)
+
+# Calls of which the handler returns the code of the answer, and that may wait for messages.
+_RECEIVES = frozenset({"ReceiveMessage", "PullMessage"})
+
+
+class Served(NamedTuple):
+    """What a serving proxy tells of itself."""
+
+    sessions: Sessions
+    connections: Callable[[], int]
+
+
+class Meters:
+    """What is counted. ``served`` is set while the proxy serves."""
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self._now = now
+        self._waiting = 0
+        # (method, code of the answer) → times.
+        self._times: dict[tuple[str, int], Histogram] = {}
+        self.served: Served | None = None
+
+    def measured(self, methods: Mapping[str, Any]) -> dict[str, Any]:
+        """``methods``, gRPC's handlers by name, measured. Streams without an end are not."""
+        found = dict(methods)
+        for name, handler in methods.items():
+            if handler.stream_unary is not None:
+                found[name] = grpc.stream_unary_rpc_method_handler(
+                    self._measured(name, handler.stream_unary),
+                    handler.request_deserializer, handler.response_serializer,
+                )  # fmt: skip
+            elif name in _RECEIVES:
+                found[name] = grpc.stream_stream_rpc_method_handler(
+                    self._measured_receive(name, handler.stream_stream),
+                    handler.request_deserializer, handler.response_serializer,
+                )  # fmt: skip
+        return found
+
+    def unready(self) -> str:
+        """Why clients should not be sent here; "" if they may be."""
+        return "" if self.served is not None else "the proxy starts or stops"
+
+    def collect(self) -> Steps[list[Column]]:
+        """All columns. Steps are what the exporter takes; all of this is cheap."""
+        served = self.served
+        columns = [
+            single(PROXY_UP, int(served is not None)),
+            column(RPC_LATENCY, [(_labels(*key), times.copy()) for key, times in list(self._times.items())]),
+            single(WAITING, self._waiting),
+        ]
+        if served is not None:
+            counts = sorted(served.sessions.client_counts().items())
+            columns.append(column(CLIENTS, [((wire.ClientType.Name(kind).lower(),), n) for kind, n in counts]))
+            columns.append(single(CONNECTIONS, served.connections()))
+            columns.append(single(RENEWED, served.sessions.renewed_count()))
+            renewals = served.sessions.renewals
+            columns.append(column(RENEWALS, [(("ok",), renewals.renewed), (("failed",), renewals.failed)]))
+        return columns
+        yield  # never reached; it makes this a generator
+
+    def _note(self, name: str, code: int, began: float) -> None:
+        times = self._times.get((name, code))
+        if times is None:
+            times = self._times[name, code] = Histogram()
+        times.add((self._now() - began) * 1_000)
+
+    def _measured(self, name: str, handler: Any) -> Any:
+        async def measured(request: Any, context: Any) -> Any:
+            began = self._now()
+            answer = await handler(request, context)
+            self._note(name, answer.status.code, began)
+            return answer
+
+        return measured
+
+    def _measured_receive(self, name: str, handler: Any) -> Any:
+        async def measured(request: Any, context: Any) -> None:
+            began = self._now()
+            self._waiting += 1
+            try:
+                code = await handler(request, context)
+            finally:
+                self._waiting -= 1
+            self._note(name, code, began)
+
+        return measured
+
+
+def _labels(name: str, code: int) -> tuple[str, ...]:
+    snake = "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
+    return "grpc", snake, wire.Code.Name(code).lower(), flag(name in _RECEIVES), "success"

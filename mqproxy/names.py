@@ -1,0 +1,35 @@
+"""Names of topics and groups in calls, checked as RocketMQ's proxy does. Pure."""
+
+from mqcommon.errors import RequestRefused
+from mqcommon.names import check_group, check_topic, is_system_topic
+from mqproxy.statuses import Refused
+from mqproxy.wire import messaging_pb2 as wire
+
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+
+def topic_of(resource: wire.Resource) -> str:
+    """The name of a topic of users. Refused when it is none."""
+    try:
+        check_topic(resource.name)
+    except RequestRefused as refusal:
+        raise Refused(wire.ILLEGAL_TOPIC, refusal.remark) from None
+    if is_system_topic(resource.name):
+        raise Refused(wire.ILLEGAL_TOPIC, "cannot access system topic")
+    return resource.name
+
+
+def group_of(resource: wire.Resource) -> str:
+    """The name of a consumer group of users. Refused when it is none."""
+    try:
+        check_group(resource.name)
+    except RequestRefused as refusal:
+        raise Refused(wire.ILLEGAL_CONSUMER_GROUP, refusal.remark) from None
+    if resource.name.startswith(_SYSTEM_GROUP_PREFIX):
+        raise Refused(wire.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
+    return resource.name
+
+
+def has_control_character(text: str) -> bool:
+    """Whether ``text`` has a character that Java calls an ISO control character."""
+    return any(char <= "\x1f" or "\x7f" <= char <= "\x9f" for char in text)

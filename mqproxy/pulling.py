@@ -1,0 +1,125 @@
+"""Calls of clients that choose queues and offsets themselves: pulls, and the offsets of groups and queues.
+
+RocketMQ's .proto has these calls, and its own proxy does not answer them: statuses follow the meaning of their names.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from mqcommon.errors import InvalidArgument
+from mqcommon.message.queue import MessageQueue
+from mqproxy.names import topic_of
+from mqproxy.statuses import Refused
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.protocol.requests.clients import SQL92
+from sdk import broker_api
+from sdk.aio.facade import Client, Facade, call_of
+from sdk.client import Client as TrioClient
+from sdk.client import ClientHandle
+from sdk.consumer.decompression import keep_contents
+from sdk.consumer.expression import Sql
+from sdk.consumer.reader import PullResult, PullStatus, Reader
+from sdk.consumer.replicas import Replicas
+from sdk.nameservers import NameServerSource
+
+# Bodies of one answer together, but for the first message, which may be larger.
+MAX_BYTES = 4 * 1024 * 1024
+
+_STATUSES = {
+    PullStatus.FOUND: wire.Status(code=wire.OK, message="OK"),
+    PullStatus.NO_NEW_MESSAGE: wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message"),
+    PullStatus.NO_MATCHED_MESSAGE: wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no matched message"),
+    PullStatus.OFFSET_ILLEGAL: wire.Status(code=wire.ILLEGAL_OFFSET, message="the queue has no message at this offset"),
+}
+
+
+def pull_status(result: PullResult) -> wire.Status:
+    """How a pull ended; the answer says in each case at which offset to go on."""
+    return _STATUSES[result.status]
+
+
+def queue_of(queue: wire.MessageQueue) -> MessageQueue:
+    """The queue that a call names. Refused when it names none."""
+    topic = topic_of(queue.topic)
+    if not queue.broker.name or queue.id < 0:
+        raise Refused(wire.BAD_REQUEST, "the message queue needs the name of its broker, and an id")
+    return MessageQueue(topic, queue.broker.name, queue.id)
+
+
+def check_offset(offset: int) -> int:
+    """Refused when it is none."""
+    if offset < 0:
+        raise Refused(wire.ILLEGAL_OFFSET, f"the offset is {offset}; it must not be negative")
+    return offset
+
+
+class TrioQueues:
+    """The requests, in trio."""
+
+    def __init__(self, nameserver: NameServerSource | TrioClient | None = None) -> None:
+        self._client = ClientHandle(nameserver)
+        self._replicas = Replicas(self._client)
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    async def pull(
+        self, group: str, queue: MessageQueue, offset: int, *, most: int, expression: str, kind: str, wait_ms: int
+    ) -> PullResult:
+        """Messages of a queue, from the master or from a slave that it suggests."""
+        reader = Reader(self._client, self._replicas, group)
+        try:
+            result = await reader.pull(
+                queue, offset, max_count=most, max_bytes=MAX_BYTES,
+                expression=Sql(expression) if kind == SQL92 else expression, wait_ms=wait_ms,
+            )  # fmt: skip
+        except InvalidArgument as error:
+            raise Refused(wire.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+        await keep_contents(result.messages)
+        return result
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set the offset of a group."""
+        await self._client.ask_master(
+            queue, lambda at: broker_api.commit_offset(at, group, queue.topic, queue.queue_id, offset)
+        )
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """The offset of a group; None when it has none."""
+        return await self._client.ask_master(
+            queue, lambda at: broker_api.committed_offset(at, group, queue.topic, queue.queue_id)
+        )
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message."""
+        return await self._client.ask_master(queue, lambda at: broker_api.min_offset(at, queue.topic, queue.queue_id))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get."""
+        return await self._client.ask_master(queue, lambda at: broker_api.max_offset(at, queue.topic, queue.queue_id))
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message that was stored at this time or later."""
+        return await self._client.ask_master(
+            queue, lambda at: broker_api.search_offset(at, queue.topic, queue.queue_id, timestamp_ms)
+        )
+
+
+class Queues(Facade[TrioQueues], of=TrioQueues):
+    """They are called from asyncio."""
+
+    def __init__(self, nameserver: NameServerSource | Client | None = None) -> None:
+        super().__init__(nameserver, locals())
+
+    pull = call_of(TrioQueues.pull)
+    commit = call_of(TrioQueues.commit)
+    committed = call_of(TrioQueues.committed)
+    min_offset = call_of(TrioQueues.min_offset)
+    max_offset = call_of(TrioQueues.max_offset)
+    search_offset = call_of(TrioQueues.search_offset)

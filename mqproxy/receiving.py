@@ -1,0 +1,126 @@
+"""Receive calls: how long they wait, and received messages as clients read them. Pure, but for MD5."""
+
+import hashlib
+
+from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
+from mqproxy.brokers import Delivery
+from mqproxy.names import group_of, topic_of
+from mqproxy.options import ProxyOptions
+from mqproxy.sending import BORN_HOST, DELIVER_AT, TRACE_CONTEXT
+from mqproxy.statuses import Refused
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.protocol.requests.clients import SQL92, TAG, parse_subscription
+
+# The answer of a broker needs this long to get to the client.
+RESERVE_MS = 100
+
+
+def polling_ms(
+    request: wire.ReceiveMessageRequest | wire.PullMessageRequest,
+    settings: wire.Settings,
+    left_s: float | None,
+    options: ProxyOptions,
+) -> int:
+    """How long the broker may wait for messages; ``left_s`` is what is left of the call's deadline.
+
+    Refused when the deadline is too close to wait at all.
+    """
+    least = options.grpc_client_consumer_min_long_polling_timeout_millis
+    most = options.grpc_client_consumer_max_long_polling_timeout_millis
+    left_ms = most if left_s is None else int(left_s * 1000)
+    if request.HasField("long_polling_timeout"):
+        wanted = request.long_polling_timeout.ToMilliseconds()
+    else:
+        wanted = left_ms - settings.request_timeout.ToMilliseconds() // 2
+    wanted = min(max(wanted, least), most)
+    if wanted > left_ms:
+        if left_ms < least:
+            text = "The deadline time remaining is not enough for polling, please check network condition"
+            raise Refused(wire.ILLEGAL_POLLING_TIME, text)
+        wanted = left_ms
+    return max(0, min(wanted, left_ms - RESERVE_MS))
+
+
+def invisible_ms(request: wire.ReceiveMessageRequest, options: ProxyOptions) -> int:
+    """How long the messages are hidden from others. A client that leaves it to the proxy gets the default."""
+    if request.auto_renew:
+        return options.default_invisible_time_mills
+    wanted = request.invisible_duration.ToMilliseconds()
+    check_invisible(wanted, options.min_invisible_time_mills_for_recv, options)
+    return wanted
+
+
+def check_invisible(wanted: int, least: int, options: ProxyOptions) -> None:
+    """Refuse a time that is too short or too long."""
+    if wanted < least:
+        raise Refused(wire.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least}")
+    most = options.max_invisible_time_mills
+    if most and wanted > most:
+        raise Refused(wire.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {most}")
+
+
+def filter_of(expression: wire.FilterExpression) -> tuple[str, str, frozenset[str]]:
+    """(expression, its kind, its tags). The tags are empty for all messages, and for SQL, which brokers evaluate."""
+    if expression.type == wire.SQL:
+        return expression.expression, SQL92, frozenset()
+    text = expression.expression or "*"
+    try:
+        return text, TAG, frozenset(parse_subscription("", text).tags_set)
+    except ValueError as error:
+        raise Refused(wire.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+
+
+def names_of(topic: wire.Resource, group: wire.Resource) -> tuple[str, str]:
+    """The names of a topic and a group, checked."""
+    return topic_of(topic), group_of(group)
+
+
+def message_of(delivery: Delivery, topic: wire.Resource) -> wire.Message:
+    """A received message, as clients read it. ProtocolError when its body cannot be decompressed."""
+    made = stored_message_of(delivery.message, topic)
+    system = made.system_properties
+    system.receipt_handle = str(delivery.receipt)
+    system.delivery_attempt = delivery.attempt
+    system.invisible_duration.FromMilliseconds(delivery.invisible_ms)
+    return made
+
+
+def stored_message_of(message: MessageExt, topic: wire.Resource) -> wire.Message:
+    """A stored message, as clients read it. ProtocolError when its body cannot be decompressed."""
+    properties, body = message.properties, message.body
+    system = wire.SystemProperties(
+        message_id=message.msg_id,
+        # RocketMQ's clients know no message without a digest. It protects nothing.
+        body_digest=wire.Digest(type=wire.MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
+        body_encoding=wire.IDENTITY,
+        message_type=_type_of(properties),
+        born_host=properties.get(BORN_HOST) or message.born_host,
+        store_host=message.store_host,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        delivery_attempt=message.reconsume_times + 1,
+    )
+    system.born_timestamp.FromMilliseconds(message.born_timestamp)
+    system.store_timestamp.FromMilliseconds(message.store_timestamp)
+    if TAGS in properties:
+        system.tag = properties[TAGS]
+    if KEYS in properties:
+        system.keys.extend(properties[KEYS].split())
+    if SHARDING_KEY in properties:
+        system.message_group = properties[SHARDING_KEY]
+    if TRACE_CONTEXT in properties:
+        system.trace_context = properties[TRACE_CONTEXT]
+    deliver_at = properties.get(DELIVER_AT, "")
+    if deliver_at.isascii() and deliver_at.isdigit() and len(deliver_at) <= 15:
+        system.delivery_timestamp.FromMilliseconds(int(deliver_at))
+    users = {name: value for name, value in properties.items() if name not in RESERVED}
+    return wire.Message(topic=topic, user_properties=users, system_properties=system, body=body)
+
+
+def _type_of(properties: dict[str, str]) -> wire.MessageType:
+    if properties.get("TRAN_MSG") == "true":
+        return wire.TRANSACTION
+    if not properties.keys().isdisjoint(("DELAY", DELIVER_AT, "TIMER_DELAY_SEC", "TIMER_DELAY_MS")):
+        return wire.DELAY
+    return wire.FIFO if SHARDING_KEY in properties else wire.NORMAL

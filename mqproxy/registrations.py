@@ -1,0 +1,381 @@
+"""The clients of the proxy as brokers know them, so that tools list them, and reach them through the proxy.
+
+`Registrations` tells brokers who is there (7140): new settings at once, and everybody every HEARTBEAT_S. Brokers that
+are no Skylark do not know this request: there only the producer groups of transactions are known, as with RocketMQ's
+proxy. `Questions` passes on what tools ask of a client, and waits for its answer on the stream of Telemetry.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+import trio
+
+from mqcommon.errors import BrokerError, ProtocolError, RequestRefused, SkylarkError
+from mqcommon.message.message import MessageExt
+from mqproxy.clients import CONSUMERS, Clients, ProxyClient
+from mqproxy.receiving import filter_of, stored_message_of
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.call import call
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import VERSION
+from remoting.protocol.requests.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    SubscriptionData,
+    parse_subscription,
+)
+from remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
+from sdk.aio.facade import Client, Facade, call_of
+from sdk.client import Client as TrioClient
+from sdk.client import ClientHandle
+from sdk.nameservers import NameServerSource
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HEARTBEAT_S = 30.0
+# New settings are told together when they come together.
+TOGETHER_S = 0.1
+# Clients in one request; a broker takes 512 KB.
+AT_ONCE = 100
+# Clients that are made ready, at some 10 µs each, before other calls have their turn.
+TURN = 200
+# How long a client may take to answer a tool. The broker that asks gives up before.
+ANSWER_S = 60.0
+MAX_QUESTIONS = 1_000
+# Topics without a known route that NameServers are asked for in one round: clients may make them up.
+MAX_UNKNOWN = 200
+# A broker that does not know the request is told again after this time: it may be another one then.
+UNKNOWN_FOR_S = 600.0
+
+# Refusals that have nothing to do with the clients that a request names.
+_ABOUT_THE_BROKER = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_BUSY)
+
+_LANGUAGES = {
+    wire.JAVA: "JAVA", wire.CPP: "CPP", wire.DOT_NET: "DOTNET", wire.GOLANG: "GO", wire.RUST: "RUST",
+    wire.PYTHON: "PYTHON", wire.PHP: "PHP", wire.NODE_JS: "NODE_JS", wire.RUBY: "RUBY",
+}  # fmt: skip
+
+
+# --- what brokers are told (pure)
+
+
+def topics_of(settings: wire.Settings) -> list[str]:
+    """The topics that a client sends to or receives from."""
+    if settings.HasField("publishing"):
+        return [topic.name for topic in settings.publishing.topics]
+    return [entry.topic.name for entry in settings.subscription.subscriptions]
+
+
+def subscriptions_of(settings: wire.Settings) -> list[SubscriptionData]:
+    """What a consumer subscribes to. Refused when an expression is none."""
+    found: list[SubscriptionData] = []
+    for entry in settings.subscription.subscriptions:
+        expression, kind, _ = filter_of(entry.expression)
+        found.append(parse_subscription(entry.topic.name, expression, kind))
+    return found
+
+
+def proxied_of(client_id: str, client: ProxyClient) -> ProxiedClient:
+    """A client as brokers list it."""
+    settings = client.settings
+    made = ProxiedClient(client_id, client.address, _LANGUAGES.get(settings.user_agent.language, "OTHER"), VERSION)
+    if settings.client_type in CONSUMERS:
+        # RocketMQ's proxy begins at the end, as pops do.
+        made.consumer_data_set = [
+            ConsumerData(
+                settings.subscription.group.name, consume_type_of(settings), "CLUSTERING", "CONSUME_FROM_LAST_OFFSET",
+                subscriptions_of(settings),
+            )
+        ]  # fmt: skip
+    else:
+        made.producer_groups = topics_of(settings)
+    return made
+
+
+def consume_type_of(settings: wire.Settings) -> str:
+    """RocketMQ's name for who begins: the client for a SimpleConsumer, else the handler is called."""
+    return "CONSUME_PASSIVELY" if settings.client_type == wire.PUSH_CONSUMER else "CONSUME_ACTIVELY"
+
+
+# --- telling them
+
+
+class TrioRegistrations:
+    """Tells brokers, in trio; and hands on what brokers ask to ``questions``, which belongs to the asyncio loop."""
+
+    def __init__(
+        self,
+        nameserver: NameServerSource | TrioClient | None = None,
+        *,
+        questions: "Questions",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._client = ClientHandle(nameserver)
+        self._questions = questions
+        self._loop = loop
+        # Address → the clients that the broker was told of.
+        self._told: dict[str, set[str]] = {}
+        # Address → when a broker that does not know the request is tried again.
+        self._unknown: dict[str, float] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        self._client.instance.membership.proxied = self
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.instance.membership.proxied = None
+        await self._client.__aexit__(kind, error, trace)
+
+    async def tell(self, clients: Sequence[tuple[ProxiedClient, Collection[str]]], *, are_all: bool) -> None:
+        """Tell the masters of their topics about clients; with ``are_all`` all others have left."""
+        by_addr: dict[str, list[ProxiedClient]] = {}
+        masters: dict[str, list[str]] = {}
+        unknown = 0
+        for client, topics in clients:
+            addrs: dict[str, None] = {}
+            for topic in topics:
+                if topic not in masters:
+                    is_unknown = self._client.instance.routes.get(topic) is None
+                    unknown += is_unknown
+                    masters[topic] = [] if is_unknown and unknown > MAX_UNKNOWN else await self._masters(topic)
+                addrs.update(dict.fromkeys(masters[topic]))
+            for addr in addrs:
+                by_addr.setdefault(addr, []).append(client)
+        async with trio.open_nursery() as nursery:
+            for addr in [*by_addr, *(addr for addr in self._told if are_all and addr not in by_addr)]:
+                here = by_addr.get(addr, [])
+                ids = {client.client_id for client in here}
+                left = self._told.get(addr, set()) - ids if are_all else set()
+                nursery.start_soon(self._tell, addr, here, sorted(left))
+
+    async def leave(self, client_id: str) -> None:
+        """A client has left."""
+        async with trio.open_nursery() as nursery:
+            for addr, ids in self._told.items():
+                if client_id in ids:
+                    nursery.start_soon(self._tell, addr, [], [client_id])
+
+    async def _masters(self, topic: str) -> list[str]:
+        try:
+            route = await self._client.instance.route(topic)
+        except SkylarkError as error:
+            logger.info("brokers of topic %s are not told about its clients: %s", topic, error)
+            return []
+        return [addrs[0] for addrs in route.brokers.values() if 0 in addrs]
+
+    async def _tell(self, addr: str, clients: Sequence[ProxiedClient], left: Sequence[str]) -> None:
+        if self._unknown.get(addr, 0) > trio.current_time():
+            return
+        try:
+            for start in range(0, max(len(clients), len(left)), AT_ONCE):
+                part, gone = clients[start : start + AT_ONCE], left[start : start + AT_ONCE]
+                try:
+                    await self._tell_part(addr, part, gone)
+                except BrokerError as error:
+                    if error.code in _ABOUT_THE_BROKER or len(part) < 2:
+                        raise
+                    # One client that may not do what it wants, or subscribes to too much, must not hide the others.
+                    if gone:
+                        await self._tell_part(addr, (), gone)
+                    for client in part:
+                        await self._tell(addr, [client], ())
+        except SkylarkError as error:
+            if isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._unknown[addr] = trio.current_time() + UNKNOWN_FOR_S
+            logger.info("broker %s is not told about clients of this proxy: %s", addr, error)
+
+    async def _tell_part(self, addr: str, clients: Sequence[ProxiedClient], left: Sequence[str]) -> None:
+        await call(self._client.at(addr), PROXY_HEART_BEAT, None, ProxyHeartbeatData(list(clients), list(left)))
+        told = self._told.setdefault(addr, set())
+        told.update(client.client_id for client in clients)
+        told.difference_update(left)
+
+    # --- what brokers ask, see `sdk.membership.ProxiedConsumers`
+
+    async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
+        """307."""
+        return await self._in_asyncio(self._questions.running_info(group, client_id, jstack=jstack))
+
+    async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """309."""
+        return await self._in_asyncio(self._questions.consume_directly(group, client_id, message))
+
+    async def _in_asyncio(self, work: Coroutine[Any, Any, T]) -> T:
+        token, done = trio.lowlevel.current_trio_token(), trio.Event()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future.add_done_callback(lambda _: token.run_sync_soon(done.set))
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            future.cancel()
+            raise
+        return future.result()
+
+
+class RegistrationRequests(Facade[TrioRegistrations], of=TrioRegistrations):
+    """They are made from asyncio."""
+
+    def __init__(
+        self,
+        nameserver: NameServerSource | Client | None = None,
+        *,
+        questions: "Questions",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(nameserver, locals())
+
+    tell = call_of(TrioRegistrations.tell)
+    leave = call_of(TrioRegistrations.leave)
+
+
+class Registrations:
+    """When brokers are told."""
+
+    def __init__(self, requests: RegistrationRequests, clients: Clients) -> None:
+        self._requests = requests
+        self._clients = clients
+        self._changed: dict[str, None] = {}
+        self._due = asyncio.Event()
+
+    def changed(self, client_id: str) -> None:
+        """A client has come, left, or has other settings."""
+        self._changed[client_id] = None
+        self._due.set()
+
+    async def run(self) -> None:
+        """Tell brokers, again and again."""
+        loop = asyncio.get_running_loop()
+        next_s = loop.time() + HEARTBEAT_S
+        while True:
+            try:
+                async with asyncio.timeout_at(next_s):
+                    await self._due.wait()
+                    await asyncio.sleep(TOGETHER_S)
+            except TimeoutError:
+                self._due.clear()
+                self._changed.clear()
+                next_s = loop.time() + HEARTBEAT_S
+                await self._tell(dict(self._clients), are_all=True)
+            else:
+                self._due.clear()
+                changed, self._changed = self._changed, {}
+                await self._tell_changed(changed)
+
+    async def _tell_changed(self, changed: Collection[str]) -> None:
+        there = {client_id: client for client_id in changed if (client := self._clients.get(client_id)) is not None}
+        if there:
+            await self._tell(there, are_all=False)
+        for client_id in changed:
+            if client_id not in there:
+                await self._requests.leave(client_id)
+
+    async def _tell(self, clients: dict[str, ProxyClient], *, are_all: bool) -> None:
+        listed: list[tuple[ProxiedClient, Collection[str]]] = []
+        for number, (name, client) in enumerate(clients.items(), 1):
+            listed.append((proxied_of(name, client), topics_of(client.settings)))
+            if number % TURN == 0:
+                await asyncio.sleep(0)
+        await self._requests.tell(listed, are_all=are_all)
+
+
+# --- what tools ask
+
+
+class Questions:
+    """What brokers ask of clients, for tools, and the answers that clients owe."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        # Nonce → who was asked, and where the answer goes.
+        self._open: dict[str, tuple[str, asyncio.Future[wire.TelemetryCommand]]] = {}
+
+    def answered(self, client_id: str, nonce: str, command: wire.TelemetryCommand) -> None:
+        """A client has answered. What nobody waits for is dropped."""
+        asked, future = self._open.get(nonce, ("", None))
+        if future is not None and asked == client_id and not future.done():
+            future.set_result(command)
+
+    async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
+        """What the proxy knows of a consumer, and the stacks of its threads as the client tells them."""
+        settings = self._member(group, client_id).settings
+        info = ConsumerRunningInfo(
+            properties={
+                "PROP_CONSUME_TYPE": consume_type_of(settings),
+                "PROP_CONSUMEORDERLY": str(settings.subscription.fifo).lower(),
+                "PROP_CLIENT_VERSION": settings.user_agent.version,
+            },
+            subscription_set=subscriptions_of(settings),
+        )
+        if jstack:
+            nonce, command = uuid4().hex, wire.TelemetryCommand()
+            command.print_thread_stack_trace_command.nonce = nonce
+            answer = await self._ask(client_id, nonce, command)
+            if answer.status.code != wire.OK:
+                text = f"the client does not print its threads: {_reason(answer.status)}"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
+            info.jstack = answer.thread_stack_trace.thread_stack_trace
+        return info
+
+    async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """How the handler of a consumer takes a message."""
+        self._member(group, client_id)
+        nonce, command = uuid4().hex, wire.TelemetryCommand()
+        verify = command.verify_message_command
+        verify.nonce = nonce
+        try:
+            verify.message.CopyFrom(stored_message_of(message, wire.Resource(name=message.topic)))
+        except ProtocolError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        begun_s = asyncio.get_running_loop().time()
+        status = (await self._ask(client_id, nonce, command)).status
+        result = ConsumeMessageDirectlyResult(remark="from gRPC client")
+        result.spent_time_mills = round((asyncio.get_running_loop().time() - begun_s) * 1000)
+        match status.code:
+            case wire.OK:
+                result.consume_result = "CR_SUCCESS"
+            case wire.FAILED_TO_CONSUME_MESSAGE:
+                result.consume_result = "CR_LATER"
+            case wire.MESSAGE_CORRUPTED:
+                result.consume_result = "CR_RETURN_NULL"
+            case wire.VERIFY_FIFO_MESSAGE_UNSUPPORTED:
+                raise RequestRefused(ResponseCode.NO_PERMISSION, "forbidden to verify message")
+            case _:
+                result.consume_result, result.remark = "CR_THROW_EXCEPTION", _reason(status)
+        return result
+
+    def _member(self, group: str, client_id: str) -> ProxyClient:
+        client = self._clients.get(client_id)
+        if client is None or client.settings.subscription.group.name != group:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        return client
+
+    async def _ask(self, client_id: str, nonce: str, command: wire.TelemetryCommand) -> wire.TelemetryCommand:
+        if len(self._open) >= MAX_QUESTIONS:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"the proxy waits for {MAX_QUESTIONS} answers already")
+        future: asyncio.Future[wire.TelemetryCommand] = asyncio.get_running_loop().create_future()
+        self._open[nonce] = (client_id, future)
+        try:
+            stream = self._clients.stream(client_id)
+            if stream is None or not stream.push(command):
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"client {client_id} does not read commands now")
+            async with asyncio.timeout(ANSWER_S):
+                return await future
+        except TimeoutError:
+            text = f"client {client_id} has not answered in {ANSWER_S:.0f} s"
+            raise RequestRefused(ResponseCode.CONSUME_MSG_TIMEOUT, text) from None
+        finally:
+            del self._open[nonce]
+
+
+def _reason(status: wire.Status) -> str:
+    return f"{wire.Code.Name(status.code)} {status.message}".strip()

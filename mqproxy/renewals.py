@@ -1,0 +1,110 @@
+"""Auto renew: messages that a client is consuming stay hidden for as long as it lives and needs.
+
+A client of this kind does not know how long its handler takes. It has the receipt handle of the delivery; each renewal
+gives the message another handle, which only the proxy knows.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mqcommon.clock import Clock
+from mqcommon.errors import SkylarkError
+from mqproxy.brokers import Brokers, Receipt
+from mqproxy.options import ProxyOptions
+
+logger = logging.getLogger(__name__)
+
+# Some 500 bytes each. Messages beyond these come again when the first time is over, as without a proxy that renews.
+MAX_RENEWED = 200_000
+AT_ONCE = 64
+
+
+class _Renewed:
+    """One delivery. ``lock`` is held while its handle changes, so that an acknowledgement uses the last one."""
+
+    __slots__ = ("client_id", "ends_ms", "group", "lock", "receipt", "topic")
+
+    def __init__(self, client_id: str, group: str, topic: str, receipt: Receipt, ends_ms: int) -> None:
+        self.client_id = client_id
+        self.group = group
+        self.topic = topic
+        self.receipt = receipt
+        self.ends_ms = ends_ms
+        self.lock = asyncio.Lock()
+
+
+class RenewalCounts:
+    """Renewals of all users so far, and those that failed."""
+
+    def __init__(self) -> None:
+        self.renewed = 0
+        self.failed = 0
+
+
+class Renewals:
+    """The deliveries of living clients that are renewed."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        options: ProxyOptions,
+        clock: Clock,
+        is_alive: Callable[[str], bool],
+        counts: RenewalCounts,
+    ) -> None:
+        self._brokers = brokers
+        self._options = options
+        self._clock = clock
+        self._is_alive = is_alive
+        # By the handle that the client knows.
+        self._renewed: dict[str, _Renewed] = {}
+        self._counts = counts
+
+    def __len__(self) -> int:
+        """How many deliveries are renewed."""
+        return len(self._renewed)
+
+    def note(self, client_id: str, group: str, topic: str, receipt: Receipt) -> None:
+        """Renew this delivery until `take`, the client's end, or ``renewMaxTimeMillis``."""
+        if len(self._renewed) < MAX_RENEWED:
+            ends_ms = self._clock.now_ms() + self._options.renew_max_time_millis
+            self._renewed[str(receipt)] = _Renewed(client_id, group, topic, receipt, ends_ms)
+
+    async def take(self, handle: str) -> Receipt:
+        """The receipt for the handle that a client knows, which is not renewed any more. Refused as `Receipt.parse`."""
+        renewed = self._renewed.pop(handle, None)
+        if renewed is None:
+            return Receipt.parse(handle, self._clock.now_ms())
+        async with renewed.lock:
+            return renewed.receipt
+
+    async def run(self) -> None:
+        """Renew what is due, again and again."""
+        while True:
+            await asyncio.sleep(self._options.renew_schedule_period_millis / 1000)
+            now_ms = self._clock.now_ms()
+            due: list[tuple[str, _Renewed]] = []
+            for handle, renewed in list(self._renewed.items()):
+                if renewed.ends_ms <= now_ms or not self._is_alive(renewed.client_id):
+                    self._renewed.pop(handle, None)
+                elif renewed.receipt.visible_at_ms - now_ms <= self._options.renew_ahead_time_millis:
+                    due.append((handle, renewed))
+            for start in range(0, len(due), AT_ONCE):
+                await asyncio.gather(*(self._renew(*one) for one in due[start : start + AT_ONCE]))
+
+    async def _renew(self, handle: str, renewed: _Renewed) -> None:
+        async with renewed.lock:
+            if handle not in self._renewed:
+                return
+            try:
+                renewed.receipt = await self._brokers.change_invisible_time(
+                    renewed.group, renewed.topic, renewed.receipt, self._options.default_invisible_time_mills
+                )
+                self._counts.renewed += 1
+            except SkylarkError as error:
+                self._counts.failed += 1
+                # It is tried again in the next round; when its time is over, the message comes again.
+                if renewed.receipt.visible_at_ms <= self._clock.now_ms():
+                    self._renewed.pop(handle, None)
+                logger.info("a message of topic %s is not renewed: %s", renewed.topic, error)

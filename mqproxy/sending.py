@@ -1,0 +1,178 @@
+"""The messages of a SendMessage call as messages of the SDK, checked as RocketMQ's proxy does. Pure."""
+
+import zlib
+from collections.abc import Sequence
+
+from mqcommon.message.message import OwnKeyMessage
+from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
+from mqproxy.names import has_control_character, topic_of
+from mqproxy.options import ProxyOptions
+from mqproxy.statuses import Refused, common_status
+from mqproxy.wire import messaging_pb2 as wire
+from sdk.producer.result import SendResult, SendStatus
+
+DELIVER_AT, BORN_HOST, BORN_TIMESTAMP = "TIMER_DELIVER_MS", "__BORNHOST", "BORN_TIMESTAMP"
+TRACE_CONTEXT = "TRACE_CONTEXT"
+TRANSACTION_PREPARED, PRODUCER_GROUP, CHECK_IMMUNITY_S = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+# zlib.decompressobj: a gzip or a zlib header, whichever there is.
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+_CODES = {
+    SendStatus.FLUSH_DISK_TIMEOUT: wire.MASTER_PERSISTENCE_TIMEOUT,
+    SendStatus.FLUSH_SLAVE_TIMEOUT: wire.SLAVE_PERSISTENCE_TIMEOUT,
+    SendStatus.SLAVE_NOT_AVAILABLE: wire.HA_NOT_AVAILABLE,
+}
+
+
+def type_of(message: wire.Message) -> wire.MessageType:
+    """What kind of message it is: what its properties ask for decides, and for a transaction its declared type."""
+    system = message.system_properties
+    if system.message_type == wire.TRANSACTION:
+        return wire.TRANSACTION
+    if system.HasField("lite_topic"):
+        return wire.LITE
+    if system.HasField("priority"):
+        return wire.PRIORITY
+    if system.HasField("delivery_timestamp"):
+        return wire.DELAY
+    return wire.FIFO if system.message_group else wire.NORMAL
+
+
+def sdk_messages(
+    messages: Sequence[wire.Message], options: ProxyOptions, peer: str, now_ms: int
+) -> list[OwnKeyMessage]:
+    """What the SDK sends for the messages of one call, from the client at ``peer``. Refused when one is wrong."""
+    if not messages:
+        raise Refused(wire.MESSAGE_CORRUPTED, "no message to send")
+    topic = topic_of(messages[0].topic)
+    if any(message.topic != messages[0].topic for message in messages):
+        raise Refused(wire.MESSAGE_CORRUPTED, "topic in message is not same")
+    return [_sdk_message(topic, message, options, peer, now_ms) for message in messages]
+
+
+def _sdk_message(topic: str, message: wire.Message, options: ProxyOptions, peer: str, now_ms: int) -> OwnKeyMessage:
+    system = message.system_properties
+    if not system.message_id.strip():
+        raise Refused(wire.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+    made = OwnKeyMessage(topic, _body(message, options), unique_key=system.message_id)
+    made.properties = _properties(message, options, peer, now_ms)
+    return made
+
+
+def _body(message: wire.Message, options: ProxyOptions) -> bytes:
+    body, most = message.body, options.max_message_size
+    if not body and options.enable_message_body_empty_check:
+        raise Refused(wire.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if message.system_properties.body_encoding == wire.GZIP:
+        # Consumers of the other protocol read zlib only, so the content is what is stored.
+        inflating = zlib.decompressobj(_GZIP_OR_ZLIB)
+        try:
+            # One byte more than is allowed shows that it is too large.
+            body = inflating.decompress(body, most + 1 if most else 0)
+        except zlib.error as error:
+            raise Refused(wire.MESSAGE_CORRUPTED, f"the body is not compressed with gzip: {error}") from None
+        if not inflating.eof and len(body) <= most:
+            raise Refused(wire.MESSAGE_CORRUPTED, "the compressed body is cut off")
+    if most and len(body) > most:
+        raise Refused(wire.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {most}")
+    return body
+
+
+def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms: int) -> dict[str, str]:
+    system, users = message.system_properties, message.user_properties
+    if len(users) > options.user_property_max_num:
+        text = f"too many user properties, max is {options.user_property_max_num}"
+        raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    for name, value in users.items():
+        _check_property(name, value)
+    _check_tag(system.tag)
+    for key in system.keys:
+        _check_words(key, "key", wire.ILLEGAL_MESSAGE_KEY)
+    size = sum(len(text.encode()) for text in (*users, *users.values(), system.tag, *system.keys))
+    if options.max_user_property_size and size > options.max_user_property_size:
+        text = f"the total size of user property is too large, max is {options.max_user_property_size}"
+        raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    found = dict(users)
+    if system.tag:
+        found[TAGS] = system.tag
+    if system.keys:
+        found[KEYS] = " ".join(system.keys)
+    if system.HasField("delivery_timestamp"):
+        deliver_at_ms = system.delivery_timestamp.ToMilliseconds()
+        if options.max_delay_time_mills and deliver_at_ms - now_ms > options.max_delay_time_mills:
+            text = f"the max delay time of message is too large, max is {options.max_delay_time_mills}"
+            raise Refused(wire.ILLEGAL_DELIVERY_TIME, text)
+        found[DELIVER_AT] = str(deliver_at_ms)
+    if system.message_group:
+        _check_message_group(system.message_group, options.max_message_group_size)
+        found[SHARDING_KEY] = system.message_group
+    for name, value in ((TRACE_CONTEXT, system.trace_context), (BORN_HOST, system.born_host or peer)):
+        if value:
+            if has_control_character(value):
+                raise Refused(wire.BAD_REQUEST, f"{name} cannot contain control character")
+            found[name] = value
+    if system.message_type == wire.TRANSACTION:
+        # The producer group of a transaction is its topic: brokers ask the proxies whose clients name the topic.
+        found[TRANSACTION_PREPARED], found[PRODUCER_GROUP] = "true", message.topic.name
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            found[CHECK_IMMUNITY_S] = _recovery_s(system, options)
+    if system.HasField("born_timestamp"):
+        found[BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
+    return found
+
+
+def _recovery_s(system: wire.SystemProperties, options: ProxyOptions) -> str:
+    seconds, most = system.orphaned_transaction_recovery_duration.ToSeconds(), options.max_transaction_recovery_second
+    if most and seconds > most:
+        text = f"the max transaction recovery time of message is too large, max is {most}"
+        raise Refused(wire.BAD_REQUEST, text)
+    return str(seconds)
+
+
+def _check_property(name: str, value: str) -> None:
+    if name in RESERVED:
+        raise Refused(wire.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
+    if not name or not value:
+        raise Refused(wire.ILLEGAL_MESSAGE_PROPERTY_KEY, "a property needs a key and a value that are not empty")
+    for what, text in (("key", name), ("value", value)):
+        if has_control_character(text):
+            text = f"the {what} of property cannot contain control character"
+            raise Refused(wire.ILLEGAL_MESSAGE_PROPERTY_KEY, text)
+
+
+def _check_tag(tag: str) -> None:
+    _check_words(tag, "tag", wire.ILLEGAL_MESSAGE_TAG)
+    if "|" in tag:
+        raise Refused(wire.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+
+
+def _check_words(text: str, what: str, code: wire.Code) -> None:
+    if text and text.isspace():
+        raise Refused(code, f"{what} cannot be the char sequence of whitespace")
+    if has_control_character(text):
+        raise Refused(code, f"{what} cannot contain control character")
+
+
+def _check_message_group(group: str, most_bytes: int) -> None:
+    _check_words(group, "message group", wire.ILLEGAL_MESSAGE_GROUP)
+    if most_bytes and len(group.encode()) >= most_bytes:
+        raise Refused(wire.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {most_bytes}")
+
+
+def entry_of(result: SendResult, transaction_id: str = "") -> wire.SendResultEntry:
+    """The entry for a message that a broker has stored."""
+    code = _CODES.get(result.status)
+    if code is not None:
+        return wire.SendResultEntry(
+            status=wire.Status(code=code, message=f"send message failed, sendStatus={result.status.name}")
+        )
+    return wire.SendResultEntry(
+        status=wire.Status(code=wire.OK, message="OK"), message_id=result.msg_id, offset=result.queue_offset,
+        transaction_id=transaction_id, recall_handle=result.recall_handle,
+    )  # fmt: skip
+
+
+def answer_of(entries: Sequence[wire.SendResultEntry]) -> wire.SendMessageResponse:
+    """The answer to a call: the status that all entries share, or MULTIPLE_RESULTS."""
+    return wire.SendMessageResponse(status=common_status([entry.status for entry in entries]), entries=entries)

@@ -1,0 +1,629 @@
+"""The calls of apache.rocketmq.v2.MessagingService.
+
+A call that fails is answered with a status, as RocketMQ's proxy does: errors of gRPC itself are left to limits, to the
+stream of Telemetry, and to connections.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
+
+from mqcommon.addresses import limited_network
+from mqcommon.clock import SystemClock
+from mqcommon.errors import ProtocolError, SkylarkError
+from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from mqcommon.message.message import MessageExt
+from mqcommon.names import PERM_READ
+from mqproxy.brokers import Brokers, Pop, Receipt
+from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, Clients, answered
+from mqproxy.metadata import Metadata
+from mqproxy.metrics import Meters
+from mqproxy.names import group_of, topic_of
+from mqproxy.options import ProxyOptions
+from mqproxy.pulling import Queues, check_offset, pull_status, queue_of
+from mqproxy.receiving import (
+    check_invisible,
+    filter_of,
+    invisible_ms,
+    message_of,
+    names_of,
+    polling_ms,
+    stored_message_of,
+)
+from mqproxy.renewals import Renewals
+from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
+from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
+from mqproxy.sessions import Sessions, current, ended
+from mqproxy.statuses import Refused, common_status, status_of
+from mqproxy.telemetry import Stream
+from mqproxy.transactions import Half, Halves, TransactionProducers
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.limits import RateLimit
+from remoting.protocol.requests.pops import MAX_POP_COUNT
+from sdk import Message
+from sdk.aio import Producer
+from sdk.consumer.reader import PullResult
+
+logger = logging.getLogger(__name__)
+
+SERVICE = "apache.rocketmq.v2.MessagingService"
+
+T = TypeVar("T")
+Request = TypeVar("Request", bound=ProtoMessage)
+Answer = TypeVar("Answer", bound=ProtoMessage)
+
+OK = wire.Status(code=wire.OK, message="OK")
+NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+# Others leave the transaction open: the broker asks later.
+_ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call: the id that a client gave itself, and its address."""
+
+    client_id: str
+    address: str
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0].strip("[]")
+
+
+class Calls:
+    """The calls, for the server to register. ``real_address`` finds the client behind an address that gRPC sees."""
+
+    def __init__(
+        self,
+        options: ProxyOptions,
+        sessions: Sessions,
+        metadata: Metadata,
+        port: int,
+        real_address: Callable[[str], str],
+    ) -> None:
+        self._options = options
+        self.sessions = sessions
+        self._metadata = metadata
+        self._port = port
+        self._real_address = real_address
+        self._clock = SystemClock()
+        self._stopping = asyncio.Event()
+        most = options.max_requests_per_second
+        self._rate = RateLimit(most) if most else None
+
+    # What belongs to the user who makes the call that this task carries out.
+
+    @property
+    def _producer(self) -> Producer:
+        return current().producer
+
+    @property
+    def _brokers(self) -> Brokers:
+        return current().brokers
+
+    @property
+    def _clients(self) -> Clients:
+        return current().clients
+
+    @property
+    def _renewals(self) -> Renewals:
+        return current().renewals
+
+    @property
+    def _halves(self) -> Halves:
+        return current().halves
+
+    @property
+    def _queues(self) -> Queues:
+        return current().queues
+
+    @property
+    def _transactions(self) -> TransactionProducers:
+        return current().transactions
+
+    def handlers(self, meters: Meters | None = None) -> grpc.GenericRpcHandler:
+        """What gRPC calls for each method. With ``meters`` calls are measured."""
+        methods = {
+            "QueryRoute": self._unary(self.query_route, wire.QueryRouteRequest, wire.QueryRouteResponse),
+            "Heartbeat": self._unary(self.heartbeat, wire.HeartbeatRequest, wire.HeartbeatResponse),
+            "SendMessage": self._unary(self.send_message, wire.SendMessageRequest, wire.SendMessageResponse),
+            "NotifyClientTermination": self._unary(
+                self.notify_client_termination,
+                wire.NotifyClientTerminationRequest,
+                wire.NotifyClientTerminationResponse,
+            ),
+            "RecallMessage": self._unary(self.recall_message, wire.RecallMessageRequest, wire.RecallMessageResponse),
+            "QueryAssignment": self._unary(
+                self.query_assignment, wire.QueryAssignmentRequest, wire.QueryAssignmentResponse
+            ),
+            "ReceiveMessage": grpc.stream_stream_rpc_method_handler(
+                self.receive_message,
+                wire.ReceiveMessageRequest.FromString,
+                wire.ReceiveMessageResponse.SerializeToString,
+            ),
+            "AckMessage": self._unary(self.ack_message, wire.AckMessageRequest, wire.AckMessageResponse),
+            "ChangeInvisibleDuration": self._unary(
+                self.change_invisible_duration,
+                wire.ChangeInvisibleDurationRequest,
+                wire.ChangeInvisibleDurationResponse,
+            ),
+            "ForwardMessageToDeadLetterQueue": self._unary(
+                self.forward_message_to_dead_letter_queue,
+                wire.ForwardMessageToDeadLetterQueueRequest,
+                wire.ForwardMessageToDeadLetterQueueResponse,
+            ),
+            "EndTransaction": self._unary(
+                self.end_transaction, wire.EndTransactionRequest, wire.EndTransactionResponse
+            ),
+            "PullMessage": grpc.stream_stream_rpc_method_handler(
+                self.pull_message, wire.PullMessageRequest.FromString, wire.PullMessageResponse.SerializeToString
+            ),
+            "UpdateOffset": self._unary(self.update_offset, wire.UpdateOffsetRequest, wire.UpdateOffsetResponse),
+            "GetOffset": self._unary(self.get_offset, wire.GetOffsetRequest, wire.GetOffsetResponse),
+            "QueryOffset": self._unary(self.query_offset, wire.QueryOffsetRequest, wire.QueryOffsetResponse),
+            "SyncLiteSubscription": self._unary(
+                self.sync_lite_subscription, wire.SyncLiteSubscriptionRequest, wire.SyncLiteSubscriptionResponse
+            ),
+            "Telemetry": grpc.stream_stream_rpc_method_handler(
+                self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
+            ),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods if meters is None else meters.measured(methods))
+
+    # --- calls
+
+    async def query_route(self, caller: Caller, request: wire.QueryRouteRequest) -> wire.QueryRouteResponse:
+        """The queues of a topic, all of them at the address under which the client knows this proxy."""
+        topic = topic_of(request.topic)
+        route = await self._metadata.route(topic)
+        types = MESSAGE_TYPES.get(await self._metadata.message_type(topic), MESSAGE_TYPES["UNSPECIFIED"])
+        queues = message_queues(request.topic, route, self._endpoints(request.endpoints), types)
+        return wire.QueryRouteResponse(status=OK, message_queues=queues)
+
+    async def heartbeat(self, caller: Caller, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
+        """The client lives."""
+        self._check_known(self._clients.seen(caller.client_id), request)
+        return wire.HeartbeatResponse(status=OK)
+
+    async def notify_client_termination(
+        self, caller: Caller, request: wire.NotifyClientTerminationRequest
+    ) -> wire.NotifyClientTerminationResponse:
+        """The client ends."""
+        self._check_known(self._clients.remove(caller.client_id), request)
+        current().registrations.changed(caller.client_id)
+        return wire.NotifyClientTerminationResponse(status=OK)
+
+    async def send_message(self, caller: Caller, request: wire.SendMessageRequest) -> wire.SendMessageResponse:
+        """Store messages of one topic; each has a result of its own."""
+        messages = sdk_messages(request.messages, self._options, caller.host, self._clock.now_ms())
+        await self._check_types(messages[0].topic, request)
+        sends = [
+            self._send_half(caller, message)
+            if TRANSACTION_PREPARED in (message.properties or ())
+            else self._send(message)
+            for message in messages
+        ]
+        if len(sends) == 1:
+            return answer_of([await sends[0]])
+        # Sends that begin together go to the broker in one request, where the broker takes them together.
+        return answer_of(await asyncio.gather(*sends))
+
+    async def end_transaction(self, caller: Caller, request: wire.EndTransactionRequest) -> wire.EndTransactionResponse:
+        """A transaction is committed or rolled back, or its producer does not know yet."""
+        topic = topic_of(request.topic)
+        half = Half.parse(request.transaction_id)
+        how = _ENDS.get(request.resolution)
+        if how is not None:
+            is_check = request.source == wire.SOURCE_SERVER_CHECK
+            await self._halves.end(topic, half, request.message_id, how, from_check=is_check)
+        return wire.EndTransactionResponse(status=OK)
+
+    async def query_assignment(
+        self, caller: Caller, request: wire.QueryAssignmentRequest
+    ) -> wire.QueryAssignmentResponse:
+        """Where a member of a group receives the messages of a topic."""
+        topic, group = names_of(request.topic, request.group)
+        route = await self._metadata.route(topic)
+        config = await self._metadata.group(group)
+        is_ordered = config is not None and config.consume_message_orderly
+        found = assignments(request.topic, route, self._endpoints(request.endpoints), is_ordered)
+        if not found:
+            raise Refused(wire.FORBIDDEN, "no readable queue")
+        return wire.QueryAssignmentResponse(status=OK, assignments=found)
+
+    async def receive_message(self, requests: AsyncIterable[wire.ReceiveMessageRequest], context: Any) -> wire.Code:
+        """Messages for a group, hidden from its other members until they are acknowledged or their time is over.
+
+        The answer is a status, the messages, and the time at which the proxy sent them. Returns the code of the status.
+        """
+        messages: list[wire.Message] = []
+        try:
+            async with self._called(context) as caller:
+                waiting = self._receive(caller, await self._request(context), context.time_remaining())
+                messages = await self._unless_over(waiting) or []
+            status = OK if messages else NO_NEW_MESSAGE
+        except (Refused, SkylarkError) as error:
+            status = status_of(error)
+        except Exception as error:
+            status = _unexpected(error)
+        await self._write(context, wire.ReceiveMessageResponse(status=status))
+        for message in messages:
+            await self._write(context, wire.ReceiveMessageResponse(message=message))
+        last = wire.ReceiveMessageResponse()
+        last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
+        await self._write(context, last)
+        return status.code
+
+    async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
+        """Messages are consumed; each has a result of its own."""
+        topic, group = names_of(request.topic, request.group)
+        if not request.entries:
+            raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
+        receipts: dict[int, Receipt] = {}
+        statuses = [OK] * len(request.entries)
+        for number, entry in enumerate(request.entries):
+            try:
+                receipts[number] = await self._renewals.take(entry.receipt_handle)
+            except Refused as refusal:
+                statuses[number] = status_of(refusal)
+        errors = await self._brokers.ack(group, topic, list(receipts.values()))
+        for number, error in zip(receipts, errors, strict=True):
+            if error is not None:
+                statuses[number] = status_of(error)
+        results = [
+            wire.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+            for entry, status in zip(request.entries, statuses, strict=True)
+        ]
+        return wire.AckMessageResponse(status=common_status(statuses), entries=results)
+
+    async def change_invisible_duration(
+        self, caller: Caller, request: wire.ChangeInvisibleDurationRequest
+    ) -> wire.ChangeInvisibleDurationResponse:
+        """A message is shown again at another time; 0 gives it back at once."""
+        topic, group = names_of(request.topic, request.group)
+        wanted = request.invisible_duration.ToMilliseconds()
+        check_invisible(wanted, 0, self._options)
+        receipt = await self._renewals.take(request.receipt_handle)
+        renewed = await self._brokers.change_invisible_time(group, topic, receipt, wanted)
+        return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(renewed))
+
+    async def forward_message_to_dead_letter_queue(
+        self, caller: Caller, request: wire.ForwardMessageToDeadLetterQueueRequest
+    ) -> wire.ForwardMessageToDeadLetterQueueResponse:
+        """A message that cannot be consumed becomes a dead letter of the group."""
+        topic, group = names_of(request.topic, request.group)
+        receipt = await self._renewals.take(request.receipt_handle)
+        await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
+        return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    async def pull_message(self, requests: AsyncIterable[wire.PullMessageRequest], context: Any) -> wire.Code:
+        """Messages of a queue from an offset on: a status, the messages, and the offset to go on from.
+
+        The offset is left out when the broker gave no answer. Returns the code of the status.
+        """
+        messages: list[wire.Message] = []
+        next_offset: int | None = None
+        try:
+            async with self._called(context) as caller:
+                request = await self._request(context)
+                result = await self._unless_over(self._pull(caller, request, context.time_remaining()))
+            if result is None:
+                status, next_offset = NO_NEW_MESSAGE, request.offset
+            else:
+                status, next_offset = pull_status(result), result.next_offset
+                messages = _readable(result.messages, request.message_queue.topic)
+        except (Refused, SkylarkError) as error:
+            status = status_of(error)
+        except Exception as error:
+            status = _unexpected(error)
+        await self._write(context, wire.PullMessageResponse(status=status))
+        for message in messages:
+            await self._write(context, wire.PullMessageResponse(message=message))
+        if next_offset is not None:
+            await self._write(context, wire.PullMessageResponse(next_offset=next_offset))
+        return status.code
+
+    async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
+        """A group goes on from this offset of a queue."""
+        await self._queues.commit(
+            group_of(request.group), queue_of(request.message_queue), check_offset(request.offset)
+        )
+        return wire.UpdateOffsetResponse(status=OK)
+
+    async def get_offset(self, caller: Caller, request: wire.GetOffsetRequest) -> wire.GetOffsetResponse:
+        """The offset from which a group goes on."""
+        offset = await self._queues.committed(group_of(request.group), queue_of(request.message_queue))
+        if offset is None:
+            raise Refused(wire.OFFSET_NOT_FOUND, "the group has no offset of this queue")
+        return wire.GetOffsetResponse(status=OK, offset=offset)
+
+    async def query_offset(self, caller: Caller, request: wire.QueryOffsetRequest) -> wire.QueryOffsetResponse:
+        """The first or the last offset of a queue, or that of a time."""
+        queue = queue_of(request.message_queue)
+        match request.query_offset_policy:
+            case wire.BEGINNING:
+                offset = await self._queues.min_offset(queue)
+            case wire.END:
+                offset = await self._queues.max_offset(queue)
+            case wire.TIMESTAMP if request.HasField("timestamp"):
+                offset = await self._queues.search_offset(queue, request.timestamp.ToMilliseconds())
+            case _:
+                raise Refused(wire.BAD_REQUEST, "the policy is none of BEGINNING, END and TIMESTAMP with a timestamp")
+        return wire.QueryOffsetResponse(status=OK, offset=offset)
+
+    async def sync_lite_subscription(
+        self, caller: Caller, request: wire.SyncLiteSubscriptionRequest
+    ) -> wire.SyncLiteSubscriptionResponse:
+        """Refused: brokers have no lite topics, so no group is bound to one."""
+        _, group = names_of(request.topic, request.group)
+        raise Refused(wire.ILLEGAL_TOPIC, f"group {group} is bound to no topic of lite topics; there are none here")
+
+    async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
+        """A client's settings, each answered with those that it is to use, for as long as the client wants."""
+        try:
+            async with self._called(context) as caller, self._stream(caller, context) as stream:
+                while (command := await self._unless_over(context.read())) not in (None, grpc.aio.EOF):
+                    match command.WhichOneof("command"):
+                        case "settings":
+                            await stream.write(await self._exchange_settings(caller, command.settings, stream))
+                            topics = [one.name for one in command.settings.publishing.topics]
+                            await self._transactions.note(caller.client_id, topics)
+                        case "thread_stack_trace":
+                            current().questions.answered(caller.client_id, command.thread_stack_trace.nonce, command)
+                        case "verify_message_result":
+                            nonce = command.verify_message_result.nonce
+                            current().questions.answered(caller.client_id, nonce, command)
+        except (Refused, SkylarkError) as error:
+            status = status_of(error)
+            if status.code == wire.UNAUTHORIZED:
+                await context.write(wire.TelemetryCommand(status=status))
+                return
+            is_clients_fault = wire.BAD_REQUEST <= status.code < wire.INTERNAL_ERROR
+            code = grpc.StatusCode.INVALID_ARGUMENT if is_clients_fault else grpc.StatusCode.INTERNAL
+            await context.abort(code, f"process client telemetryCommand failed. {status.message}")
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
+        """Take back a delayed message, unless it is delivered already."""
+        msg_id = await self._producer.recall(topic_of(request.topic), request.recall_handle)
+        return wire.RecallMessageResponse(status=OK, message_id=msg_id)
+
+    def stop_waiting(self) -> None:
+        """Answer the calls that wait for messages, and end the streams of Telemetry: the proxy stops."""
+        self._stopping.set()
+
+    # --- internals
+
+    async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
+        session = current()
+        task = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        ending = asyncio.ensure_future(session.has_ended.wait())
+        try:
+            await asyncio.wait({task, stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done() and not task.done():
+                raise ended(session)
+            return task.result() if task.done() else None
+        finally:
+            stopping.cancel()
+            ending.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def _receive(
+        self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: float | None
+    ) -> list[wire.Message]:
+        # Clients receive before their settings are here, and from another proxy after theirs has stopped.
+        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        wait_ms = polling_ms(request, settings, left_s, self._options)
+        queue = request.message_queue
+        topic, group = names_of(queue.topic, request.group)
+        expression, kind, tags = filter_of(request.filter_expression)
+        config = await self._metadata.group(group)
+        wanted = Pop(
+            group, topic, queue.broker.name or await self._any_broker(topic),
+            min(max(1, request.batch_size), MAX_POP_COUNT), invisible_ms(request, self._options), wait_ms,
+            expression, kind, config is not None and config.consume_message_orderly,
+            request.attempt_id if request.HasField("attempt_id") else None,
+        )  # fmt: skip
+        found = await self._brokers.pop(wanted)
+        # The broker compares only hashes of tags. What has another tag must not come back.
+        others = [delivery.receipt for delivery in found if tags and delivery.message.tags not in tags]
+        if others:
+            await self._brokers.ack(group, topic, others)
+        messages: list[wire.Message] = []
+        for delivery in found:
+            if tags and delivery.message.tags not in tags:
+                continue
+            try:
+                messages.append(message_of(delivery, queue.topic))
+            except ProtocolError as error:
+                logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
+                continue
+            if request.auto_renew and self._options.enable_proxy_auto_renew:
+                self._clients.heard(caller.client_id)
+                self._renewals.note(caller.client_id, group, topic, delivery.receipt)
+        return messages
+
+    async def _pull(self, caller: Caller, request: wire.PullMessageRequest, left_s: float | None) -> PullResult:
+        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        group, queue = group_of(request.group), queue_of(request.message_queue)
+        wait_ms = polling_ms(request, settings, left_s, self._options)
+        expression, kind, _ = filter_of(request.filter_expression)
+        return await self._queues.pull(
+            group, queue, check_offset(request.offset), most=min(max(1, request.batch_size), MAX_POP_COUNT),
+            expression=expression, kind=kind, wait_ms=wait_ms,
+        )  # fmt: skip
+
+    async def _any_broker(self, topic: str) -> str:
+        for data in (await self._metadata.route(topic)).queue_datas:
+            if data.perm & PERM_READ:
+                return data.broker_name
+        raise Refused(wire.FORBIDDEN, "no readable queue")
+
+    @asynccontextmanager
+    async def _stream(self, caller: Caller, context: Any) -> AsyncIterator[Stream]:
+        """The proxy's side of a stream of Telemetry, until the client ends it."""
+        stream = Stream(caller.client_id, caller.address, context)
+        try:
+            yield stream
+        finally:
+            self._clients.stream_ended(caller.client_id, stream)
+            await stream.close()
+
+    async def _exchange_settings(
+        self, caller: Caller, settings: wire.Settings, stream: Stream
+    ) -> wire.TelemetryCommand:
+        group = None
+        match settings.WhichOneof("pub_sub"):
+            case "publishing":
+                for topic in settings.publishing.topics:
+                    topic_of(topic)
+            case "subscription":
+                if settings.client_type in LITE_CONSUMERS:
+                    text = f"regular group cannot use LITE mode: {settings.subscription.group.name}"
+                    raise Refused(wire.ILLEGAL_CONSUMER_GROUP, text)
+                for entry in settings.subscription.subscriptions:
+                    topic_of(entry.topic)
+                    filter_of(entry.expression)
+                group = await self._metadata.group(group_of(settings.subscription.group))
+            case _:
+                raise Refused(wire.BAD_REQUEST, "there is no publishing or subscription data in settings")
+        self._clients.put(caller.client_id, settings, stream)
+        current().registrations.changed(caller.client_id)
+        return wire.TelemetryCommand(status=OK, settings=answered(settings, self._options, group))
+
+    def _check_known(
+        self, settings: wire.Settings | None, request: wire.HeartbeatRequest | wire.NotifyClientTerminationRequest
+    ) -> None:
+        if settings is None:
+            raise Refused(wire.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        if settings.client_type in CONSUMERS:
+            group_of(request.group)
+        elif settings.client_type != wire.PRODUCER:
+            raise Refused(wire.UNRECOGNIZED_CLIENT_TYPE, wire.ClientType.Name(settings.client_type))
+
+    async def _check_types(self, topic: str, request: wire.SendMessageRequest) -> None:
+        types = {type_of(message) for message in request.messages}
+        for type in types & {wire.LITE, wire.PRIORITY}:
+            raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {wire.MessageType.Name(type)}")
+        if not self._options.enable_topic_message_type_check:
+            return
+        expected = await self._metadata.message_type(topic)
+        if expected == "MIXED":
+            return
+        for type in types:
+            actual = wire.MessageType.Name(type)
+            if actual != expected:
+                text = f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}"
+                raise Refused(wire.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
+
+    async def _send(self, message: Message) -> wire.SendResultEntry:
+        try:
+            return entry_of(await self._producer.send(message))
+        except SkylarkError as error:
+            return wire.SendResultEntry(status=status_of(error))
+
+    async def _send_half(self, caller: Caller, message: Message) -> wire.SendResultEntry:
+        await self._transactions.note_half(caller.client_id, message.topic)
+        try:
+            result, half = await self._halves.send(message)
+        except SkylarkError as error:
+            return wire.SendResultEntry(status=status_of(error))
+        return entry_of(result, str(half))
+
+    def _endpoints(self, given: wire.Endpoints) -> wire.Endpoints:
+        if not given.addresses:
+            return endpoints_of(self._options.local_serve_addr or self._options.bind_address, self._port)
+        return given if self._options.use_endpoint_port_from_request else with_port(given, self._port)
+
+    @asynccontextmanager
+    async def _called(self, context: Any) -> AsyncIterator[Caller]:
+        """Carry out a call for its caller. Refused when it is not signed as it must be, or has no client id."""
+        metadata = dict(context.invocation_metadata())
+        caller = Caller(str(metadata.get("x-mq-client-id", "")), self._real_address(context.peer()))
+        if self._rate is not None:
+            now_s = asyncio.get_running_loop().time()
+            if not self._rate.take(limited_network(caller.host), now_s):
+                raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
+        async with self.sessions.session(metadata):
+            if not caller.client_id.strip():
+                raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
+            yield caller
+
+    async def _request(self, context: Any) -> Any:
+        """The one request of a call.
+
+        Methods are streams of requests to gRPC here, which is the same on the wire: gRPC would read the request before
+        it asks for the answer, and so a stranger could fill the memory with requests that are not signed.
+        """
+        try:
+            async with asyncio.timeout(self._options.slow_frame_timeout / 1000):
+                request = await context.read()
+        except TimeoutError:
+            raise Refused(wire.REQUEST_TIMEOUT, "the request did not become whole in time") from None
+        except DecodeError as error:
+            raise Refused(wire.BAD_REQUEST, f"the request cannot be read: {error}") from None
+        if request is grpc.aio.EOF:
+            raise Refused(wire.BAD_REQUEST, "there is no request")
+        return request
+
+    async def _write(self, context: Any, answer: ProtoMessage) -> None:
+        """Send one message of a stream. Ends the call when the client does not take it in time."""
+        try:
+            async with asyncio.timeout(self._options.slow_reader_timeout / 1000):
+                await context.write(answer)
+        except TimeoutError:
+            logger.info("%s does not read its messages", self._real_address(context.peer()))
+            await context.abort(grpc.StatusCode.ABORTED, "the client did not read its messages in time")
+
+    def _unary(
+        self,
+        call: Callable[[Caller, Request], Awaitable[Answer]],
+        request_type: type[Request],
+        answer_type: type[Answer],
+    ) -> grpc.RpcMethodHandler:
+        return grpc.stream_unary_rpc_method_handler(
+            partial(self._answer, call, answer_type), request_type.FromString, answer_type.SerializeToString
+        )
+
+    async def _answer(
+        self,
+        call: Callable[[Caller, Request], Awaitable[Answer]],
+        answer_type: Callable[..., Answer],
+        requests: AsyncIterable[Request],
+        context: Any,
+    ) -> Answer:
+        try:
+            async with self._called(context) as caller:
+                return await call(caller, await self._request(context))
+        except (Refused, SkylarkError) as error:
+            return answer_type(status=status_of(error))
+        except Exception as error:
+            return answer_type(status=_unexpected(error))
+
+
+def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.Message]:
+    found: list[wire.Message] = []
+    for message in messages:
+        try:
+            found.append(stored_message_of(message, topic))
+        except ProtocolError as error:
+            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+    return found
+
+
+def _unexpected(error: Exception) -> wire.Status:
+    logger.error("a call failed by an error that was not expected", exc_info=error)
+    return wire.Status(code=wire.INTERNAL_SERVER_ERROR, message=f"internal error: {type(error).__name__}")

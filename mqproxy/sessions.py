@@ -1,0 +1,288 @@
+"""Who makes a call, and with what it is carried out.
+
+Each user has a session: clients of the SDK that sign as this user, so brokers see who asks and decide by the user's own
+rights. A session also has what the proxy knows of the user's clients, so users cannot touch each other's. Without
+authentication all calls share one session, which signs with the proxy's own credentials.
+
+Sessions are opened by the first call, and closed when they were idle for long, or when the user is deleted, disabled or
+has another password. `current` is the session of the call that this asyncio task carries out; without one it raises, so
+a call that does not ask who its caller is cannot reach a broker.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+
+from mqcommon.clock import SystemClock
+from mqcommon.errors import SkylarkError
+from mqproxy.brokers import Brokers
+from mqproxy.clients import Clients
+from mqproxy.metadata import Metadata
+from mqproxy.options import ProxyOptions
+from mqproxy.pulling import Queues
+from mqproxy.registrations import Questions, RegistrationRequests, Registrations
+from mqproxy.renewals import RenewalCounts, Renewals
+from mqproxy.signatures import signature_of, unauthorized
+from mqproxy.statuses import Refused
+from mqproxy.transactions import Halves, TransactionProducers
+from mqproxy.users import KnownUsers
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.tls.settings import Tls
+from remoting.protocol.signature import Credentials
+from sdk.aio import Client, Producer
+from sdk.aio.facade import hosted
+
+logger = logging.getLogger(__name__)
+
+# Each holds connections to the brokers that its calls need, and some tasks.
+MAX_SESSIONS = 1_000
+IDLE_S = 60.0
+# When the proxy stops, calls in progress have ended before. When a user's rights end, they get this long.
+CLOSE_TIMEOUT_S = 30.0
+
+_CURRENT: ContextVar["Session"] = ContextVar("session")
+
+
+def current() -> "Session":
+    """The session of the call that is carried out here. LookupError when nobody has asked who makes it."""
+    return _CURRENT.get()
+
+
+class Session:
+    """What the calls of one user share. ``username`` is empty when calls need no signature.
+
+    ``client`` is its own, which is not open yet.
+    """
+
+    def __init__(
+        self,
+        options: ProxyOptions,
+        client: Client,
+        metadata: Metadata,
+        credentials: Credentials | None,
+        username: str,
+        counts: RenewalCounts,
+    ) -> None:
+        self.username = username
+        self._credentials = credentials
+        self._options = options
+        self._stack = AsyncExitStack()
+        self._client = client
+        # Sends answer with the status of a weaker acknowledgement instead of raising.
+        self.producer = Producer(
+            self._client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)
+        )
+        self.brokers = Brokers(self._client)
+        loop = asyncio.get_running_loop()
+        self.halves = Halves(
+            self._client,
+            max_message_bytes=_most_bytes(options),
+            asked=lambda check: loop.call_soon_threadsafe(self.transactions.asked, check),
+        )
+        self.queues = Queues(self._client)
+        self.clients = Clients(options)
+        self.renewals = Renewals(self.brokers, options, SystemClock(), self.clients.is_alive, counts)
+        self.questions = Questions(self.clients)
+        self._registering = RegistrationRequests(self._client, questions=self.questions, loop=loop)
+        self.registrations = Registrations(self._registering, self.clients)
+        self.transactions = TransactionProducers(self.halves, metadata, self.clients, options)
+        # Work that no call waits for.
+        self._tasks: list[asyncio.Task[None]] = []
+        #: Set when the user may not sign in any more.
+        self.has_ended = asyncio.Event()
+        self._calls = 0
+        self._is_unused = asyncio.Event()
+        self._is_unused.set()
+        self.used_at = _now_s()
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator["Session"]:
+        """Carry out a call, during which the session stays open."""
+        self._calls += 1
+        self._is_unused.clear()
+        token = _CURRENT.set(self)
+        try:
+            yield self
+        finally:
+            _CURRENT.reset(token)
+            self._calls -= 1
+            self.used_at = _now_s()
+            if not self._calls:
+                self._is_unused.set()
+
+    def has_secret(self, secret: str) -> bool:
+        """Whether the session signs with this secret."""
+        return self._credentials is not None and self._credentials.secret_key == secret
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody would miss the session: no call is in progress, and no client is known."""
+        return not self._calls and not self.clients.count_alive()
+
+    async def open(self) -> None:
+        """Open the SDK's clients. They connect when they are used."""
+        async with AsyncExitStack() as stack:
+            for client in (self._client, self.producer, self.brokers, self.halves, self.queues, self._registering):
+                await stack.enter_async_context(client)
+            self._stack = stack.pop_all()
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(run()) for run in (self.renewals.run, self.transactions.run, self.registrations.run)
+        ]
+
+    async def close(self) -> None:
+        """Wait for the calls in progress, and close."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._is_unused.wait()
+        except TimeoutError:
+            logger.warning("the calls of user %s have not ended in %.0f s, they fail", self.username, CLOSE_TIMEOUT_S)
+        for task in self._tasks:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()  # raises what ended it
+        await self._stack.aclose()
+
+
+class Sessions:
+    """The sessions of a proxy, for the calls that it gets. ``host`` is the client in whose thread they run."""
+
+    def __init__(
+        self, options: ProxyOptions, host: Client, tls: Tls | None, users: KnownUsers, metadata: Metadata
+    ) -> None:
+        self.metadata = metadata
+        self._options = options
+        self._host = host
+        self._tls = tls
+        self._users = users
+        self.renewals = RenewalCounts()
+        self._open: dict[str, asyncio.Task[Session]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Sessions":
+        if self._options.is_authenticating:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        else:
+            await asyncio.shield(self._begin("", self._options.inner_credentials))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
+        for name in list(self._open):
+            self._end(name)
+        while self._closing:
+            await asyncio.gather(*self._closing)
+        if self._looking is not None and not self._looking.cancelled():
+            self._looking.result()  # raises what ended it
+
+    @asynccontextmanager
+    async def session(self, metadata: Mapping[str, str | bytes]) -> AsyncIterator[Session]:
+        """The session for a call with this metadata. Refused when the call must be signed, and is not."""
+        if not self._options.is_authenticating:
+            session = await asyncio.shield(self._open[""])
+        else:
+            signature = signature_of(metadata)
+            secret = await self._users.secret_of(signature)
+            session = await self._of_user(signature.username, secret)
+        async with session.used():
+            yield session
+
+    async def _of_user(self, name: str, secret: str) -> Session:
+        while True:
+            opening = self._open.get(name) or self._begin(name, Credentials(name, secret))
+            # A caller that is cancelled does not end what others wait for, too.
+            session = await asyncio.shield(opening)
+            if self._open.get(name) is not opening:  # it has ended meanwhile
+                continue
+            if session.has_secret(secret):
+                return session
+            logger.info("user %s has another password", name)
+            self._end(name)
+
+    def _begin(self, name: str, credentials: Credentials | None) -> "asyncio.Task[Session]":
+        """Open a session. Refused when there is no room for one more."""
+        if len(self._open) >= MAX_SESSIONS:
+            idle = [session for session in self._sessions() if session.is_idle]
+            if not idle:
+                raise Refused(wire.TOO_MANY_REQUESTS, f"the proxy serves {MAX_SESSIONS} users already")
+            self._end(min(idle, key=lambda session: session.used_at).username)
+        opening = self._open[name] = asyncio.get_running_loop().create_task(self._opened(name, credentials))
+        return opening
+
+    async def _opened(self, name: str, credentials: Credentials | None) -> Session:
+        client = hosted(Client(self._options.namesrv_addr, credentials=credentials, tls=self._tls), self._host)
+        session = Session(self._options, client, self.metadata, credentials, name, self.renewals)
+        try:
+            await session.open()
+        except BaseException:
+            del self._open[name]
+            raise
+        return session
+
+    def client_counts(self) -> Counter[wire.ClientType]:
+        """How many clients of each kind there are. May be called from another thread, as the next."""
+        return sum((session.clients.counts() for session in self._sessions()), Counter())
+
+    def renewed_count(self) -> int:
+        """How many messages are kept hidden for clients."""
+        return sum(len(session.renewals) for session in self._sessions())
+
+    def _sessions(self) -> list[Session]:
+        return [task.result() for task in list(self._open.values()) if task.done() and task.exception() is None]
+
+    def _end(self, name: str) -> None:
+        """Close a session, once its calls have ended."""
+        opening = self._open.pop(name)
+
+        async def close() -> None:
+            try:
+                session = await opening
+            except (SkylarkError, OSError):  # it was not opened, which its callers are told
+                return
+            session.has_ended.set()
+            await session.close()
+
+        task = asyncio.get_running_loop().create_task(close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _look(self) -> None:
+        """End the sessions of users who may not sign in any more, and those that nobody uses."""
+        while True:
+            # What is found is half of this time old at most, so streams end within this time, too.
+            await asyncio.sleep(self._options.user_cache_refresh_seconds / 2)
+            for session in self._sessions():
+                if await self._is_over(session) and session.username in self._open:
+                    self._end(session.username)
+
+    async def _is_over(self, session: Session) -> bool:
+        if session.is_idle and session.used_at + IDLE_S < _now_s():
+            return True
+        try:
+            return not session.has_secret(await self._users.secret(session.username))
+        except Refused as refusal:
+            if refusal.code == wire.UNAUTHORIZED:
+                logger.info("the session of a user ends: %s", refusal.text)
+                return True
+            # The users cannot be read: then each call is refused.
+            return False
+
+
+def ended(session: Session) -> Refused:
+    """What the streams of a session get when it ends."""
+    return unauthorized(f"User:{session.username} was changed or deleted.")
+
+
+def _most_bytes(options: ProxyOptions) -> int:
+    return options.max_message_size or options.grpc_max_inbound_message_size
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,73 @@
+"""The signature of a call, ``MQv2-HMAC-SHA1``, in its metadata. Pure.
+
+The secret signs only the time at which the client made the call, and no server compares that time with its clock. So a
+signature that was seen once is valid for any call until the secret changes: only TLS keeps it from others.
+"""
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mqproxy.statuses import Refused
+from mqproxy.wire import messaging_pb2 as wire
+
+AUTHORIZATION, DATE_TIME = "authorization", "x-mq-date-time"
+ALGORITHM = "MQv2-HMAC-SHA1"
+
+_HEX_DIGITS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class CallSignature:
+    """Who says to have made a call, and the proof."""
+
+    username: str
+    signed: bytes
+    digest: bytes
+
+    def is_made_with(self, secret: str) -> bool:
+        """Whether this secret made the signature. Takes the same time however much of it fits."""
+        return hmac.compare_digest(hmac.digest(secret.encode(), self.signed, "sha1"), self.digest)
+
+
+def signature_of(metadata: Mapping[str, str | bytes]) -> CallSignature:
+    """The signature in the metadata of a call. Refused, with RocketMQ's texts, when there is none."""
+    authorization = _text(metadata, AUTHORIZATION)
+    if not authorization:
+        raise unauthorized("authentication header is null")
+    date_time = _text(metadata, DATE_TIME)
+    if not date_time:
+        raise unauthorized("datetime is null")
+    algorithm, _, rest = authorization.partition(" ")
+    if algorithm != ALGORITHM or not rest:
+        raise unauthorized("authentication header is incorrect")
+    items: dict[str, str] = {}
+    for item in rest.split(","):
+        name, separator, value = item.strip().partition("=")
+        if not separator:
+            raise unauthorized("authentication keyValues length is incorrect, actual length=1")
+        items[name] = value
+    # Clients of clouds write Credential=NAME/REGION/SERVICE.
+    username = items.get("Credential", "").partition("/")[0]
+    if not username:
+        raise unauthorized("username cannot be null.")
+    return CallSignature(username, date_time.encode(), _digest(items.get("Signature", "")))
+
+
+def unauthorized(text: str) -> Refused:
+    """What a caller gets who does not prove to be a user."""
+    return Refused(wire.UNAUTHORIZED, text)
+
+
+def _text(metadata: Mapping[str, str | bytes], name: str) -> str:
+    value = metadata.get(name, "")
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def _digest(text: str) -> bytes:
+    try:
+        if len(text) == _HEX_DIGITS:
+            return bytes.fromhex(text)
+    except ValueError:
+        pass
+    raise unauthorized("check signature failed.")

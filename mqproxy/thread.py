@@ -1,0 +1,55 @@
+"""A proxy in a thread of its own, for a daemon whose main thread runs a trio loop."""
+
+import asyncio
+from collections.abc import Callable
+
+import trio
+
+from mqproxy.metrics import Meters
+from mqproxy.options import ProxyOptions
+from mqproxy.server import serve
+
+
+class ProxyThread:
+    """Runs `serve` in an asyncio loop."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        self.options = options
+        #: What is counted, and whether the proxy serves.
+        self.meters = Meters()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[str]) -> None:
+        """Serve until `stop`, or until cancelled. Started with the address; raises the errors of the start."""
+        token = trio.lowlevel.current_trio_token()
+
+        def started(address: str) -> None:
+            token.run_sync_soon(task_status.started, address)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stop_when_cancelled)
+            await trio.to_thread.run_sync(self._work, started)
+            nursery.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """Begin a graceful stop; `run` returns when it is done."""
+        if self._loop is None:
+            self._stopping.set()
+        else:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def _stop_when_cancelled(self) -> None:
+        # The thread cannot be cancelled: it stops as gracefully as after `stop`, and `run` returns then.
+        try:
+            await trio.sleep_forever()
+        finally:
+            if self._loop is None or not self._loop.is_closed():
+                self.stop()
+
+    def _work(self, started: Callable[[str], None]) -> None:
+        async def main() -> None:
+            self._loop = asyncio.get_running_loop()
+            await serve(self.options, started, self._stopping, self.meters)
+
+        asyncio.run(main())

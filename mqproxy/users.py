@@ -1,0 +1,158 @@
+"""The users of the brokers, with their secrets: asked of brokers with the proxy's own credentials, and remembered.
+
+What is remembered is asked again after ``userCacheRefreshSeconds``, and at once when a signature does not fit it, since
+the password may be a new one. When no broker answers, it is used until it is ``userCacheExpiredSeconds`` old.
+"""
+
+import asyncio
+import logging
+from typing import TypeVar
+
+from mqcommon.errors import SkylarkError
+from mqcommon.names import MASTER_ID
+from mqproxy.options import ProxyOptions
+from mqproxy.signatures import CallSignature, unauthorized
+from mqproxy.statuses import Refused
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.protocol.requests.auth import UserInfo
+from sdk.aio import Admin
+
+logger = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+# Strangers can make up names. Those that no broker knows are remembered shortly, and apart from the users.
+UNKNOWN_FRESH_S = 1.0
+MAX_UNKNOWN = 1_000
+# Names that brokers are asked for at one time; calls of others are refused meanwhile.
+MAX_ASKED = 64
+COMPLAINT_INTERVAL_S = 60.0
+
+_DISABLED = "disable"
+_MAX_NAME = 255
+
+
+class KnownUsers:
+    """Finds who made a call."""
+
+    def __init__(self, admin: Admin, options: ProxyOptions) -> None:
+        self._admin = admin
+        self._fresh_s = options.user_cache_refresh_seconds
+        self._usable_s = max(options.user_cache_expired_seconds, options.user_cache_refresh_seconds)
+        self._most = options.user_cache_max_num
+        # By name: (when it was asked, the user). The one that was asked the longest time ago comes first.
+        self._known: dict[str, tuple[float, UserInfo]] = {}
+        self._unknown: dict[str, float] = {}
+        self._asking: dict[str, asyncio.Task[UserInfo | None]] = {}
+        self._quiet_until = 0.0
+
+    async def secret_of(self, signature: CallSignature) -> str:
+        """The secret of the user who made ``signature``. Refused when there is no such user, or it is another's."""
+        name = signature.username
+        user = await self._get(name, self._fresh_s)
+        if not _is_made_by(signature, user):
+            # The user is new, or has a new password or a new status.
+            user = await self._get(name, UNKNOWN_FRESH_S)
+        secret = self._checked(name, user)
+        if not signature.is_made_with(secret):
+            raise unauthorized("check signature failed.")
+        return secret
+
+    async def secret(self, name: str) -> str:
+        """The secret of a user, half as old at most as calls may find it. Refused when it may not sign in."""
+        return self._checked(name, await self._get(name, self._fresh_s / 2))
+
+    async def _get(self, name: str, fresh_s: float) -> UserInfo | None:
+        if len(name) > _MAX_NAME:
+            return None
+        now_s = _now_s()
+        known = self._known.get(name)
+        if known is not None and now_s - known[0] < fresh_s:
+            return known[1]
+        asked_at = self._unknown.get(name)
+        if asked_at is not None and now_s - asked_at < UNKNOWN_FRESH_S:
+            return None
+        task = self._asking.get(name)
+        if task is None:
+            if len(self._asking) >= MAX_ASKED:
+                raise Refused(wire.TOO_MANY_REQUESTS, "the proxy looks for too many users now, try again")
+            task = self._asking[name] = asyncio.get_running_loop().create_task(self._refresh(name))
+        # A caller that is cancelled does not end the question of the others.
+        return await asyncio.shield(task)
+
+    async def _refresh(self, name: str) -> UserInfo | None:
+        try:
+            user = await self._ask(name)
+        except SkylarkError as error:
+            self._complain(f"users cannot be read from brokers, signatures are checked with what is known: {error}")
+            known = self._known.get(name)
+            if known is None or _now_s() - known[0] >= self._usable_s:
+                self._known.pop(name, None)
+                raise _cannot_read() from None
+            return known[1]
+        finally:
+            del self._asking[name]
+        self._known.pop(name, None)
+        self._unknown.pop(name, None)
+        if user is None:
+            _put(self._unknown, name, _now_s(), MAX_UNKNOWN)
+        else:
+            _put(self._known, name, (_now_s(), user), self._most)
+        return user
+
+    async def _ask(self, name: str) -> UserInfo | None:
+        """The user, as the first broker has it that knows it."""
+        failed: SkylarkError | None = None
+        for broker in (await self._admin.cluster_info()).broker_addr_table.values():
+            addr = broker.broker_addrs.get(MASTER_ID)
+            if addr is None:
+                continue
+            try:
+                user = await self._admin.get_user(addr, name)
+            except SkylarkError as error:
+                failed = error
+                continue
+            if user is not None:
+                return user
+        if failed is not None:
+            raise failed
+        return None
+
+    def _checked(self, name: str, user: UserInfo | None) -> str:
+        """The secret of a user who may sign in; Refused with RocketMQ's texts for others."""
+        if user is None:
+            raise unauthorized(f"User:{name[:_MAX_NAME]} is not found.")
+        if user.user_status == _DISABLED:
+            raise unauthorized(f"User:{name} is disabled.")
+        if not user.password:
+            self._complain(
+                "brokers do not show passwords to the user of innerClientAuthenticationCredentials, so no signature can"
+                " be checked: make it a super user (mqadmin updateUser -t Super)"
+            )
+            raise _cannot_read()
+        return user.password
+
+    def _complain(self, text: str) -> None:
+        if _now_s() >= self._quiet_until:
+            self._quiet_until = _now_s() + COMPLAINT_INTERVAL_S
+            logger.error("%s", text)
+
+
+def _is_made_by(signature: CallSignature, user: UserInfo | None) -> bool:
+    if user is None or not user.password or user.user_status == _DISABLED:
+        return False
+    return signature.is_made_with(user.password)
+
+
+def _cannot_read() -> Refused:
+    return Refused(wire.INTERNAL_SERVER_ERROR, "the proxy cannot read the users of brokers, see its log")
+
+
+def _put(table: dict[str, V], name: str, value: V, most: int) -> None:
+    table[name] = value
+    while len(table) > most:
+        del table[next(iter(table))]
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,104 @@
+"""Which brokers are told about clients of the proxy, and what becomes of refusals."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from mqproxy.clients import Clients
+from mqproxy.options import ProxyOptions
+from mqproxy.registrations import AT_ONCE, Questions, TrioRegistrations
+from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+
+CODE = PROXY_HEART_BEAT.code
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Where questions of brokers would go."""
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+@asynccontextmanager
+async def registrations(loop: asyncio.AbstractEventLoop, **topics: FakeBroker) -> AsyncIterator[TrioRegistrations]:
+    """For brokers that have one topic each."""
+    async with AsyncExitStack() as stack:
+        namesrv = FakeNamesrv()
+        await stack.enter_async_context(serving(namesrv))
+        for topic, broker in topics.items():
+            broker.own_codes = (CODE,)
+            await stack.enter_async_context(serving(broker))
+            namesrv.add(topic, broker)
+        questions = Questions(Clients(ProxyOptions()))
+        yield await stack.enter_async_context(TrioRegistrations(namesrv.addr, questions=questions, loop=loop))
+
+
+def told(broker: FakeBroker) -> list[tuple[list[str], list[str]]]:
+    """(clients, those that have left) of each request so far."""
+    bodies = [decode_body(ProxyHeartbeatData, request.body, request.codec) for request in broker.asked(CODE)]
+    return [([client.client_id for client in body.clients], body.left) for body in bodies]
+
+
+def taking() -> FakeBroker:
+    broker = FakeBroker()
+    broker.on(CODE, lambda request: {})
+    return broker
+
+
+async def test_the_masters_of_its_topics_are_told_about_a_client(loop: asyncio.AbstractEventLoop) -> None:
+    tea, milk = taking(), taking()
+    milk.name = "broker-b"
+    ada, bob = ProxiedClient("ada"), ProxiedClient("bob")
+    async with registrations(loop, tea=tea, milk=milk) as brokers:
+        await brokers.tell([(ada, ["tea", "milk"]), (bob, ["milk", "nowhere"])], are_all=True)
+        assert (told(tea), told(milk)) == ([(["ada"], [])], [(["ada", "bob"], [])])
+        await brokers.leave("bob")
+        assert (told(tea)[1:], told(milk)[1:]) == ([], [([], ["bob"])])
+        # Of those who are there, ada has no topic at the first broker any more.
+        await brokers.tell([(ada, ["milk"])], are_all=True)
+        assert (told(tea)[1:], told(milk)[2:]) == ([([], ["ada"])], [(["ada"], [])])
+        await brokers.tell([(bob, ["tea"])], are_all=False)
+        assert (told(tea)[2:], told(milk)[3:]) == ([(["bob"], [])], [])
+
+
+async def test_many_clients_are_told_in_parts(loop: asyncio.AbstractEventLoop) -> None:
+    tea = taking()
+    many = [ProxiedClient(f"client-{number}") for number in range(AT_ONCE + 1)]
+    async with registrations(loop, tea=tea) as brokers:
+        await brokers.tell([(client, ["tea"]) for client in many], are_all=True)
+        await brokers.tell([], are_all=True)
+    assert [(len(clients), len(left)) for clients, left in told(tea)] == [
+        (AT_ONCE, 0), (1, 0), (0, AT_ONCE), (0, 1),
+    ]  # fmt: skip
+
+
+async def test_a_broker_that_does_not_know_the_request_is_not_asked_each_time(loop: asyncio.AbstractEventLoop) -> None:
+    tea = FakeBroker()
+    async with registrations(loop, tea=tea) as brokers:
+        for _ in range(3):
+            await brokers.tell([(ProxiedClient("ada"), ["tea"])], are_all=True)
+    assert len(tea.asked(CODE)) == 1
+
+
+async def test_a_client_without_a_right_does_not_hide_others(loop: asyncio.AbstractEventLoop) -> None:
+    tea = FakeBroker()
+
+    def answer(request: Command) -> Command:
+        body = decode_body(ProxyHeartbeatData, request.body, request.codec)
+        is_forbidden = any(client.client_id == "eve" for client in body.clients)
+        return request.respond(16, "no permission") if is_forbidden else request.respond()
+
+    tea.on(CODE, answer)
+    names = ("ada", "eve", "bob")
+    async with registrations(loop, tea=tea) as brokers:
+        await brokers.tell([(ProxiedClient(name), ["tea"]) for name in names], are_all=True)
+        assert told(tea)[1:] == [(["ada"], []), (["eve"], []), (["bob"], [])]
+        await brokers.tell([], are_all=True)
+    # What was refused need not leave.
+    assert told(tea)[4:] == [([], ["ada", "bob"])]
