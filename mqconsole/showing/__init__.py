@@ -1,0 +1,7 @@
+"""What is shown, as plain data and text. Pure.
+
+tables.py     sorts, filters and pages rows
+charts.py     series as SVG and as CSV
+previews.py   the body of a message as text, JSON, CBOR or bytes
+texts.py      numbers, sizes, times and durations for people
+"""
