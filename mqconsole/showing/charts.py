@@ -5,8 +5,6 @@ no library. Lines have classes, so that a page's style sheet colours them for li
 has the colours as attributes, too, which style sheets override. Names come from users: all of them are escaped.
 """
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
@@ -18,7 +16,7 @@ from mqconsole.watching.history import GAP_S, Run
 
 #: Distinguishable with all common kinds of colour blindness (Okabe and Ito), on white and on dark grey.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#666666")
-WIDTH, HEIGHT = 720, 200
+WIDTH, HEIGHT = 1_000, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 10, 24
 _STEPS_S = (60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600)
 _MOST_LINES: Final = len(COLOURS)
@@ -92,13 +90,14 @@ def sparkline(runs: Sequence[Run], from_s: int, to_s: int) -> str:
 
 def as_csv(lines: Sequence[Line]) -> str:
     """Rows of series, first time, last time and value. A spreadsheet must not take a name for a formula."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("series", "from", "to", "value"))
+    rows = ["series,from,to,value"]
     for line in lines:
         name = f"'{line.name}" if line.name[:1] in "=+-@\t\r" else line.name
-        writer.writerows((name, moment(run.first_s * 1000), moment(run.last_s * 1000), run.value) for run in line.runs)
-    return out.getvalue()
+        quoted = '"' + name.replace('"', '""') + '"'
+        rows += [
+            f"{quoted},{moment(run.first_s * 1000)},{moment(run.last_s * 1000)},{run.value:g}" for run in line.runs
+        ]
+    return "\n".join(rows) + "\n"
 
 
 def _stretches(runs: Sequence[Run], from_s: int, to_s: int) -> list[list[tuple[float, float]]]:
@@ -112,7 +111,7 @@ def _stretches(runs: Sequence[Run], from_s: int, to_s: int) -> list[list[tuple[f
             found.append([])
         found[-1].append((max(run.first_s, from_s), run.value))
         # A run of one measurement is a point; it is drawn as a short line, so that it is seen.
-        found[-1].append((min(max(run.last_s, run.first_s + 1), to_s), run.value))
+        found[-1].append((min(max(run.last_s, run.first_s + 1, from_s), to_s), run.value))
         last_s = run.last_s
     return found
 
@@ -142,7 +141,7 @@ def steps_chart(steps: Sequence[tuple[str, int, int]], title: str) -> str:
     first = min(began for _, began, _ in steps)
     span = max(max(began + took for _, began, took in steps) - first, 1)
     height = _TOP + 22 * len(steps) + _BOTTOM
-    left, width = 240, WIDTH - 240 - _RIGHT - 60
+    left, width = 300, WIDTH - 300 - _RIGHT - 70
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {height}" role="img"'
         f' font-family="system-ui, sans-serif" font-size="11" aria-label="{escape(_shown(title))}">'

@@ -15,7 +15,6 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 
 #: Longer bodies are cut for the page; they can be downloaded whole.
 MOST_BYTES: Final = 64 * 1024
-FORMS: Final = ("json", "cbor", "text", "hex")
 _KEPT: Final = "\n\t"
 # A first byte that begins an array, a map or a tag: single numbers and strings in CBOR are too likely to be text.
 _CBOR_FIRST: Final = range(0x80, 0xDC)
@@ -24,7 +23,7 @@ _MOST_DEPTH: Final = 40
 
 @lazy_dataclass(frozen=True, slots=True)
 class Preview:
-    """``form`` is one of FORMS; ``possible`` are those that fit. ``is_cut``: the text has only the beginning."""
+    """``form`` is json, cbor, text or hex; ``possible`` are those that fit. ``is_cut``: the text has only the beginning."""
 
     form: str
     text: str

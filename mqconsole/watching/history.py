@@ -19,8 +19,6 @@ SLOT_S: Final = 300
 STEP_S: Final = 10
 #: Measurements that are further apart than this have a gap between them.
 GAP_S: Final = 60
-#: In five minutes of the day there is at most one run, and at most one that goes on into the next five minutes.
-MOST_RUNS: Final = HOUR_S // STEP_S + 2 * DAY_S // SLOT_S + 4
 
 
 class Run(NamedTuple):

@@ -13,6 +13,7 @@ from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_to
 from remoting.protocol.requests.groups import ConsumeStatsList
 from remoting.protocol.requests.topics import TopicConfigTable
 from sdk.admin.commands.cluster import base_row, lag_of, more_row
+from sdk.admin.commands.export import is_system_group
 from sdk.admin.targets import Target
 from sdk.admin.topology import SetFacts, lags_of, topology
 
@@ -220,6 +221,7 @@ def _groups(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "group": name,
+                "kind": SYSTEM if is_system_group(name) else USER,
                 "lag": summed[name]["lag"] if name in summed else 0,
                 "consumeTps": rates.get(name, 0.0),
                 "topics": len([topic for topic in lags if not is_retry_topic(topic)]),

@@ -6,13 +6,14 @@ from typing import Any
 
 import orjson
 
-from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError
+from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError, UserError
 from mqcommon.names import MASTER_ID, dlq_topic, is_retry_topic
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
 from mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline
+from mqconsole.showing.reasons import GroupState, reasons
 from mqconsole.showing.tables import Column, table, wanted
-from mqconsole.watching.snapshot import queue_series
+from mqconsole.watching.snapshot import SYSTEM, USER, queue_series
 from mqconsole.web.asking import Asked, Done, Download, View
 from mqconsole.web.overview import span_of
 from mqconsole.web.site import Site
@@ -71,153 +72,18 @@ RESEND_RATE, MOST_RESENT = 500.0, 1_000
 def add_groups(site: Site) -> None:
     """Register the pages and changes."""
 
-    @site.page("/groups", Role.READER, "groups.html")
-    async def groups(ask: Asked) -> View:
-        shown = table(ask.snapshot.groups, GROUPS, wanted(ask.fields.values), searched=("group",), sort="-lag")
-        now_s, history = ask.snapshot.at_ms // 1000, ask.collector.history
-        view = View("Groups", {"clusters": ask.snapshot.clusters()}, {"groups": shown})
-        view.pictures = {
-            row["group"]: sparkline(history.get(f"lag {row['group']}", now_s - 3_600), now_s - 3_600, now_s)
-            for row in shown.rows
-        }
-        return view
-
-    @site.page("/groups/<group>", Role.READER, "group.html")
-    async def one_group(ask: Asked, group: str) -> View:
-        person = ask.person
-        progress, problems = await person.recent(
-            f"progress {group}",
-            lambda: person.look(
-                consumer_progress, group_name=group, topic_name=None, show_client_ip=True, show_lag_time=True,
-                watch=None, cluster=None,
-            ),
-        )  # fmt: skip
-        view = View(f"Group {group}", {"group": group}, problems=list(problems))
-        connected, doing = await _members(ask, group, view.problems)
-        configs, _ = await person.recent(
-            f"group config {group}", lambda: person.look(get_consumer_config, group_name=group)
-        )
-        topics = sorted({row["topic"] for row in progress["queues"] if not is_retry_topic(row["topic"])})
-        view.data |= {
-            "lag": progress["diffTotal"],
-            "consumeTps": progress["consumeTps"],
-            "oldestMs": max((row["lagMs"] or 0 for row in progress["queues"]), default=0),
-            "members": connected["connections"] if connected else [],
-            "subscriptions": connected["subscriptions"] if connected else [],
-            "messageModel": connected["messageModel"] if connected else "",
-            "disagreements": doing,
-            "configs": configs["configs"],
-            "topics": topics,
-            "clusters": ask.snapshot.clusters(),
-            "deadLetters": await _dead_letters(ask, group),
-        }
-        asked = wanted(ask.fields.values, keep=("span",))
-        view.tables["queues"] = table(progress["queues"], QUEUES, asked, searched=("topic", "brokerName"), sort="-diff")
-        span, lines, drawn = _lag_chart(ask, group)
-        view.data["span"] = span
-        view.data["lines"] = [line.name for line in lines]
-        view.pictures["lag"] = drawn
-        return view
-
-    @site.download("/groups/<group>/lag.svg", Role.READER)
-    async def lag_svg(ask: Asked, group: str) -> Download:
-        return Download(_lag_chart(ask, group)[2], "image/svg+xml")
-
-    @site.download("/groups/<group>/lag.csv", Role.READER)
-    async def lag_csv(ask: Asked, group: str) -> Download:
-        history = ask.collector.history
-        names = [f"lag {group}", f"rate {group}", *history.names(f"queue {group} ")]
-        return Download(as_csv([Line(name, history.get(name)) for name in names]), "text/csv", f"lag of {group}.csv")
-
-    @site.page("/groups/<group>/reset", Role.READER, "reset.html")
-    async def preview_reset(ask: Asked, group: str) -> View:
-        topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
-        stats = await ask.person.admin.consume_stats(group, topic)
-        rows: list[dict[str, Any]] = []
-        for queue, progress in sorted(stats.offset_table.items(), key=lambda item: item[0]):
-            by_time = progress.broker_offset
-            if at_ms != END_OF_QUEUE:
-                by_time = await ask.person.admin.search_offset(queue, at_ms)
-            to = rollback_of(queue, progress, by_time, force=True).rollback_offset
-            rows.append(
-                {
-                    "topic": topic,
-                    "brokerName": queue.broker_name,
-                    "queueId": queue.queue_id,
-                    "from": progress.consumer_offset,
-                    "to": to,
-                    "again": max(progress.consumer_offset - to, 0),
-                    "skipped": max(to - progress.consumer_offset, 0),
-                }
-            )
-        data = {
-            "group": group,
-            "topic": topic,
-            "atMs": at_ms,
-            "again": sum(row["again"] for row in rows),
-            "skipped": sum(row["skipped"] for row in rows),
-        }
-        shown = table(rows, RESET, wanted({"size": "500"}), searched=(), sort="")
-        return View(f"Reset group {group}", data, {"queues": shown})
-
-    @site.change("/groups/<group>/reset", Role.OPERATOR)
-    async def reset_group(ask: Asked, group: str) -> Done:
-        topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
-        moved = await ask.person.run(
-            reset_offset_by_time, group=group, topic=topic, timestamp=at_ms, force=True, cplus=False,
-            broker_addr=None, queue=None, offset=None,
-        )  # fmt: skip
-        return Done(_of(group), f"group {group} goes on elsewhere in {len(moved)} queues of {topic}")
-
-    @site.change("/groups", Role.OPERATOR)
-    async def create_group(ask: Asked) -> Done:
-        group = ask.fields.needed("group", "a name for the group")
-        await _put(ask, group)
-        return Done("/groups", f"group {group} is created")
-
-    @site.change("/groups/<group>/change", Role.OPERATOR)
-    async def change_group(ask: Asked, group: str) -> Done:
-        await _put(ask, group)
-        return Done(_of(group), f"group {group} is changed")
-
-    @site.change("/groups/<group>/delete", Role.OPERATOR)
-    async def remove_group(ask: Asked, group: str) -> Done:
-        ask.fields.confirmed(group)
-        await ask.person.run(delete_sub_group, scope=Scope(None, ask.cluster()), group_name=group, remove_offset=True)
-        return Done("/groups", f"group {group} and its offsets are deleted")
-
-    _add_dead_letters(site)
-
-
-def _add_dead_letters(site: Site) -> None:
-    @site.page("/groups/<group>/dead", Role.READER, "dead.html")
-    async def dead_letters(ask: Asked, group: str) -> View:
-        letters = await _letters(ask, group, MOST_LETTERS)
-        rows = [_letter_row(letter) for letter in letters]
-        shown = table(
-            rows, LETTERS, wanted(ask.fields.values), searched=("topic", "msgId", "failReason"), sort="-failTime"
-        )
-        data = {"group": group, "most": MOST_LETTERS, "isCut": len(rows) == MOST_LETTERS}
-        return View(f"Dead letters of {group}", data, {"letters": shown})
-
-    @site.download("/groups/<group>/dead.jsonl", Role.READER)
-    async def export_dead_letters(ask: Asked, group: str) -> Download:
-        letters = await _letters(ask, group, MOST_EXPORTED)
-        lines = b"".join(orjson.dumps(json_of(letter)) + b"\n" for letter in letters)
-        return Download(lines, "application/x-ndjson", f"dead letters of {group}.jsonl")
-
-    @site.change("/groups/<group>/dead/resend", Role.OPERATOR)
-    async def resend_dead_letters(ask: Asked, group: str) -> Done:
-        ids = tuple(one for one in ask.fields.text("ids").split(",") if one.strip())
-        if not ids and not ask.fields.flag("all"):
-            raise InvalidArgument("choose a dead letter, or all")
-        if len(ids) > MOST_RESENT:
-            raise InvalidArgument(f"at most {MOST_RESENT} at once")
-        result = await ask.person.run(
-            resend_dlq, consumer_group=group, ids=ids, begin=None, end=None, reason=None, rate=RESEND_RATE,
-            all_groups=ask.fields.flag("to_topic"), dry_run=False,
-        )  # fmt: skip
-        return Done(f"{_of(group)}/dead", f"{result['sent']} dead letters of {group} were sent again")
+    site.page("/groups", Role.READER, "groups.html", groups)
+    site.page("/groups/<group>", Role.READER, "group.html", one_group)
+    site.download("/groups/<group>/lag.svg", Role.READER, lag_svg)
+    site.download("/groups/<group>/lag.csv", Role.READER, lag_csv)
+    site.page("/groups/<group>/reset", Role.READER, "reset.html", preview_reset)
+    site.change("/groups/<group>/reset", Role.OPERATOR, reset_group)
+    site.change("/groups", Role.OPERATOR, create_group)
+    site.change("/groups/<group>/change", Role.OPERATOR, change_group)
+    site.change("/groups/<group>/delete", Role.OPERATOR, remove_group)
+    site.page("/groups/<group>/dead", Role.READER, "dead.html", dead_letters)
+    site.download("/groups/<group>/dead.jsonl", Role.READER, export_dead_letters)
+    site.change("/groups/<group>/dead/resend", Role.OPERATOR, resend_dead_letters)
 
 
 def _of(group: str) -> str:
@@ -269,6 +135,18 @@ async def _members(ask: Asked, group: str, problems: list[str]) -> tuple[Mapping
     return connected, doing["problems"]
 
 
+async def _configs(ask: Asked, group: str) -> list[dict[str, Any]]:
+    """The group's settings at each broker; empty for one that has only offsets."""
+    try:
+        found, _ = await ask.person.recent(
+            f"group config {group}", lambda: ask.person.look(get_consumer_config, group_name=group)
+        )
+    except UserError:
+        return []
+    configs: list[dict[str, Any]] = found["configs"]
+    return configs
+
+
 async def _dead_letters(ask: Asked, group: str) -> int | None:
     """How many there are; None when it is not known."""
     try:
@@ -310,20 +188,175 @@ def _letter_row(letter: DeadLetter) -> dict[str, Any]:
 
 
 async def _put(ask: Asked, group: str) -> None:
+    """Create a group, or change it: settings that no form has stay as they are."""
     fields = ask.fields
+    configs = await _configs(ask, group)
+    now = configs[0]["config"] if configs else {}
     await ask.person.run(
         update_sub_group,
         scope=Scope(None, ask.cluster()),
         group_name=group,
         consume_enable=not fields.flag("paused"),
-        consume_from_min_enable=False,
+        consume_from_min_enable=now.get("consumeFromMinEnable", False),
         consume_broadcast_enable=fields.flag("broadcast"),
         consume_message_orderly=fields.flag("orderly"),
         retry_queue_nums=fields.number("retryQueueNums", 1, 0, 1_024),
         retry_max_times=fields.number("retryMaxTimes", 16, -1, 1_000),
-        group_retry_policy=None,
-        broker_id=MASTER_ID,
-        which_broker_when_consume_slowly=1,
-        notify_consumer_ids_changed=True,
+        group_retry_policy=now.get("groupRetryPolicy"),
+        broker_id=now.get("brokerId", MASTER_ID),
+        which_broker_when_consume_slowly=now.get("whichBrokerWhenConsumeSlowly", 1),
+        notify_consumer_ids_changed=now.get("notifyConsumerIdsChangedEnable", True),
         attributes=None,
     )
+
+
+async def groups(ask: Asked) -> View:
+    kind = ask.fields.text("kind", USER)
+    rows = [row for row in ask.snapshot.groups if kind in (row["kind"], "all")]
+    shown = table(rows, GROUPS, wanted(ask.fields.values, keep=("kind",)), searched=("group",), sort="-lag")
+    now_s, history = ask.snapshot.at_ms // 1000, ask.collector.history
+    view = View("Groups", {"kind": kind, "kinds": (USER, SYSTEM), "clusters": ask.snapshot.clusters()})
+    view.tables["groups"] = shown
+    view.pictures = {
+        row["group"]: sparkline(history.get(f"lag {row['group']}", now_s - 3_600), now_s - 3_600, now_s)
+        for row in shown.rows
+    }
+    return view
+
+
+async def one_group(ask: Asked, group: str) -> View:
+    person = ask.person
+    progress, problems = await person.recent(
+        f"progress {group}",
+        lambda: person.look(
+            consumer_progress, group_name=group, topic_name=None, show_client_ip=True, show_lag_time=True,
+            watch=None, cluster=None,
+        ),
+    )  # fmt: skip
+    view = View(f"Group {group}", {"group": group}, problems=list(problems))
+    connected, doing = await _members(ask, group, view.problems)
+    configs = await _configs(ask, group)
+    topics = sorted({row["topic"] for row in progress["queues"] if not is_retry_topic(row["topic"])})
+    view.data |= {
+        "lag": progress["diffTotal"],
+        "consumeTps": progress["consumeTps"],
+        "oldestMs": max((row["lagMs"] or 0 for row in progress["queues"]), default=0),
+        "members": connected["connections"] if connected else [],
+        "subscriptions": connected["subscriptions"] if connected else [],
+        "messageModel": connected["messageModel"] if connected else "",
+        "disagreements": doing,
+        "configs": configs,
+        "topics": topics,
+        "clusters": ask.snapshot.clusters(),
+        "deadLetters": await _dead_letters(ask, group),
+    }
+    asked = wanted(ask.fields.values, keep=("span",))
+    view.tables["queues"] = table(progress["queues"], QUEUES, asked, searched=("topic", "brokerName"), sort="-diff")
+    span, lines, drawn = _lag_chart(ask, group)
+    view.data["span"] = span
+    view.data["lines"] = [line.name for line in lines]
+    state = GroupState(
+        members=len(view.data["members"]),
+        consume_tps=progress["consumeTps"],
+        is_paused=any(one["config"].get("consumeEnable") is False for one in configs),
+        queues=progress["queues"],
+        runs=ask.collector.history.get(f"lag {group}"),
+        now_s=ask.snapshot.at_ms // 1000,
+    )
+    view.data["reasons"] = list(reasons(state))
+    view.pictures["lag"] = drawn
+    return view
+
+
+async def lag_svg(ask: Asked, group: str) -> Download:
+    return Download(_lag_chart(ask, group)[2], "image/svg+xml")
+
+
+async def lag_csv(ask: Asked, group: str) -> Download:
+    history = ask.collector.history
+    names = [f"lag {group}", f"rate {group}", *history.names(f"queue {group} ")]
+    return Download(as_csv([Line(name, history.get(name)) for name in names]), "text/csv", f"lag of {group}.csv")
+
+
+async def preview_reset(ask: Asked, group: str) -> View:
+    topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
+    stats = await ask.person.admin.consume_stats(group, topic)
+    rows: list[dict[str, Any]] = []
+    for queue, progress in sorted(stats.offset_table.items(), key=lambda item: item[0]):
+        by_time = progress.broker_offset
+        if at_ms != END_OF_QUEUE:
+            by_time = await ask.person.admin.search_offset(queue, at_ms)
+        to = rollback_of(queue, progress, by_time, force=True).rollback_offset
+        rows.append(
+            {
+                "topic": topic,
+                "brokerName": queue.broker_name,
+                "queueId": queue.queue_id,
+                "from": progress.consumer_offset,
+                "to": to,
+                "again": max(progress.consumer_offset - to, 0),
+                "skipped": max(to - progress.consumer_offset, 0),
+            }
+        )
+    data = {
+        "group": group,
+        "topic": topic,
+        "atMs": at_ms,
+        "again": sum(row["again"] for row in rows),
+        "skipped": sum(row["skipped"] for row in rows),
+    }
+    shown = table(rows, RESET, wanted({"size": "500"}), searched=(), sort="")
+    return View(f"Reset group {group}", data, {"queues": shown})
+
+
+async def reset_group(ask: Asked, group: str) -> Done:
+    topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
+    moved = await ask.person.run(
+        reset_offset_by_time, group=group, topic=topic, timestamp=at_ms, force=True, cplus=False,
+        broker_addr=None, queue=None, offset=None,
+    )  # fmt: skip
+    return Done(_of(group), f"group {group} goes on elsewhere in {len(moved)} queues of {topic}")
+
+
+async def create_group(ask: Asked) -> Done:
+    group = ask.fields.needed("group", "a name for the group")
+    await _put(ask, group)
+    return Done("/groups", f"group {group} is created")
+
+
+async def change_group(ask: Asked, group: str) -> Done:
+    await _put(ask, group)
+    return Done(_of(group), f"group {group} is changed")
+
+
+async def remove_group(ask: Asked, group: str) -> Done:
+    ask.fields.confirmed(group)
+    await ask.person.run(delete_sub_group, scope=Scope(None, ask.cluster()), group_name=group, remove_offset=True)
+    return Done("/groups", f"group {group} and its offsets are deleted")
+
+
+async def dead_letters(ask: Asked, group: str) -> View:
+    letters = await _letters(ask, group, MOST_LETTERS)
+    rows = [_letter_row(letter) for letter in letters]
+    shown = table(rows, LETTERS, wanted(ask.fields.values), searched=("topic", "msgId", "failReason"), sort="-failTime")
+    data = {"group": group, "most": MOST_LETTERS, "isCut": len(rows) == MOST_LETTERS}
+    return View(f"Dead letters of {group}", data, {"letters": shown})
+
+
+async def export_dead_letters(ask: Asked, group: str) -> Download:
+    letters = await _letters(ask, group, MOST_EXPORTED)
+    lines = b"".join(orjson.dumps(json_of(letter)) + b"\n" for letter in letters)
+    return Download(lines, "application/x-ndjson", f"dead letters of {group}.jsonl")
+
+
+async def resend_dead_letters(ask: Asked, group: str) -> Done:
+    ids = tuple(one for one in ask.fields.text("ids").split(",") if one.strip())
+    if not ids and not ask.fields.flag("all"):
+        raise InvalidArgument("choose a dead letter, or all")
+    if len(ids) > MOST_RESENT:
+        raise InvalidArgument(f"at most {MOST_RESENT} at once")
+    result = await ask.person.run(
+        resend_dlq, consumer_group=group, ids=ids, begin=None, end=None, reason=None, rate=RESEND_RATE,
+        all_groups=ask.fields.flag("to_topic"), dry_run=False,
+    )  # fmt: skip
+    return Done(f"{_of(group)}/dead", f"{result['sent']} dead letters of {group} were sent again")

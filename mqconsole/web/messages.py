@@ -53,88 +53,12 @@ STEPS = (
 def add_messages(site: Site) -> None:
     """Register the pages and changes."""
 
-    @site.page("/messages", Role.READER, "messages.html")
-    async def messages(ask: Asked) -> View:
-        by = ask.fields.text("by", "time")
-        by = by if by in BY else "time"
-        data: dict[str, Any] = {"by": by, "choices": BY, "searched": ask.fields.text("topic") != "" or by == "id"}
-        view = View("Messages", data)
-        if not (ask.fields.text("topic") or ask.fields.text("id")):
-            data["searched"] = False
-            return view
-        found, view.problems = await _search(ask, by)
-        data["found"] = len(found)
-        keep = ("by", "topic", "key", "id", "begin", "end", "broker", "queue", "offset")
-        rows = [{name: value for name, value in row.items() if name not in ("body", "bodyBase64")} for row in found]
-        view.tables["messages"] = table(
-            rows, MESSAGES, wanted(ask.fields.values, keep=keep), searched=("msgId", "keys", "tags"),
-            sort="-storeTimestamp",
-        )  # fmt: skip
-        return view
-
-    @site.page("/messages/<msg_id>", Role.READER, "message.html")
-    async def one_message(ask: Asked, msg_id: str) -> View:
-        row, problems = await _one(ask, msg_id)
-        body = base64.b64decode(row.pop("bodyBase64"))
-        row.pop("body")
-        shown = preview(body, ask.fields.text("form"))
-        data = {
-            "message": row,
-            "bodySize": len(body),
-            "body": shown.text,
-            "form": shown.form,
-            "forms": shown.possible,
-            "isCut": shown.is_cut,
-            "groups": sorted({track["consumerGroup"] for track in row["tracks"]}),
-        }
-        return View(f"Message {printable(row['msgId'])}", data, problems=problems)
-
-    @site.download("/messages/<msg_id>/body", Role.READER)
-    async def body_of(ask: Asked, msg_id: str) -> Download:
-        row, _ = await _one(ask, msg_id)
-        return Download(base64.b64decode(row["bodyBase64"]), "application/octet-stream", f"{row['offsetMsgId']}.bin")
-
-    @site.page("/trace", Role.READER, "trace.html")
-    async def trace(ask: Asked) -> View:
-        msg_id = ask.fields.text("id")
-        view = View("Trace", {"msgId": msg_id, "traceTopic": ask.fields.text("topic")})
-        if not msg_id:
-            return view
-        steps, view.problems = await ask.person.look(
-            query_msg_trace_by_id, msg_id=msg_id, trace_topic=ask.fields.text("topic") or "RMQ_SYS_TRACE_TOPIC",
-            begin_timestamp=0, end_timestamp=LONG_MAX, max_num=MOST_FOUND,
-        )  # fmt: skip
-        view.tables["steps"] = table(steps, STEPS, wanted({"size": "500"}), searched=(), sort="timestamp")
-        if steps:
-            view.pictures["steps"] = steps_chart(
-                [(f"{row['type']} {row['group']}", row["timestamp"], row["costTime"] or 0) for row in steps],
-                f"Trace of {msg_id}",
-            )
-        return view
-
-    @site.change("/messages", Role.OPERATOR)
-    async def send_message(ask: Asked) -> Done:
-        fields = ask.fields
-        message = Message(
-            fields.needed("topic", "a topic"),
-            fields.values.get("body", "").encode(),
-            tags=fields.text("tag") or None,
-            keys=fields.text("keys") or None,
-            properties=_properties(fields.values.get("properties", "")),
-        )
-        async with ask.person.producer() as producer:
-            sent = await producer.send(message)
-        return Done(f"/messages/{sent.offset_msg_id}", f"the message is stored as {sent.offset_msg_id}")
-
-    @site.change("/messages/<msg_id>/resend", Role.OPERATOR)
-    async def resend_message(ask: Asked, msg_id: str) -> Done:
-        group = ask.fields.needed("group", "a group")
-        client_id = ask.fields.text("client") or await _any_member(ask, group)
-        (result,) = await ask.person.run(
-            query_msg_by_id, msg_id=msg_id, topic=None, consumer_group=group, client_id=client_id, body_format=None
-        )
-        text = f"consumer {client_id} of group {group} got the message again: {result['consumeResult']}"
-        return Done(f"/messages/{msg_id}", printable(text))
+    site.page("/messages", Role.READER, "messages.html", messages)
+    site.page("/messages/<msg_id>", Role.READER, "message.html", one_message)
+    site.download("/messages/<msg_id>/body", Role.READER, body_of)
+    site.page("/trace", Role.READER, "trace.html", trace)
+    site.change("/messages", Role.OPERATOR, send_message)
+    site.change("/messages/<msg_id>/resend", Role.OPERATOR, resend_message)
 
 
 async def _search(ask: Asked, by: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -203,3 +127,86 @@ def _properties(text: str) -> dict[str, str]:
     if len(found) > MOST_PROPERTIES:
         raise InvalidArgument(f"at most {MOST_PROPERTIES} properties")
     return found
+
+
+async def messages(ask: Asked) -> View:
+    by = ask.fields.text("by", "time")
+    by = by if by in BY else "time"
+    data: dict[str, Any] = {"by": by, "choices": BY, "searched": ask.fields.text("topic") != "" or by == "id"}
+    view = View("Messages", data)
+    if not (ask.fields.text("topic") or ask.fields.text("id")):
+        data["searched"] = False
+        return view
+    found, view.problems = await _search(ask, by)
+    data["found"] = len(found)
+    keep = ("by", "topic", "key", "id", "begin", "end", "broker", "queue", "offset")
+    rows = [{name: value for name, value in row.items() if name not in ("body", "bodyBase64")} for row in found]
+    view.tables["messages"] = table(
+        rows, MESSAGES, wanted(ask.fields.values, keep=keep), searched=("msgId", "keys", "tags"),
+        sort="-storeTimestamp",
+    )  # fmt: skip
+    return view
+
+
+async def one_message(ask: Asked, msg_id: str) -> View:
+    row, problems = await _one(ask, msg_id)
+    body = base64.b64decode(row.pop("bodyBase64"))
+    row.pop("body")
+    shown = preview(body, ask.fields.text("form"))
+    data = {
+        "message": row,
+        "bodySize": len(body),
+        "body": shown.text,
+        "shownAs": shown.form,
+        "forms": shown.possible,
+        "isCut": shown.is_cut,
+        "groups": sorted({track["consumerGroup"] for track in row["tracks"]}),
+    }
+    return View(f"Message {printable(row['msgId'])}", data, problems=problems)
+
+
+async def body_of(ask: Asked, msg_id: str) -> Download:
+    row, _ = await _one(ask, msg_id)
+    return Download(base64.b64decode(row["bodyBase64"]), "application/octet-stream", f"{row['offsetMsgId']}.bin")
+
+
+async def trace(ask: Asked) -> View:
+    msg_id = ask.fields.text("id")
+    view = View("Trace", {"msgId": msg_id, "traceTopic": ask.fields.text("topic")})
+    if not msg_id:
+        return view
+    steps, view.problems = await ask.person.look(
+        query_msg_trace_by_id, msg_id=msg_id, trace_topic=ask.fields.text("topic") or "RMQ_SYS_TRACE_TOPIC",
+        begin_timestamp=0, end_timestamp=LONG_MAX, max_num=MOST_FOUND,
+    )  # fmt: skip
+    view.tables["steps"] = table(steps, STEPS, wanted({"size": "500"}), searched=(), sort="timestamp")
+    if steps:
+        view.pictures["steps"] = steps_chart(
+            [(f"{row['type']} {row['group']}", row["timestamp"], row["costTime"] or 0) for row in steps],
+            f"Trace of {msg_id}",
+        )
+    return view
+
+
+async def send_message(ask: Asked) -> Done:
+    fields = ask.fields
+    message = Message(
+        fields.needed("topic", "a topic"),
+        fields.values.get("body", "").encode(),
+        tags=fields.text("tag") or None,
+        keys=fields.text("keys") or None,
+        properties=_properties(fields.values.get("properties", "")),
+    )
+    async with ask.person.producer() as producer:
+        sent = await producer.send(message)
+    return Done(f"/messages/{sent.offset_msg_id}", f"the message is stored as {sent.offset_msg_id}")
+
+
+async def resend_message(ask: Asked, msg_id: str) -> Done:
+    group = ask.fields.needed("group", "a group")
+    client_id = ask.fields.text("client") or await _any_member(ask, group)
+    (result,) = await ask.person.run(
+        query_msg_by_id, msg_id=msg_id, topic=None, consumer_group=group, client_id=client_id, body_format=None
+    )
+    text = f"consumer {client_id} of group {group} got the message again: {result['consumeResult']}"
+    return Done(f"/messages/{msg_id}", printable(text))

@@ -111,52 +111,42 @@ class Site:
 
     # --- registration
 
-    def page(self, rule: str, role: Role, template: str) -> Callable[[Look], Look]:
+    def page(self, rule: str, role: Role, template: str, look: Look) -> None:
         """Register a page, and its figures below /api."""
 
-        def add(look: Look) -> Look:
-            async def as_html(**parts: str) -> Response:
-                return await self._show(template, await self._look(role, look, parts))
+        async def as_html(**parts: str) -> Response:
+            view = await self._look(role, look, parts)
+            assert isinstance(view, View)
+            return await self.render(template, view)
 
-            async def as_json(**parts: str) -> Response:
-                view = await self._look(role, look, parts)
-                assert isinstance(view, View)
-                return Response(orjson.dumps(_jsonable(view.plain())), content_type="application/json")
+        async def as_json(**parts: str) -> Response:
+            view = await self._look(role, look, parts)
+            assert isinstance(view, View)
+            return Response(orjson.dumps(_jsonable(view.plain())), content_type="application/json")
 
-            self._add(rule, "GET", role, as_html)
-            self._add(f"/api{rule.rstrip('/')}" if rule != "/" else "/api/overview", "GET", role, as_json)
-            return look
+        self._add(rule, "GET", role, as_html)
+        self._add("/api/overview" if rule == "/" else f"/api{rule}", "GET", role, as_json)
 
-        return add
-
-    def download(self, rule: str, role: Role) -> Callable[[Look], Look]:
+    def download(self, rule: str, role: Role, look: Look) -> None:
         """Register a file or a picture."""
 
-        def add(look: Look) -> Look:
-            async def load(**parts: str) -> Response:
-                found = await self._look(role, look, parts)
-                assert isinstance(found, Download)
-                response = Response(found.body, content_type=found.content_type)
-                if found.file_name:
-                    response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(found.file_name)}"
-                return response
+        async def load(**parts: str) -> Response:
+            found = await self._look(role, look, parts)
+            assert isinstance(found, Download)
+            response = Response(found.body, content_type=found.content_type)
+            if found.file_name:
+                response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(found.file_name)}"
+            return response
 
-            self._add(rule, "GET", role, load)
-            return look
+        self._add(rule, "GET", role, load)
 
-        return add
-
-    def change(self, rule: str, role: Role) -> Callable[[Change], Change]:
+    def change(self, rule: str, role: Role, change: Change) -> None:
         """Register a change. Its name in the audit is that of the function."""
 
-        def add(change: Change) -> Change:
-            async def act(**parts: str) -> Response:
-                return await self._change(role, change, parts)
+        async def act(**parts: str) -> Response:
+            return await self._change(role, change, parts)
 
-            self._add(rule, "POST", role, act)
-            return change
-
-        return add
+        self._add(rule, "POST", role, act)
 
     def open_to_all(self, rule: str, method: str, act: Callable[[], Awaitable[Response]]) -> None:
         """Register what nobody needs to be logged in for."""
@@ -175,7 +165,6 @@ class Site:
         if allowed and host not in allowed and f"[{host}]" not in allowed:
             raise Refused(421, f"this console does not serve the name {host}; see the option hostNames")
         g.session_id = self.people.tokens.session_id(request.cookies.get(self._cookie, ""))
-        g.is_new_session = g.session_id is None
         if g.session_id is None:
             g.session_id = token_urlsafe(32)
         g.person = self.people.find(g.session_id)
@@ -188,7 +177,8 @@ class Site:
             response.headers["Cache-Control"] = "public, max-age=3600"
             return response
         response.headers["Cache-Control"] = "no-store"
-        if g.get("is_new_session") and request.method == "GET" and not request.path.startswith(("/api/", "/events")):
+        is_page = request.method == "GET" and (response.content_type or "").startswith("text/html")
+        if is_page and "session_id" in g and self._cookie not in request.cookies:
             self.set_cookie(response, g.session_id)
         return response
 
@@ -258,10 +248,6 @@ class Site:
             del self._notices[next(iter(self._notices))]
 
     # --- answers
-
-    async def _show(self, template: str, view: View | Download) -> Response:
-        assert isinstance(view, View)
-        return await self.render(template, view)
 
     async def render(self, template: str, view: View, status: int = 200) -> Response:
         """A page of the console."""

@@ -58,90 +58,11 @@ MAX_LAG: Final = 10_000
 def add_system(site: Site) -> None:
     """Register the pages."""
 
-    @site.page("/waiting", Role.READER, "waiting.html")
-    async def waiting(ask: Asked) -> View:
-        masters = {row["brokerAddr"]: row for row in ask.snapshot.masters() if row["error"] is None}
-        answers = await ask.person.recent(
-            "waiting", lambda: ask_all(masters, lambda addr: ask.person.admin.drain_status(addr))
-        )
-        rows = [
-            {
-                "brokerName": masters[addr]["brokerName"],
-                "brokerAddr": addr,
-                "delayed": found.delayed,
-                "timed": found.timed,
-                "half": found.half,
-                "popped": found.popped,
-                "timerReadBehind": masters[addr]["timerReadBehind"],
-            }
-            for addr, found in answers.values.items()
-            if addr in masters
-        ]
-        problems = [f"broker {addr}: {explain(error)}" for addr, error in answers.errors.items()]
-        shown = table(
-            rows, WAITING, wanted(ask.fields.values), searched=("brokerName", "brokerAddr"), sort="brokerName"
-        )
-        sums = {name: sum(row[name] for row in rows) for name in ("delayed", "timed", "half", "popped")}
-        return View("Waiting", {"sums": sums}, {"waiting": shown}, problems=problems)
-
-    @site.page("/replicas", Role.READER, "replicas.html")
-    async def replicas(ask: Asked) -> View:
-        view = View("Replicas")
-        controllers, sets, members = await ask.person.recent("replicas", partial(_replicas, ask, view.problems))
-        view.data |= {"controllers": controllers, "sets": sets, "dledger": members}
-        return view
-
-    @site.page("/accounts", Role.READER, "accounts.html")
-    async def accounts(ask: Asked) -> View:
-        clusters = ask.snapshot.clusters()
-        view = View("Accounts", {"clusters": clusters, "files": []})
-        asked = wanted(ask.fields.values)
-        scopes = [Scope(None, name) for name in clusters]
-        users: list[dict[str, Any]] = []
-        policies: list[dict[str, Any]] = []
-        for scope in scopes:
-            for found, command, more in (
-                (users, list_user, {"filter": None}),
-                (policies, list_acl, {"subject": None, "resource": None}),
-                (view.data["files"], get_acl_config, {}),
-            ):
-                try:
-                    rows, problems = await ask.person.recent(
-                        f"{command.name} {scope}", partial(ask.person.look, command, scope=scope, **more)
-                    )
-                except BrokerError as error:
-                    view.problems.append(explain(error))
-                    continue
-                found += rows
-                view.problems += problems
-        view.tables["users"] = table(users, USERS, asked, searched=("username",), sort="username")
-        view.tables["policies"] = table(policies, POLICIES, asked, searched=("subject", "resource"), sort="subject")
-        return view
-
-    @site.page("/accounts/explain", Role.READER, "explain.html")
-    async def explain_access(ask: Asked) -> View:
-        fields = ask.fields
-        view = View("May this client do that?", {"clusters": ask.snapshot.clusters(), "answers": None})
-        if not fields.text("account"):
-            return view
-        kind = fields.text("request")
-        view.data["answers"], view.problems = await ask.person.look(
-            explain_acl, scope=Scope(None, ask.cluster()), access_key=fields.text("account"),
-            remote_address=fields.needed("address", "the address of the client"),
-            topic=fields.text("topic") or None, group=fields.text("group") or None,
-            request=RequestKind().convert(kind, None, None) if kind else None,
-        )  # fmt: skip
-        return view
-
-    @site.page("/doctor", Role.READER, "doctor.html")
-    async def doctor_page(ask: Asked) -> View:
-        found, problems = await ask.person.recent(
-            "doctor", lambda: ask.person.look(doctor, quiet=False, max_lag=MAX_LAG)
-        )
-        rows = sorted(found["findings"], key=lambda row: STATES.index(row["state"]))
-        asked = wanted({"size": "500"} | dict(ask.fields.values))
-        shown = table(rows, FINDINGS, asked, searched=("state", "check", "where", "text"))
-        return View("Doctor", {"counts": found["counts"]}, {"findings": shown}, problems=problems)
+    site.page("/waiting", Role.READER, "waiting.html", waiting)
+    site.page("/replicas", Role.READER, "replicas.html", replicas)
+    site.page("/accounts", Role.READER, "accounts.html", accounts)
+    site.page("/accounts/explain", Role.READER, "explain.html", explain_access)
+    site.page("/doctor", Role.READER, "doctor.html", doctor_page)
 
 
 async def _replicas(
@@ -182,3 +103,84 @@ async def _replicas(
         else:
             members.append({"name": name, **group})
     return controllers, sets, members
+
+
+async def waiting(ask: Asked) -> View:
+    masters = {row["brokerAddr"]: row for row in ask.snapshot.masters() if row["error"] is None}
+    answers = await ask.person.recent(
+        "waiting", lambda: ask_all(masters, lambda addr: ask.person.admin.drain_status(addr))
+    )
+    rows = [
+        {
+            "brokerName": masters[addr]["brokerName"],
+            "brokerAddr": addr,
+            "delayed": found.delayed,
+            "timed": found.timed,
+            "half": found.half,
+            "popped": found.popped,
+            "timerReadBehind": masters[addr]["timerReadBehind"],
+        }
+        for addr, found in answers.values.items()
+        if addr in masters
+    ]
+    problems = [f"broker {addr}: {explain(error)}" for addr, error in answers.errors.items()]
+    shown = table(rows, WAITING, wanted(ask.fields.values), searched=("brokerName", "brokerAddr"), sort="brokerName")
+    sums = {name: sum(row[name] for row in rows) for name in ("delayed", "timed", "half", "popped")}
+    return View("Waiting", {"sums": sums}, {"waiting": shown}, problems=problems)
+
+
+async def replicas(ask: Asked) -> View:
+    view = View("Replicas")
+    controllers, sets, members = await ask.person.recent("replicas", partial(_replicas, ask, view.problems))
+    view.data |= {"controllers": controllers, "sets": sets, "dledger": members}
+    return view
+
+
+async def accounts(ask: Asked) -> View:
+    clusters = ask.snapshot.clusters()
+    view = View("Accounts", {"clusters": clusters, "files": []})
+    asked = wanted(ask.fields.values)
+    scopes = [Scope(None, name) for name in clusters]
+    users: list[dict[str, Any]] = []
+    policies: list[dict[str, Any]] = []
+    for scope in scopes:
+        for found, command, more in (
+            (users, list_user, {"filter": None}),
+            (policies, list_acl, {"subject": None, "resource": None}),
+            (view.data["files"], get_acl_config, {}),
+        ):
+            try:
+                rows, problems = await ask.person.recent(
+                    f"{command.name} {scope}", partial(ask.person.look, command, scope=scope, **more)
+                )
+            except BrokerError as error:
+                view.problems.append(explain(error))
+                continue
+            found += rows
+            view.problems += problems
+    view.tables["users"] = table(users, USERS, asked, searched=("username",), sort="username")
+    view.tables["policies"] = table(policies, POLICIES, asked, searched=("subject", "resource"), sort="subject")
+    return view
+
+
+async def explain_access(ask: Asked) -> View:
+    fields = ask.fields
+    view = View("May this client do that?", {"clusters": ask.snapshot.clusters(), "answers": None})
+    if not fields.text("account"):
+        return view
+    kind = fields.text("request")
+    view.data["answers"], view.problems = await ask.person.look(
+        explain_acl, scope=Scope(None, ask.cluster()), access_key=fields.text("account"),
+        remote_address=fields.needed("address", "the address of the client"),
+        topic=fields.text("topic") or None, group=fields.text("group") or None,
+        request=RequestKind().convert(kind, None, None) if kind else None,
+    )  # fmt: skip
+    return view
+
+
+async def doctor_page(ask: Asked) -> View:
+    found, problems = await ask.person.recent("doctor", lambda: ask.person.look(doctor, quiet=False, max_lag=MAX_LAG))
+    rows = sorted(found["findings"], key=lambda row: STATES.index(row["state"]))
+    asked = wanted({"size": "500"} | dict(ask.fields.values))
+    shown = table(rows, FINDINGS, asked, searched=("state", "check", "where", "text"))
+    return View("Doctor", {"counts": found["counts"]}, {"findings": shown}, problems=problems)

@@ -48,63 +48,11 @@ GROUPS = (
 def add_topics(site: Site) -> None:
     """Register the pages and changes."""
 
-    @site.page("/topics", Role.READER, "topics.html")
-    async def topics(ask: Asked) -> View:
-        kind = ask.fields.text("kind", USER)
-        rows = [row for row in ask.snapshot.topics if kind in (row["kind"], "all")]
-        shown = table(rows, TOPICS, wanted(ask.fields.values, keep=("kind",)), searched=("topic", "type"), sort="topic")
-        data = {"kind": kind, "kinds": KINDS, "types": TYPES, "clusters": ask.snapshot.clusters()}
-        return View("Topics", data, {"topics": shown})
-
-    @site.page("/topics/<topic>", Role.READER, "topic.html")
-    async def one_topic(ask: Asked, topic: str) -> View:
-        person, asked = ask.person, wanted(ask.fields.values)
-        found = await person.recent(f"queues {topic}", lambda: person.look(topic_status, topic=topic, cluster=None))
-        status, problems = found
-        queues = [row | {"messages": row["maxOffset"] - row["minOffset"]} for row in status["queues"]]
-        route, _ = await person.recent(f"route {topic}", lambda: person.look(topic_route, topic=topic, list=False))
-        shape = next((row for row in ask.snapshot.topics if row["topic"] == topic), None)
-        data: dict[str, Any] = {
-            "topic": topic,
-            "shape": shape,
-            "messages": sum(row["messages"] for row in queues),
-            "putTps": status["topicPutTps"],
-            "route": route["brokerDatas"],
-            "configs": await _configs(ask, topic, route["brokerDatas"], problems := list(problems)),
-            "clusters": sorted({one["cluster"] for one in route["brokerDatas"]}),
-            "types": TYPES,
-        }
-        view = View(f"Topic {topic}", data, problems=problems)
-        view.tables["queues"] = table(queues, QUEUES, asked, searched=("brokerName",), sort="brokerName")
-        counted: list[dict[str, Any]] = []
-        try:
-            counted, _ = await person.recent(
-                f"rates {topic}", lambda: person.look(stats_all, active_topic=False, topic=topic)
-            )
-        except SkylarkError as error:
-            view.problems.append(f"the groups are not known: {explain(error)}")
-        data["inTps"] = counted[0]["inTps"] if counted else None
-        data["inDay"] = counted[0]["inMsg24Hour"] if counted else None
-        groups = [row for row in counted if row["consumerGroup"]]
-        view.tables["groups"] = table(groups, GROUPS, wanted({}), searched=("consumerGroup",), sort="-accumulation")
-        return view
-
-    @site.change("/topics", Role.OPERATOR)
-    async def create_topic(ask: Asked) -> Done:
-        topic = ask.fields.needed("topic", "a name for the topic")
-        await _put(ask, topic)
-        return Done(f"/topics/{topic.replace('%', '%25')}", f"topic {topic} is created")
-
-    @site.change("/topics/<topic>/change", Role.OPERATOR)
-    async def change_topic(ask: Asked, topic: str) -> Done:
-        await _put(ask, topic)
-        return Done(f"/topics/{topic.replace('%', '%25')}", f"topic {topic} is changed")
-
-    @site.change("/topics/<topic>/delete", Role.OPERATOR)
-    async def remove_topic(ask: Asked, topic: str) -> Done:
-        ask.fields.confirmed(topic)
-        await ask.person.run(delete_topic, topic=topic, cluster_name=ask.cluster())
-        return Done("/topics", f"topic {topic} and its messages are deleted")
+    site.page("/topics", Role.READER, "topics.html", topics)
+    site.page("/topics/<topic>", Role.READER, "topic.html", one_topic)
+    site.change("/topics", Role.OPERATOR, create_topic)
+    site.change("/topics/<topic>/change", Role.OPERATOR, change_topic)
+    site.change("/topics/<topic>/delete", Role.OPERATOR, remove_topic)
 
 
 async def _put(ask: Asked, topic: str) -> None:
@@ -142,3 +90,61 @@ async def _configs(ask: Asked, topic: str, sets: list[dict[str, Any]], problems:
             continue
         rows.append({"brokerName": one["brokerName"], "brokerAddr": addr, **config.to_wire()})
     return rows
+
+
+async def topics(ask: Asked) -> View:
+    kind = ask.fields.text("kind", USER)
+    rows = [row for row in ask.snapshot.topics if kind in (row["kind"], "all")]
+    shown = table(rows, TOPICS, wanted(ask.fields.values, keep=("kind",)), searched=("topic", "type"), sort="topic")
+    data = {"kind": kind, "kinds": KINDS, "types": TYPES, "clusters": ask.snapshot.clusters()}
+    return View("Topics", data, {"topics": shown})
+
+
+async def one_topic(ask: Asked, topic: str) -> View:
+    person, asked = ask.person, wanted(ask.fields.values)
+    found = await person.recent(f"queues {topic}", lambda: person.look(topic_status, topic=topic, cluster=None))
+    status, problems = found
+    queues = [row | {"messages": row["maxOffset"] - row["minOffset"]} for row in status["queues"]]
+    route, _ = await person.recent(f"route {topic}", lambda: person.look(topic_route, topic=topic, list=False))
+    shape = next((row for row in ask.snapshot.topics if row["topic"] == topic), None)
+    data: dict[str, Any] = {
+        "topic": topic,
+        "shape": shape,
+        "messages": sum(row["messages"] for row in queues),
+        "putTps": status["topicPutTps"],
+        "route": route["brokerDatas"],
+        "configs": await _configs(ask, topic, route["brokerDatas"], problems := list(problems)),
+        "clusters": sorted({one["cluster"] for one in route["brokerDatas"]}),
+        "types": TYPES,
+    }
+    view = View(f"Topic {topic}", data, problems=problems)
+    view.tables["queues"] = table(queues, QUEUES, asked, searched=("brokerName",), sort="brokerName")
+    counted: list[dict[str, Any]] = []
+    try:
+        counted, _ = await person.recent(
+            f"rates {topic}", lambda: person.look(stats_all, active_topic=False, topic=topic)
+        )
+    except SkylarkError as error:
+        view.problems.append(f"the groups are not known: {explain(error)}")
+    data["inTps"] = counted[0]["inTps"] if counted else None
+    data["inDay"] = counted[0]["inMsg24Hour"] if counted else None
+    groups = [row for row in counted if row["consumerGroup"]]
+    view.tables["groups"] = table(groups, GROUPS, wanted({}), searched=("consumerGroup",), sort="-accumulation")
+    return view
+
+
+async def create_topic(ask: Asked) -> Done:
+    topic = ask.fields.needed("topic", "a name for the topic")
+    await _put(ask, topic)
+    return Done(f"/topics/{topic.replace('%', '%25')}", f"topic {topic} is created")
+
+
+async def change_topic(ask: Asked, topic: str) -> Done:
+    await _put(ask, topic)
+    return Done(f"/topics/{topic.replace('%', '%25')}", f"topic {topic} is changed")
+
+
+async def remove_topic(ask: Asked, topic: str) -> Done:
+    ask.fields.confirmed(topic)
+    await ask.person.run(delete_topic, topic=topic, cluster_name=ask.cluster())
+    return Done("/topics", f"topic {topic} and its messages are deleted")

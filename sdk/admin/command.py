@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcommon.errors import SkylarkError, UserError
-from mqcommon.options.command_line import OnceCommand
+from mqcommon.options.command_line import refuse_repeated
 from sdk.admin.failures import error_document, explain, first_of
 from sdk.admin.params import Address
 from sdk.admin.render import to_json
@@ -29,12 +29,20 @@ Show = Callable[[Any], Iterable[str]]
 _SCOPE = ("broker_addr", "cluster_name")
 
 
-class AdminCommand(OnceCommand):
-    """A command of mqadmin. ``work`` is its function, for programs that have a Session of their own."""
+class AdminCommand(click.Command):
+    """A command of mqadmin. ``work`` is its function, for programs that have a Session of their own.
+
+    It refuses an option with several names (``-n``, ``--namesrvAddr``) when it is given twice. click would take the
+    last one, RocketMQ's tools take the first, and neither says that the other has no effect.
+    """
 
     def __init__(self, work: Work, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.work = work
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
 
 
 def common_options() -> list[click.Parameter]:
