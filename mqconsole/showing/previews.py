@@ -23,7 +23,7 @@ _MOST_DEPTH: Final = 40
 
 @lazy_dataclass(frozen=True, slots=True)
 class Preview:
-    """``form`` is json, cbor, text or hex; ``possible`` are those that fit. ``is_cut``: the text has only the beginning."""
+    """``form`` is json, cbor, text or hex; ``possible`` are those that fit. ``is_cut``: only the beginning is shown."""
 
     form: str
     text: str

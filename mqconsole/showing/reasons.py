@@ -8,7 +8,7 @@ from mqconsole.showing.texts import count, duration
 from mqconsole.watching.history import Run
 
 #: How far back a trend is looked at, and what change of the lag in that time is one.
-TREND_S: Final = 600
+TREND_S: Final = 300
 _CHANGE: Final = 0.1
 #: A queue with more than this part of the lag is named.
 _MOST: Final = 0.8

@@ -39,6 +39,8 @@ T = TypeVar("T")
 TABLES_INTERVAL_S: Final = 60.0
 #: A broker is asked again at the earliest after so many times what its last answers took.
 PATIENCE: Final = 20.0
+#: With more topics and lags than this, their rows are made in a thread: it takes longer than a page may wait.
+MOST_ON_LOOP: Final = 2_000
 #: Series of the history; see `History`.
 MOST_SERIES: Final = 5_000
 
@@ -137,7 +139,13 @@ class Collector:
         found = Found(
             now_ms, targets, infos, errors, self._away_since_ms, dict(self._tables), dict(self._progress), replica_sets
         )
-        snapshot = await trio.to_thread.run_sync(snapshot_of, found, before.version + 1)
+        size = sum(len(one.shapes) for one in self._tables.values()) + sum(
+            len(one.lags) for one in self._progress.values()
+        )
+        if size > MOST_ON_LOOP:
+            snapshot = await trio.to_thread.run_sync(snapshot_of, found, before.version + 1)
+        else:
+            snapshot = snapshot_of(found, before.version + 1)
         self.history.note(now_ms // 1000, snapshot.measured)
         # Only the history needs them.
         snapshot.measured = []
@@ -161,7 +169,7 @@ class Collector:
         began = trio.current_time()
         configs = await self._admin.all_topic_config(addr)
         groups = (await self._admin.all_groups(addr)).subscription_group_table
-        self._tables[key] = await trio.to_thread.run_sync(tables_of, configs, groups, self._shapes)
+        self._tables[key] = tables_of(configs, groups, self._shapes)
         controllers = (await self._admin.broker_config(addr)).get("controllerAddr", "")
         self._controllers[key[1]] = [one.strip() for one in controllers.replace(",", ";").split(";") if one.strip()]
         self._due[key, "tables"].answered(TABLES_INTERVAL_S, began)

@@ -127,7 +127,7 @@ def progress_of(stats: ConsumeStatsList) -> SetProgress:
 
 
 def snapshot_of(found: Found, version: int) -> Snapshot:
-    """All rows. It takes a second or so for a very large cluster, so it is called in a thread."""
+    """All rows. It takes a second or so for a very large cluster, so it is called in a thread then."""
     brokers = _brokers(found)
     facts = _facts(found, brokers)
     whole = topology(facts)

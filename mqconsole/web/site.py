@@ -32,6 +32,7 @@ from mqconsole.watching.collector import Collector
 from mqconsole.web.asking import Asked, Done, Download, Fields, NoSuchThing, View
 from remoting.protocol.codes import ResponseCode
 from sdk.admin.failures import explain
+from sdk.admin.render import visible
 
 logger = logging.getLogger(__name__)
 audit = logging.getLogger("mqconsole.audit")
@@ -43,6 +44,7 @@ MOST_BODY_BYTES: Final = 16 * 1024 * 1024
 #: Windows that are kept up to date at once.
 MOST_STREAMS: Final = 500
 STREAM_QUIET_S: Final = 15.0
+MOST_IN_AUDIT: Final = 500
 _NOTICES_OF_SESSIONS: Final = 256
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -219,7 +221,7 @@ class Site:
         form = await request.form
         self.check_form(form)
         person = g.person
-        outcome, about = "failed", " ".join(printable(part)[:300] for part in parts.values())
+        outcome, about = "failed", " ".join(parts.values())
         try:
             with person.deadline():
                 done = await change(Asked(person, Fields(form), self.collector), **parts)
@@ -228,7 +230,7 @@ class Site:
             outcome = f"refused: {explain(error)}"
             raise
         finally:
-            what = about or printable(form.get("topic", "") or form.get("group", ""))[:300]
+            what = about or form.get("topic", "") or form.get("group", "")
             self.note_change(person.name, person.role.title, change.__name__, what, outcome)
             person.forget_answers()
             self.collector.look_again()
@@ -236,10 +238,9 @@ class Site:
         return _see(done.location)
 
     def note_change(self, name: str, role: str, change: str, about: str, outcome: str) -> None:
-        """Write the line of the audit."""
-        audit.info(
-            "%s (%s) from %s: %s %s: %s", printable(name)[:255], role, client_host(request), change, about, outcome
-        )
+        """Write the line of the audit: one line, whatever the names are."""
+        who, what, how = (visible(text)[:MOST_IN_AUDIT] for text in (name, about, outcome))
+        audit.info("%s (%s) from %s: %s %s: %s", who, role, client_host(request), change, what, how)
 
     def notify(self, kind: str, text: str) -> None:
         """Show this on the next page of the session."""

@@ -1,0 +1,61 @@
+"""Consoles for tests: the real one on a free port of loopback, and somebody who asks it over HTTP."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import trio
+
+from mqconsole.console import Console
+from mqconsole.options import ConsoleOptions
+from mqconsole.people.person import Cluster
+from sdk import Credentials
+
+TOKEN = re.compile(r'name="token" value="([^"]+)"')
+
+
+class Browser:
+    """Keeps cookies, and fills the token into forms, as a browser does."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.token = ""
+
+    async def get(self, path: str, **more: Any) -> httpx.Response:
+        answer = await self.client.get(path, **more)
+        if found := TOKEN.search(answer.text):
+            self.token = found[1]
+        return answer
+
+    async def post(self, path: str, **fields: Any) -> httpx.Response:
+        return await self.client.post(path, data={"token": self.token, **fields}, headers={"Referer": self.base + "/"})
+
+    @property
+    def base(self) -> str:
+        return str(self.client.base_url).rstrip("/")
+
+    async def log_in(self, name: str, secret: str, **fields: str) -> httpx.Response:
+        """Of a form that was loaded before."""
+        await self.get("/login")
+        answer = await self.post("/login", name=name, secret=secret, **fields)
+        if answer.status_code == 303:
+            await self.get("/topics")
+        return answer
+
+
+@asynccontextmanager
+async def browser(address: str) -> AsyncIterator[Browser]:
+    async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+        yield Browser(client)
+
+
+@asynccontextmanager
+async def console(nameserver: str, credentials: Credentials | None = None, **options: Any) -> AsyncIterator[str]:
+    """The address of a console that runs in the block."""
+    given = ConsoleOptions(**{"listen_port": 0, "poll_interval": 2, **options})
+    made = Console(given, Cluster(nameserver, 5_000, None, 0.0), credentials)
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(made.run)
+        made.stop()
