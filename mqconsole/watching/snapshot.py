@@ -243,10 +243,10 @@ def _measured(found: Found, brokers: list[dict[str, Any]], groups: list[dict[str
     values += [(f"lag {row['group']}", row["lag"]) for row in groups]
     values += [(f"rate {row['group']}", row["consumeTps"]) for row in groups]
     late = sorted((one for each in found.progress.values() for one in each.late), key=lambda one: -one.lag)
-    values += [(queue_series(one.group, one.topic, one.broker_name, one.queue_id), one.lag) for one in late]
+    values += [(f"{queues_of(one.group)}{one.topic} {one.broker_name} {one.queue_id}", one.lag) for one in late]
     return values
 
 
-def queue_series(group: str, topic: str, broker_name: str, queue_id: int) -> str:
-    """The name of the series with a group's lag in one queue. No name of RocketMQ's has a blank in it."""
-    return f"queue {group} {topic} {broker_name} {queue_id}"
+def queues_of(group: str) -> str:
+    """How names of series begin that have a group's lag in one queue. No name of RocketMQ's has a blank in it."""
+    return f"queue {group} "

@@ -13,8 +13,8 @@ from mqconsole.showing import texts
 from mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline
 from mqconsole.showing.reasons import GroupState, reasons
 from mqconsole.showing.tables import Column, table, wanted
-from mqconsole.watching.snapshot import SYSTEM, USER, queue_series
-from mqconsole.web.asking import Asked, Done, Download, View
+from mqconsole.watching.snapshot import SYSTEM, USER, queues_of
+from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from mqconsole.web.overview import span_of
 from mqconsole.web.site import Site
 from sdk.admin.client import END_OF_QUEUE, rollback_of
@@ -108,7 +108,7 @@ def _lag_chart(ask: Asked, group: str) -> tuple[str, list[Line], str]:
     """The group's lag, in all and in the queues with the most of it."""
     history = ask.collector.history
     span, from_s, to_s = span_of(ask)
-    prefix = queue_series(group, "", "", 0).partition("  ")[0] + " "
+    prefix = queues_of(group)
     queues = {name.removeprefix(prefix): history.get(name, from_s) for name in history.names(prefix)}
     lines = [Line("all queues", history.get(f"lag {group}", from_s)), *largest(queues, 6)]
     return span, lines, chart(lines, f"Lag of group {group} in the last {span}, in messages", from_s, to_s)
@@ -226,13 +226,16 @@ async def groups(ask: Asked) -> View:
 
 async def one_group(ask: Asked, group: str) -> View:
     person = ask.person
-    progress, problems = await person.recent(
-        f"progress {group}",
-        lambda: person.look(
-            consumer_progress, group_name=group, topic_name=None, show_client_ip=True, show_lag_time=True,
-            watch=None, cluster=None,
-        ),
-    )  # fmt: skip
+    try:
+        progress, problems = await person.recent(
+            f"progress {group}",
+            lambda: person.look(
+                consumer_progress, group_name=group, topic_name=None, show_client_ip=True, show_lag_time=True,
+                watch=None, cluster=None,
+            ),
+        )  # fmt: skip
+    except UserError as error:
+        raise NoSuchThing(str(error)) from None
     view = View(f"Group {group}", {"group": group}, problems=list(problems))
     connected, doing = await _members(ask, group, view.problems)
     configs = await _configs(ask, group)
@@ -274,7 +277,7 @@ async def lag_svg(ask: Asked, group: str) -> Download:
 
 async def lag_csv(ask: Asked, group: str) -> Download:
     history = ask.collector.history
-    names = [f"lag {group}", f"rate {group}", *history.names(f"queue {group} ")]
+    names = [f"lag {group}", f"rate {group}", *history.names(queues_of(group))]
     return Download(as_csv([Line(name, history.get(name)) for name in names]), "text/csv", f"lag of {group}.csv")
 
 
@@ -359,4 +362,8 @@ async def resend_dead_letters(ask: Asked, group: str) -> Done:
         resend_dlq, consumer_group=group, ids=ids, begin=None, end=None, reason=None, rate=RESEND_RATE,
         all_groups=ask.fields.flag("to_topic"), dry_run=False,
     )  # fmt: skip
-    return Done(f"{_of(group)}/dead", f"{result['sent']} dead letters of {group} were sent again")
+    return Done(f"{_of(group)}/dead", f"{_letters_text(result['sent'])} sent again")
+
+
+def _letters_text(count: int) -> str:
+    return "1 dead letter was" if count == 1 else f"{count} dead letters were"

@@ -8,10 +8,12 @@ from typing import Any
 import httpx
 import trio
 
+from mqcommon.message.message import MessageExt
 from mqconsole.console import Console
 from mqconsole.options import ConsoleOptions
 from mqconsole.people.person import Cluster
-from sdk import Credentials
+from sdk import ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
+from tests.support.waiting import until
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')
 
@@ -59,3 +61,19 @@ async def console(nameserver: str, credentials: Credentials | None = None, **opt
     async with trio.open_nursery() as nursery:
         yield await nursery.start(made.run)
         made.stop()
+
+
+async def give_up(nameserver: str, group: str, topic: str, body: bytes) -> str:
+    """Send a message that the group fails on: the unique key of its dead letter."""
+
+    def fail(message: MessageExt) -> None:
+        raise ValueError(f"no {message.body.decode()} for me")
+
+    async with Producer(nameserver, group="P") as producer:
+        msg_id = (await producer.send(Message(topic, body))).msg_id
+    async with PushConsumer(
+        nameserver, group=group, subscriptions={topic: "*"}, handler=fail, consume_from=ConsumeFrom.FIRST_OFFSET,
+        retry=RetryPolicy(dead_letter_on=Exception),
+    ) as consumer:  # fmt: skip
+        await until(lambda: consumer.failed > 0 and consumer.cached == 0, "the message is a dead letter")
+    return msg_id
