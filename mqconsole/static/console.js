@@ -10,7 +10,7 @@
     if (busy || document.hidden || (selection && !selection.isCollapsed)) return;
     busy = true;
     try {
-      const answer = await fetch(window.location.href, { headers: { Accept: "text/html" }, redirect: "error" });
+      const answer = await fetch(window.location.href, { headers: { "X-Refresh": "1" }, redirect: "error" });
       if (!answer.ok) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const part of document.querySelectorAll("[data-live]")) {

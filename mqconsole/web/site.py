@@ -252,6 +252,8 @@ class Site:
 
     async def render(self, template: str, view: View, status: int = 200) -> Response:
         """A page of the console."""
+        # A window that is refreshed in the background must not take the notice that is meant for the next page.
+        notices = [] if request.headers.get("X-Refresh") else self._notices.pop(g.session_id, [])
         pictures = {name: Markup(svg) for name, svg in view.pictures.items()}
         html = await render_template(
             template,
@@ -264,7 +266,7 @@ class Site:
             has_login=self.people.has_login,
             snapshot=self.collector.snapshot,
             token=self.people.tokens.form_token(g.session_id),
-            notices=self._notices.pop(g.session_id, []),
+            notices=notices,
             here=request.full_path.rstrip("?"),
             args=request.args,
         )

@@ -233,6 +233,12 @@ async def test_a_broker_that_stops_makes_its_cell_grey(cluster: Cluster) -> None
                 other.brokers[1].thaw()
 
 
+async def test_a_refresh_in_the_background_takes_no_notice(who: Browser) -> None:
+    answer = await who.post("/topics/orders/delete", confirm="another")
+    assert "to confirm" not in (await who.get("/topics", headers={"X-Refresh": "1"})).text
+    assert answer.status_code == 303 and "to confirm" in (await who.get("/topics")).text
+
+
 async def test_windows_hear_of_each_round(who: Browser) -> None:
     async with who.client.stream("GET", "/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
