@@ -45,6 +45,7 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
 def pages() -> dict[str, str]:
     """File name in docs/ -> content."""
     from broker.options import BrokerOptions
+    from mqconsole.options import ConsoleOptions
     from namesrv.controller.options import ControllerDaemonOptions
     from namesrv.options import NamesrvOptions
     from scripts.metrics_page import metrics_page
@@ -53,7 +54,12 @@ def pages() -> dict[str, str]:
 
     return {
         "conf.md": conf_page(
-            [("NameServer", NamesrvOptions), ("Controller", ControllerDaemonOptions), ("Broker", BrokerOptions)]
+            [
+                ("NameServer", NamesrvOptions),
+                ("Controller", ControllerDaemonOptions),
+                ("Broker", BrokerOptions),
+                ("Console", ConsoleOptions),
+            ]
         ),
         "mqadmin.md": markdown(mqadmin),
         "metrics.md": metrics_page(),

@@ -18,7 +18,7 @@ from mqconsole.watching.history import GAP_S, Run
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#666666")
 WIDTH, HEIGHT = 1_000, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 10, 24
-_STEPS_S = (60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600)
+_STEPS_S = (10, 30, 60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600)
 _MOST_LINES: Final = len(COLOURS)
 
 
@@ -63,7 +63,7 @@ def chart(lines: Sequence[Line], title: str, from_s: int, to_s: int, *, unit: st
     for at_s in range(ceil(from_s / step) * step, to_s + 1, step):
         parts.append(
             f'<text class="tick" fill="#555" text-anchor="middle" x="{x(at_s):.1f}" y="{HEIGHT - 6}">'
-            f"{moment(at_s * 1000)[11:16]}</text>"
+            f"{moment(at_s * 1000)[11 : 16 if step >= 60 else 19]}</text>"
         )
     for number, line in enumerate(lines):
         number %= _MOST_LINES

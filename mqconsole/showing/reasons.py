@@ -18,7 +18,8 @@ _MOST: Final = 0.8
 class GroupState:
     """What is known of a group. ``queues`` are rows of consumerProgress; ``runs`` is its lag over time."""
 
-    members: int
+    #: None when it is not known.
+    members: int | None
     consume_tps: float
     is_paused: bool
     queues: Sequence[Mapping[str, Any]]
@@ -35,7 +36,7 @@ def reasons(state: GroupState) -> Iterator[str]:
         yield "Its settings say that it consumes nothing (consumeEnable=false)."
     if state.members == 0:
         yield "No consumer is connected."
-    elif state.consume_tps == 0:
+    elif state.members is not None and state.consume_tps == 0:
         connected = "One consumer is" if state.members == 1 else f"{state.members} consumers are"
         yield f"{connected} connected, but nothing was consumed in the last minute: look at the consumers' logs."
     yield from _one_queue(late)

@@ -17,6 +17,7 @@ from mqconsole.watching.snapshot import SYSTEM, USER, queues_of
 from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from mqconsole.web.overview import span_of
 from mqconsole.web.site import Site
+from remoting.protocol.codes import ResponseCode
 from sdk.admin.client import END_OF_QUEUE, rollback_of
 from sdk.admin.commands.clients import consumer_connection, consumer_status
 from sdk.admin.commands.dead_letters import resend_dlq
@@ -62,6 +63,8 @@ LETTERS = (
     Column("failTime", "Died", texts.moment, is_number=True),
     Column("failReason", "Reason", lambda value: value or texts.NONE),
 )
+#: What consumerConnection says of a group without members.
+NOBODY: Mapping[str, Any] = {"connections": [], "subscriptions": [], "messageModel": ""}
 #: Dead letters that a page lists, and that a file has.
 MOST_LETTERS, MOST_EXPORTED = 500, 10_000
 MOST_LETTER_BYTES = 32 * 1024 * 1024
@@ -115,13 +118,18 @@ def _lag_chart(ask: Asked, group: str) -> tuple[str, list[Line], str]:
 
 
 async def _members(ask: Asked, group: str, problems: list[str]) -> tuple[Mapping[str, Any] | None, Sequence[str]]:
-    """The connected consumers, and in what they disagree. None when there is none."""
+    """The connected consumers, and in what they disagree. None when that is not known, with a line in ``problems``."""
     person = ask.person
     try:
         connected, _ = await person.recent(
             f"members {group}", lambda: person.look(consumer_connection, consumer_group=group, broker_addr=None)
         )
-    except (BrokerError, RouteNotFound):
+    except RouteNotFound:
+        return NOBODY, ()
+    except BrokerError as error:
+        if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return NOBODY, ()
+        problems.append(f"the members are not known: {explain(error)}")
         return None, ()
     try:
         doing, complaints = await person.recent(
@@ -214,40 +222,40 @@ async def groups(ask: Asked) -> View:
     kind = ask.fields.text("kind", USER)
     rows = [row for row in ask.snapshot.groups if kind in (row["kind"], "all")]
     shown = table(rows, GROUPS, wanted(ask.fields.values, keep=("kind",)), searched=("group",), sort="-lag")
-    now_s, history = ask.snapshot.at_ms // 1000, ask.collector.history
+    (_, from_s, to_s), history = span_of(ask), ask.collector.history
     view = View("Groups", {"kind": kind, "kinds": (USER, SYSTEM), "clusters": ask.snapshot.clusters()})
     view.tables["groups"] = shown
     view.pictures = {
-        row["group"]: sparkline(history.get(f"lag {row['group']}", now_s - 3_600), now_s - 3_600, now_s)
-        for row in shown.rows
+        row["group"]: sparkline(history.get(f"lag {row['group']}", from_s), from_s, to_s) for row in shown.rows
     }
     return view
 
 
 async def one_group(ask: Asked, group: str) -> View:
-    person = ask.person
+    person, view = ask.person, View(f"Group {group}", {"group": group})
+    connected, disagreements = await _members(ask, group, view.problems)
+    has_members = connected is not None and bool(connected["connections"])
     try:
         progress, problems = await person.recent(
-            f"progress {group}",
+            f"progress {group} {has_members}",
             lambda: person.look(
-                consumer_progress, group_name=group, topic_name=None, show_client_ip=True, show_lag_time=True,
-                watch=None, cluster=None,
+                consumer_progress, group_name=group, topic_name=None, show_client_ip=has_members,
+                show_lag_time=True, watch=None, cluster=None,
             ),
         )  # fmt: skip
     except UserError as error:
         raise NoSuchThing(str(error)) from None
-    view = View(f"Group {group}", {"group": group}, problems=list(problems))
-    connected, doing = await _members(ask, group, view.problems)
+    view.problems += problems
     configs = await _configs(ask, group)
     topics = sorted({row["topic"] for row in progress["queues"] if not is_retry_topic(row["topic"])})
     view.data |= {
         "lag": progress["diffTotal"],
         "consumeTps": progress["consumeTps"],
         "oldestMs": max((row["lagMs"] or 0 for row in progress["queues"]), default=0),
-        "members": connected["connections"] if connected else [],
-        "subscriptions": connected["subscriptions"] if connected else [],
-        "messageModel": connected["messageModel"] if connected else "",
-        "disagreements": doing,
+        "members": None if connected is None else connected["connections"],
+        "subscriptions": (connected or NOBODY)["subscriptions"],
+        "messageModel": (connected or NOBODY)["messageModel"],
+        "disagreements": disagreements,
         "configs": configs,
         "topics": topics,
         "clusters": ask.snapshot.clusters(),
@@ -259,7 +267,7 @@ async def one_group(ask: Asked, group: str) -> View:
     view.data["span"] = span
     view.data["lines"] = [line.name for line in lines]
     state = GroupState(
-        members=len(view.data["members"]),
+        members=None if connected is None else len(connected["connections"]),
         consume_tps=progress["consumeTps"],
         is_paused=any(one["config"].get("consumeEnable") is False for one in configs),
         queues=progress["queues"],

@@ -3,7 +3,8 @@
 import base64
 from typing import Any, Final
 
-from mqcommon.errors import InvalidArgument
+from mqcommon.errors import InvalidArgument, RouteNotFound
+from mqcommon.names import TRACE_TOPIC
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
 from mqconsole.showing.charts import steps_chart
@@ -20,6 +21,7 @@ from sdk.admin.commands.message_queries import (
     query_msg_trace_by_id,
 )
 from sdk.admin.commands.messages import consume_message
+from sdk.admin.failures import explain
 
 BY: Final = {
     "time": "topic and time", "key": "key", "unique": "unique key", "offset": "queue and offset",
@@ -175,10 +177,14 @@ async def trace(ask: Asked) -> View:
     view = View("Trace", {"msgId": msg_id, "traceTopic": ask.fields.text("topic")})
     if not msg_id:
         return view
-    steps, view.problems = await ask.person.look(
-        query_msg_trace_by_id, msg_id=msg_id, trace_topic=ask.fields.text("topic") or "RMQ_SYS_TRACE_TOPIC",
-        begin_timestamp=0, end_timestamp=LONG_MAX, max_num=MOST_FOUND,
-    )  # fmt: skip
+    try:
+        steps, view.problems = await ask.person.look(
+            query_msg_trace_by_id, msg_id=msg_id, trace_topic=ask.fields.text("topic") or TRACE_TOPIC,
+            begin_timestamp=0, end_timestamp=LONG_MAX, max_num=MOST_FOUND,
+        )  # fmt: skip
+    except RouteNotFound as error:
+        # Nobody has traced yet.
+        steps, view.problems = [], [explain(error)]
     view.tables["steps"] = table(steps, STEPS, wanted({"size": "500"}), searched=(), sort="timestamp")
     if steps:
         view.pictures["steps"] = steps_chart(

@@ -16,7 +16,7 @@ from sdk.admin.topology_picture import picture
 
 #: How far back charts go; the address says which.
 SPANS = {"hour": HOUR_S, "day": DAY_S}
-SHORTEST_S = 300
+SHORTEST_S = 60
 MOST_IN_PICTURE = 12
 BROKERS = (
     Column("clusterName", "Cluster"),

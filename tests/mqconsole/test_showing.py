@@ -166,7 +166,7 @@ def test_times_read_back() -> None:
 
 
 def state(
-    *diffs: int, members: int = 1, tps: float = 5.0, paused: bool = False, lag: list[Run] | None = None
+    *diffs: int, members: int | None = 1, tps: float = 5.0, paused: bool = False, lag: list[Run] | None = None
 ) -> GroupState:
     queues = [
         {"topic": "orders", "brokerName": "broker-a", "queueId": number, "diff": diff, "clientIP": "10.0.0.7"}
@@ -181,6 +181,10 @@ def test_a_group_that_does_not_lag_needs_no_reason() -> None:
 
 def test_nobody_consumes() -> None:
     assert list(reasons(state(5, 5, members=0))) == ["No consumer is connected."]
+
+
+def test_nothing_is_said_of_members_that_are_not_known() -> None:
+    assert list(reasons(state(5, 5, members=None, tps=0))) == []
 
 
 def test_consumers_that_hang() -> None:
