@@ -85,8 +85,8 @@ class People:
             task_status.started()
             await trio.sleep_forever()
 
-    def find(self, session_id: str | None) -> Person | None:
-        """Whose session this is; None when nobody is logged in with it."""
+    def find(self, session_id: str | None, *, is_use: bool = True) -> Person | None:
+        """Whose session this is; None when nobody is logged in with it. ``is_use``: it goes on from now."""
         if not self.has_login:
             return self._local
         visit = self._visits.get(session_id or "")
@@ -96,7 +96,8 @@ class People:
         if now >= visit.ends_s or now >= visit.seen_s + IDLE_S:
             self.leave(session_id or "")
             return None
-        visit.seen_s = now
+        if is_use:
+            visit.seen_s = now
         return visit.person
 
     async def enter(self, name: str, secret: str, client_host: str) -> str:

@@ -108,6 +108,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in _KEPT else _escaped(char) for char in text)
 
 
+def one_line(text: str) -> str:
+    """As `printable`, with line breaks and tabs as numbers, too."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
 def _escaped(char: str) -> str:
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 

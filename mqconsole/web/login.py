@@ -1,5 +1,7 @@
 """Login and logout. A login makes a new session: an id that somebody knew before is worth nothing after it."""
 
+from typing import Final
+
 from quart import Response, g, redirect, request
 
 from mqconsole.people.people import LoginFailed
@@ -7,6 +9,9 @@ from mqconsole.people.roles import Role
 from mqconsole.showing.previews import printable
 from mqconsole.web.asking import Fields, View
 from mqconsole.web.site import Site, client_host
+
+#: A name, a secret, and where to go on.
+MOST_LOGIN_BYTES: Final = 16 * 1024
 
 
 def add_login(site: Site) -> None:
@@ -19,6 +24,7 @@ def add_login(site: Site) -> None:
         return await site.render("login.html", View("Log in", {"next": _next(request.args.get("next", ""))}))
 
     async def log_in() -> Response:
+        site.check_size(MOST_LOGIN_BYTES)
         form = await request.form
         site.check_form(form)
         name, host = Fields(form).text("name"), client_host(request)
@@ -36,6 +42,7 @@ def add_login(site: Site) -> None:
         return response
 
     async def log_out() -> Response:
+        site.check_size(MOST_LOGIN_BYTES)
         site.check_form(await request.form)
         if g.person is not None:
             site.note_change(g.person.name, g.person.role.title, "log_out", "", "done")

@@ -27,18 +27,19 @@ from mqconsole.options import ConsoleOptions
 from mqconsole.people.people import LoginFailed, People
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
-from mqconsole.showing.previews import printable
+from mqconsole.showing.previews import one_line, printable
 from mqconsole.watching.collector import Collector
 from mqconsole.web.asking import Asked, Done, Download, Fields, NoSuchThing, View
 from remoting.protocol.codes import ResponseCode
 from sdk.admin.failures import explain
-from sdk.admin.render import visible
 
 logger = logging.getLogger(__name__)
 audit = logging.getLogger("mqconsole.audit")
 
 COOKIE: Final = "mqconsole"
 TOKEN_FIELD: Final = "token"
+#: The header with which static/console.js loads a page again.
+REFRESH: Final = "X-Refresh"
 #: A message that is sent from a form is at most 4 MiB, as brokers take them; encoded it may be larger.
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
 #: Windows that are kept up to date at once.
@@ -169,7 +170,9 @@ class Site:
         g.session_id = self.people.tokens.session_id(request.cookies.get(self._cookie, ""))
         if g.session_id is None:
             g.session_id = token_urlsafe(32)
-        g.person = self.people.find(g.session_id)
+        # A window that is only open, with nobody before it, does not keep the session.
+        is_background = REFRESH in request.headers or request.path == "/events"
+        g.person = self.people.find(g.session_id, is_use=not is_background)
 
     async def _harden(self, response: Response) -> Response:
         response.headers.update(_HEADERS)
@@ -210,6 +213,11 @@ class Site:
         if not self.people.tokens.is_form_token(g.session_id, form.get(TOKEN_FIELD, "")):
             raise Refused(403, "this form is too old, or not from this console: load the page again")
 
+    def check_size(self, most_bytes: int) -> None:
+        """Raises Refused for a larger form, or one of unknown size: it is read before anybody is known."""
+        if request.content_length is None or request.content_length > most_bytes:
+            raise Refused(413, "this form is too large")
+
     async def _look(self, role: Role, look: Look, parts: Mapping[str, str]) -> View | Download:
         self.check_person(role)
         person = g.person
@@ -239,7 +247,7 @@ class Site:
 
     def note_change(self, name: str, role: str, change: str, about: str, outcome: str) -> None:
         """Write the line of the audit: one line, whatever the names are."""
-        who, what, how = (visible(text)[:MOST_IN_AUDIT] for text in (name, about, outcome))
+        who, what, how = (one_line(text)[:MOST_IN_AUDIT] for text in (name, about, outcome))
         audit.info("%s (%s) from %s: %s %s: %s", who, role, client_host(request), change, what, how)
 
     def notify(self, kind: str, text: str) -> None:
@@ -253,7 +261,7 @@ class Site:
     async def render(self, template: str, view: View, status: int = 200) -> Response:
         """A page of the console."""
         # A window that is refreshed in the background must not take the notice that is meant for the next page.
-        notices = [] if request.headers.get("X-Refresh") else self._notices.pop(g.session_id, [])
+        notices = [] if REFRESH in request.headers else self._notices.pop(g.session_id, [])
         pictures = {name: Markup(svg) for name, svg in view.pictures.items()}
         html = await render_template(
             template,
@@ -276,7 +284,7 @@ class Site:
         """The page or JSON of an error. Errors that are not a user's are logged, and not shown."""
         status, text = _status_of(error)
         if status == 500:
-            logger.error("%s %s failed", request.method, printable(request.path), exc_info=error)
+            logger.error("%s %s failed", request.method, one_line(request.path), exc_info=error)
         if request.path.startswith("/api/"):
             return Response(orjson.dumps({"error": text}), status, content_type="application/json")
         if status == 401 and request.method == "GET" and request.path != "/events":
@@ -305,7 +313,7 @@ class Site:
                     with trio.move_on_after(STREAM_QUIET_S) as waited:
                         version = (await self.collector.newer_than(version)).version
                     yield b": quiet\n\n" if waited.cancelled_caught else f"data: {version}\n\n".encode()
-                    if self.people.find(session_id) is None:
+                    if self.people.find(session_id, is_use=False) is None:
                         return
             finally:
                 self._streams -= 1

@@ -1,6 +1,7 @@
 """Consoles for tests: the real one on a free port of loopback, and somebody who asks it over HTTP."""
 
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -48,8 +49,9 @@ class Browser:
 
 
 @asynccontextmanager
-async def browser(address: str) -> AsyncIterator[Browser]:
-    async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+async def browser(address: str, ca_file: str | None = None) -> AsyncIterator[Browser]:
+    verify = ssl.create_default_context(cafile=ca_file) if ca_file else True
+    async with httpx.AsyncClient(base_url=address, timeout=60, verify=verify) as client:
         yield Browser(client)
 
 

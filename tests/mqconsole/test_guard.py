@@ -4,16 +4,20 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
+import trio
+import trio.testing
 
 from mqcommon.errors import ConfigError
 from mqconsole.console import make_site
 from mqconsole.options import ConsoleOptions
-from mqconsole.people.people import People
+from mqconsole.people.people import IDLE_S, People, Visit
 from mqconsole.people.person import Cluster as Where
+from mqconsole.people.person import Person
 from mqconsole.people.roles import Role
 from mqconsole.people.tokens import FAILURES_COUNT_S, MOST_FAILURES, MOST_REMEMBERED, Attempts, Tokens
 from mqconsole.watching.collector import Collector
@@ -24,6 +28,7 @@ from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 from sdk import Admin, Credentials
 from sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console
+from tests.support.certificates import Authority
 
 ROOT, OPERATOR, READER = "root", "operator", "reader"
 SECRET = "a-secret-of-this-test"
@@ -206,6 +211,15 @@ async def test_a_logout_ends_the_session(address: str) -> None:
         assert (await who.client.get("/api/topics", headers={"Cookie": f"mqconsole={cookie}"})).status_code == 401
 
 
+async def test_strangers_cannot_send_large_forms(address: str) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"name=a"
+
+    async with browser(address) as who:
+        assert (await who.log_in("a", "x" * 20_000)).status_code == 413
+        assert (await who.client.post("/login", content=chunks())).status_code == 413
+
+
 async def test_cookies_are_hidden_from_scripts_and_other_sites(address: str) -> None:
     async with browser(address) as who:
         set_cookie = (await who.get("/login")).headers["set-cookie"]
@@ -279,6 +293,39 @@ async def test_pages_have_no_scripts_or_styles_of_their_own(address: str) -> Non
             text = (await who.get(path)).text
             assert text.count("<script") == 1 and 'src="/static/console.js"' in text
             assert " style=" not in text and "<style" not in text and " onclick" not in text
+
+
+async def test_with_https_the_cookie_never_leaves_it(cluster: Cluster, tmp_path: Path) -> None:
+    await add_people(cluster)
+    ca = Authority(tmp_path)
+    cert_file, key_file = ca.sign("console")
+    async with console(
+        cluster.nameserver, Credentials(ROOT, SECRET), login=True, https_cert_file=cert_file, https_key_file=key_file
+    ) as found:
+        assert found.startswith("https://")
+        async with browser(found, ca.ca_file) as who:
+            page = await who.get("/login")
+            assert page.headers["set-cookie"].startswith("__Host-mqconsole=") and "Secure" in page.headers["set-cookie"]
+            assert page.headers["strict-transport-security"]
+            assert (await who.log_in(READER, SECRET)).status_code == 303
+            assert (await who.get("/api/topics")).status_code == 200
+
+
+async def test_a_session_ends_when_it_is_not_used(autojump_clock: trio.testing.MockClock) -> None:
+    people = People(Where("127.0.0.1:9", 1_000), None, login=True, session_s=3 * IDLE_S, secret=b"s", snapshot=Snapshot)
+    person = cast(Person, object())
+    people._visits["an-id"] = Visit(person, trio.current_time() + 3 * IDLE_S, trio.Event(), trio.current_time())
+    for _ in range(2):
+        await trio.sleep(IDLE_S - 1)
+        assert people.find("an-id") is person
+    await trio.sleep(IDLE_S / 2)
+    # A window that is only open.
+    assert people.find("an-id", is_use=False) is person
+    await trio.sleep(IDLE_S / 2)
+    assert people.find("an-id") is None
+    people._visits["busy"] = Visit(person, trio.current_time() + IDLE_S / 2, trio.Event(), trio.current_time())
+    await trio.sleep(IDLE_S / 2)
+    assert people.find("busy") is None
 
 
 async def test_a_cluster_that_checks_nothing_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:

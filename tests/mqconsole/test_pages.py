@@ -239,6 +239,12 @@ async def test_a_refresh_in_the_background_takes_no_notice(who: Browser) -> None
     assert answer.status_code == 303 and "to confirm" in (await who.get("/topics")).text
 
 
+async def test_it_starts_without_a_cluster_and_says_so() -> None:
+    async with console("127.0.0.1:9") as address, browser(address) as found:
+        text = (await found.get("/")).text
+        assert "The NameServers cannot be asked" in text and "127.0.0.1:9" in text
+
+
 async def test_windows_hear_of_each_round(who: Browser) -> None:
     async with who.client.stream("GET", "/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
