@@ -24,7 +24,22 @@
       busy = false;
     }
   }
-  const events = new EventSource("/events");
-  events.onmessage = refresh;
-  window.addEventListener("pagehide", () => events.close());
+  // Browsers open few connections to one server: a window that nobody sees gives its own back.
+  let events = null;
+  function listen() {
+    if (document.hidden && events) {
+      events.close();
+      events = null;
+    } else if (!document.hidden && !events) {
+      events = new EventSource("/events");
+      events.onmessage = refresh;
+      refresh();
+    }
+  }
+  document.addEventListener("visibilitychange", listen);
+  window.addEventListener("pagehide", () => events && events.close());
+  if (!document.hidden) {
+    events = new EventSource("/events");
+    events.onmessage = refresh;
+  }
 })();

@@ -79,6 +79,8 @@ class Collector:
         self._due: dict[tuple[SetKey, str], _Due] = {}
         self._controllers: dict[str, list[str]] = {}
         self._away_since_ms: dict[str, int] = {}
+        # What was asked and not answered, by set and kind of question; each is asked again in the next round.
+        self._unanswered: dict[tuple[SetKey, str], str] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask until cancelled; started after the first round."""
@@ -119,7 +121,7 @@ class Collector:
             if not before.error:
                 logger.warning("the NameServers cannot be asked: %s", text)
             self._publish(
-                Snapshot(before.version + 1, before.at_ms, text, before.brokers, before.topology, before.topics,
+                Snapshot(before.version + 1, before.at_ms, text, [], before.brokers, before.topology, before.topics,
                          before.groups)
             )  # fmt: skip
             return
@@ -137,8 +139,9 @@ class Collector:
             one.addr: self._away_since_ms.get(one.addr, now_ms) for one in targets if one.addr not in infos
         }
         found = Found(
-            now_ms, targets, infos, errors, self._away_since_ms, dict(self._tables), dict(self._progress), replica_sets
-        )
+            now_ms, targets, infos, errors, self._away_since_ms, dict(self._tables), dict(self._progress), replica_sets,
+            [f"set {key[1]} does not tell its {kind}: {text}" for (key, kind), text in self._unanswered.items()],
+        )  # fmt: skip
         size = sum(len(one.shapes) for one in self._tables.values()) + sum(
             len(one.lags) for one in self._progress.values()
         )
@@ -155,15 +158,25 @@ class Collector:
 
     async def _ask_of_sets(self, addrs: dict[SetKey, str]) -> None:
         """Ask what is due. What is not answered stays as it was: the broker's row says that it does not answer."""
-        late = {key: addr for key, addr in addrs.items() if self._is_due(key, "progress")}
-        await self._each(late, self._ask_progress, keyed=True)
-        old = {key: addr for key, addr in addrs.items() if self._is_due(key, "tables")}
-        await self._each(old, self._ask_tables, keyed=True)
+        for kind, ask in (("lag", self._ask_progress), ("topics and groups", self._ask_tables)):
+            due = {key: addr for key, addr in addrs.items() if self._is_due(key, kind)}
+            _, failed = await self._each(due, ask, keyed=True)
+            for key in due:
+                self._note(key, kind, failed.get(key))
+
+    def _note(self, key: SetKey, kind: str, error: str | None) -> None:
+        """Remember what was not answered, and log it once."""
+        if error is None:
+            self._unanswered.pop((key, kind), None)
+        else:
+            if (key, kind) not in self._unanswered:
+                logger.warning("set %s does not tell its %s: %s", key[1], kind, error)
+            self._unanswered[key, kind] = error
 
     async def _ask_progress(self, key: SetKey, addr: str) -> None:
         began = trio.current_time()
         self._progress[key] = progress_of(await self._admin.broker_consume_stats(addr))
-        self._due[key, "progress"].answered(self._interval_s, began)
+        self._due[key, "lag"].answered(self._interval_s, began)
 
     async def _ask_tables(self, key: SetKey, addr: str) -> None:
         began = trio.current_time()
@@ -172,7 +185,7 @@ class Collector:
         self._tables[key] = tables_of(configs, groups, self._shapes)
         controllers = (await self._admin.broker_config(addr)).get("controllerAddr", "")
         self._controllers[key[1]] = [one.strip() for one in controllers.replace(",", ";").split(";") if one.strip()]
-        self._due[key, "tables"].answered(TABLES_INTERVAL_S, began)
+        self._due[key, "topics and groups"].answered(TABLES_INTERVAL_S, began)
 
     async def _replica_sets(self, addrs: dict[SetKey, str]) -> dict[str, dict[str, Any]]:
         """What the Controllers say of their sets; a set whose Controllers do not answer is left out."""
@@ -200,6 +213,8 @@ class Collector:
         for table in (self._tables, self._progress):
             for key in table.keys() - keys:
                 del table[key]
+        for key, kind in [one for one in self._unanswered if one[0] not in keys]:
+            del self._unanswered[key, kind]
 
     async def _each(
         self, keys: dict[Any, Any], ask: Callable[..., Awaitable[T]], *, keyed: bool = False

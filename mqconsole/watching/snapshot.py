@@ -72,6 +72,8 @@ class Found:
     progress: Mapping[tuple[str, str], SetProgress]
     #: By broker name: the sets whose masters Controllers choose.
     replica_sets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: What brokers that answer have refused, or Controllers have not answered.
+    problems: list[str] = field(default_factory=list)
 
 
 @lazy_dataclass(slots=True)
@@ -81,6 +83,8 @@ class Snapshot:
     version: int = 0
     at_ms: int = 0
     error: str = ""
+    #: What could not be found out, though brokers answer.
+    problems: list[str] = field(default_factory=list)
     brokers: list[dict[str, Any]] = field(default_factory=list)
     #: Clusters with their sets, topics and groups, as clusterTopology has them.
     topology: dict[str, Any] = field(default_factory=lambda: topology(()))
@@ -132,7 +136,9 @@ def snapshot_of(found: Found, version: int) -> Snapshot:
     facts = _facts(found, brokers)
     whole = topology(facts)
     topics, groups = _topics(found, whole), _groups(found, whole)
-    return Snapshot(version, found.now_ms, "", brokers, whole, topics, groups, _measured(found, brokers, groups))
+    return Snapshot(
+        version, found.now_ms, "", found.problems, brokers, whole, topics, groups, _measured(found, brokers, groups)
+    )
 
 
 def _brokers(found: Found) -> list[dict[str, Any]]:

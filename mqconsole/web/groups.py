@@ -224,6 +224,7 @@ async def groups(ask: Asked) -> View:
     shown = table(rows, GROUPS, wanted(ask.fields.values, keep=("kind",)), searched=("group",), sort="-lag")
     (_, from_s, to_s), history = span_of(ask), ask.collector.history
     view = View("Groups", {"kind": kind, "kinds": (USER, SYSTEM), "clusters": ask.snapshot.clusters()})
+    view.problems = list(ask.snapshot.problems)
     view.tables["groups"] = shown
     view.pictures = {
         row["group"]: sparkline(history.get(f"lag {row['group']}", from_s), from_s, to_s) for row in shown.rows

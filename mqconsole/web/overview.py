@@ -85,7 +85,7 @@ async def overview(ask: Asked) -> View:
         searched=("clusterName", "brokerName", "brokerAddr", "version"), sort="brokerName",
     )  # fmt: skip
     drawn = chart(lines, f"Messages in and out a second, in the last {span}", from_s, to_s, unit=" /s")
-    return View("Overview", data, {"brokers": brokers}, {"rates": drawn})
+    return View("Overview", data, {"brokers": brokers}, {"rates": drawn}, list(snapshot.problems))
 
 
 async def topology_svg(ask: Asked) -> Download:

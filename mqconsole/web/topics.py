@@ -97,7 +97,7 @@ async def topics(ask: Asked) -> View:
     rows = [row for row in ask.snapshot.topics if kind in (row["kind"], "all")]
     shown = table(rows, TOPICS, wanted(ask.fields.values, keep=("kind",)), searched=("topic", "type"), sort="topic")
     data = {"kind": kind, "kinds": KINDS, "types": TYPES, "clusters": ask.snapshot.clusters()}
-    return View("Topics", data, {"topics": shown})
+    return View("Topics", data, {"topics": shown}, problems=list(ask.snapshot.problems))
 
 
 async def one_topic(ask: Asked, topic: str) -> View:

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import ConnectFailed
+from mqcommon.errors import BrokerError, ConnectFailed
 from mqcommon.message.queue import MessageQueue
 from mqconsole.watching.collector import PATIENCE, TABLES_INTERVAL_S, Collector
 from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, ConsumeStatsList, SubscriptionGroupTable
@@ -26,6 +26,7 @@ class FakeAdmin:
         self.silent: set[str] = set()
         self.broken: set[str] = set()
         self.no_namesrv = False
+        self.refuses_stats = False
         self.stats_took_s = 0.0
         self.lag = 7
 
@@ -52,6 +53,8 @@ class FakeAdmin:
 
     async def broker_consume_stats(self, addr: str) -> ConsumeStatsList:
         await self._answer(addr, "stats")
+        if self.refuses_stats:
+            raise BrokerError(16, "no permission", addr)
         await trio.sleep(self.stats_took_s)
         name = "broker-a" if addr in (GOOD, SLAVE) else "broker-b"
         queue = MessageQueue("orders", name, 0)
@@ -179,3 +182,16 @@ async def test_topics_have_kinds(
     collector = await watch(nursery, admin)
     kinds = {row["topic"]: (row["kind"], row["writeQueues"], row["sets"]) for row in collector.snapshot.topics}
     assert kinds == {"orders": ("user", 8, 2), "%RETRY%shop": ("retry", 2, 2)}
+
+
+async def test_what_brokers_refuse_is_said(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.broken, admin.refuses_stats = {DEAD}, True
+    collector = await watch(nursery, admin)
+    (said,) = collector.snapshot.problems
+    assert said.startswith("set broker-a does not tell its lag: ") and "no permission" in said
+    await trio.sleep(3 * INTERVAL_S)
+    assert caplog.text.count("set broker-a does not tell its lag") == 1
+    admin.refuses_stats = False
+    assert (await collector.newer_than(collector.snapshot.version)).problems == []
