@@ -6,7 +6,7 @@ when the message is stored, so a slow disk does not prolong it. The message is s
 after the last three makes a duplicate:
 - SUCCESS: at once with neither SYNC_FLUSH nor SYNC_MASTER, and with WAIT=false.
 - FLUSH_DISK_TIMEOUT: the disk was late; the slaves, if any are needed, have the message.
-- FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too.
+- FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too; in a DLedger group see `code_when_late`.
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
 A broker that is demoted gets no reports of slaves, so answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the
 new master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
@@ -38,6 +38,7 @@ NO_LEASE = (
     "service not available now. It may be caused by one of the following reasons: the Controller has not confirmed"
     " lately that this broker is the master, or its DLedger group has elected another one",
 )
+NO_MAJORITY = "no majority of the group has the message yet, and another leader may drop it: send it again"
 # Instead of a number of slaves: too few are in sync; all members of the SyncStateSet.
 _TOO_FEW, _ALL = -1, -2
 
@@ -91,7 +92,7 @@ class Durability:
         self.demotions = 0
         self._next_log = 0.0
         self._not_logged = 0
-        # Sends answered SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT since the start.
+        # Sends answered SLAVE_NOT_AVAILABLE, and those with `code_when_late`, since the start.
         self.not_available = 0
         self.timed_out = 0
 
@@ -179,6 +180,15 @@ class Durability:
         elif self._confirms is not None:
             self._confirms.wait(pending.end, pending.deadline, pending.wait_ended)
 
+    @property
+    def code_when_late(self) -> int:
+        """What a send gets whose message too few brokers have in time.
+
+        In a DLedger group it is an error, as in RocketMQ: another leader may cut the message off, and producers do not
+        try again after a status that says the message is stored.
+        """
+        return ResponseCode.SYSTEM_ERROR if self._is_in_group else ResponseCode.FLUSH_SLAVE_TIMEOUT
+
     def expire(self, now: float) -> None:
         """End the waits for slaves whose deadline has passed."""
         late = self._expire(now)
@@ -186,7 +196,9 @@ class Durability:
         self._not_logged += late
         if self._not_logged and now >= self._next_log:
             logger.warning(
-                "slaves took longer than slaveTimeout: sends answered FLUSH_SLAVE_TIMEOUT: %d", self._not_logged
+                "%s took longer than slaveTimeout: sends answered %s: %d",
+                *(("a majority", "SYSTEM_ERROR") if self._is_in_group else ("slaves", "FLUSH_SLAVE_TIMEOUT")),
+                self._not_logged,
             )
             self._not_logged = 0
             self._next_log = now + LOG_INTERVAL_S
@@ -238,12 +250,12 @@ class PendingAnswer:
         durability, elected = self.durability, self.durability.elected
         if not self.is_for_disk:
             if not in_time:
-                self.code = ResponseCode.FLUSH_SLAVE_TIMEOUT
+                self.code = durability.code_when_late
         elif self.demotions != durability.demotions and (self.slaves or elected is not None):
             # This broker was demoted meanwhile, and its log perhaps cut: what is on disk at ``end`` now may be another
             # message, and no slave reports copies to this broker any more.
             durability.timed_out += 1
-            self.code = ResponseCode.FLUSH_SLAVE_TIMEOUT
+            self.code = durability.code_when_late
         else:
             self.is_for_disk = False
             if not in_time:
@@ -257,8 +269,10 @@ class PendingAnswer:
         # The lease is asked last: the process may have been stopped for long, and another master elected.
         if self.code == ResponseCode.SUCCESS and elected is not None and not elected.is_leased:
             durability.timed_out += 1
-            self.code = ResponseCode.FLUSH_SLAVE_TIMEOUT
+            self.code = durability.code_when_late
         self.response.code = self.code
+        if self.code == ResponseCode.SYSTEM_ERROR:
+            self.response.remark = NO_MAJORITY
         if self.before_reply is not None:
             self.before_reply(self.response)
         self.channel.reply(self.request, self.response)

@@ -132,6 +132,11 @@ class Raft:
         if node and node == self.leader and isinstance(self.role, Follower):
             self.role.lost_leader()
 
+    def stand_first(self) -> None:
+        """Nobody has led this new group, and no other member is told to stand first: need not wait for a leader."""
+        if self.term == 0 and isinstance(self.role, Follower):
+            self.role.lost_leader()
+
     def propose(self, data: bytes) -> tuple[int, int]:
         """The index and the term that the entry has if it gets committed; another entry may get the index instead."""
         return self._leading().propose(APPLICATION, data), self.term

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 1_000
 JOIN_TIMEOUT_MS = 3_000
 # A node that waits for others says so once in so many tries.
-TRIES_PER_LINE = 20
+TRIES_PER_LINE = 80
 # Messages that wait for the disk: more are forgotten, and sent again. A leader has fewer requests in flight.
 MAX_HELD = 128
 # A snapshot goes in one frame.
@@ -77,7 +77,7 @@ class RaftNode:
         self._observers: list[Callable[[bool], None]] = []
         self._leader_observers: list[Callable[[str], None]] = []
         self._others = {name: addr for name, addr in options.peers.items() if name != options.name}
-        self._pause_s = options.heartbeat_ms / 250
+        self._pause_s = options.heartbeat_ms / 1000
 
     # What the application sees: group.py.
 
@@ -218,6 +218,9 @@ class RaftNode:
             if may_stand(self._others, await self._ask_others()):
                 break
             await trio.sleep(self._pause_s)
+        # One of them is told to, so that a new group neither waits for a leader nor splits its votes.
+        if self._options.name == min(self._options.peers):
+            running.raft.stand_first()
         running.may_tick = True
 
     async def _join(self, running: "Running") -> None:
@@ -434,9 +437,15 @@ class Running:
             self.raft.unreachable(leader)
 
     async def _tick(self) -> None:
+        # The time of elections is that in which this node could read. A process or a machine that stood still finds its
+        # leader's messages in its sockets afterwards, so a step counts no longer than a heartbeat, however long it was.
+        counted_ms, seen_ms = self.raft.now_ms, self._clock.monotonic_ms()
         while True:
+            now_ms = self._clock.monotonic_ms()
+            counted_ms += min(now_ms - seen_ms, self._options.heartbeat_ms)
+            seen_ms = now_ms
             if (self.may_tick or self.raft.term > 0) and not self._lost:
-                self.raft.tick(self._clock.monotonic_ms())
+                self.raft.tick(counted_ms)
                 self._wake.set()
             await trio.sleep(self._options.heartbeat_ms / 2000)
 

@@ -62,6 +62,19 @@ def test_a_leader_that_is_gone_is_replaced_soon_and_one_that_others_hear_stays()
     assert (hand["b"].is_leader, hand["c"].leader) == (True, "b")
 
 
+def test_the_first_of_a_new_group_need_not_wait_for_a_leader() -> None:
+    hand = Hand("a", "b", "c")
+    hand["a"].stand_first()
+    hand.tick("a", ELECTION_MS // 2)
+    hand.deliver()
+    assert (hand["a"].is_leader, hand["a"].term) == (True, 1)
+    hand.crash("a")
+    hand["a"].stand_first()
+    hand.tick("a", ELECTION_MS // 2)
+    hand.deliver()
+    assert hand["a"].term == 1, "after a restart there may be a leader"
+
+
 def test_votes_of_an_older_term_do_not_count() -> None:
     hand = Hand("a", "b", "c")
     hand.nodes["a"].hard_state = HardState(3, "")

@@ -1,5 +1,6 @@
 """Nodes of a group in one process, on loopback and on disks in memory."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from random import Random
@@ -21,6 +22,7 @@ from tests.support.waiting import until
 
 GROUP = "test"
 TIMEOUT_MS = 5_000
+PAUSE_S = 0.02
 
 
 class Texts:
@@ -41,17 +43,38 @@ class Texts:
         self.texts = data.decode().split(",") if data else []
 
 
+class PausedClock(SystemClock):
+    """The clock of a machine that may stand still: its nodes do nothing meanwhile, and time goes on."""
+
+    def __init__(self) -> None:
+        self._paused_ms = 0
+
+    def pause(self, ms: int) -> None:
+        # The loop stands still for so long that all nodes tick before they read, as after a real pause.
+        ends = time.monotonic() + PAUSE_S
+        while time.monotonic() < ends:
+            pass
+        self._paused_ms += ms
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self._paused_ms
+
+
 class RunningNode:
     """One that was started. ``disk`` outlives it."""
 
-    def __init__(self, name: str, peers: dict[str, str], disk: MemoryFiles, **more: Any) -> None:
+    def __init__(self, name: str, peers: dict[str, str], disk: MemoryFiles, clock: PausedClock, **more: Any) -> None:
+        self._clock = clock
         self.name = name
         self.texts = Texts()
         self.disk = disk
-        self._options = NodeOptions(GROUP, name, peers, election_ms=300, heartbeat_ms=30, random=Random(name), **more)
+        options = {"election_ms": 300, "heartbeat_ms": 30, **more}
+        self._options = NodeOptions(GROUP, name, peers, random=Random(name), **options)
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self.node: RaftNode
+        #: Whom it took for the leader, one after another; "" while it knew none.
+        self.leaders: list[str] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         storage = FileStorage(self.disk, "/raft")
@@ -59,7 +82,8 @@ class RunningNode:
         try:
             with self._scope:
                 async with open_client() as client, trio.open_nursery() as nursery:
-                    self.node = RaftNode(self._options, FileDisk(storage), self.texts, client, SystemClock())
+                    self.node = RaftNode(self._options, FileDisk(storage), self.texts, client, self._clock)
+                    self.node.on_leader(self.leaders.append)
                     server = Server(self.node.handlers(), self.node.slow_handlers())
                     await nursery.start(server.serve_on, await listen(host, int(port)))
                     await nursery.start(self.node.run)
@@ -82,10 +106,11 @@ class Nodes:
         self._more = more
         self.disks = {name: MemoryFiles() for name in peers}
         self.running: dict[str, RunningNode] = {}
+        self.clock = PausedClock()
 
     async def start(self, *names: str) -> None:
         for name in names:
-            self.running[name] = node = RunningNode(name, self.peers, self.disks[name], **self._more)
+            self.running[name] = node = RunningNode(name, self.peers, self.disks[name], self.clock, **self._more)
             await self._nursery.start(node.run)
 
     async def stop(self, name: str) -> None:

@@ -46,6 +46,21 @@ async def test_a_new_group_waits_for_all_of_its_nodes() -> None:
         assert set(first.members.voters) == {"n0", "n1", "n2"}
 
 
+async def test_a_pause_of_the_machine_changes_no_leader() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        await nodes.write("0")
+        leader = (await nodes.leader()).name
+        await nodes.agree(["0"])
+        seen = {name: list(node.leaders) for name, node in nodes.running.items()}
+        for number in range(1, 11):
+            nodes.clock.pause(60_000)
+            await nodes.write(str(number))
+        await nodes.agree([str(number) for number in range(11)])
+        assert {name: node.leaders for name, node in nodes.running.items()} == seen
+        assert {leaders[-1] for leaders in seen.values()} == {leader}
+
+
 async def test_another_node_takes_over() -> None:
     async with open_nodes("n0", "n1", "n2") as nodes:
         await nodes.start("n0", "n1", "n2")
