@@ -41,6 +41,9 @@ TABLES_INTERVAL_S: Final = 60.0
 PATIENCE: Final = 20.0
 #: With more topics and lags than this, their rows are made in a thread: it takes longer than a page may wait.
 MOST_ON_LOOP: Final = 2_000
+#: The next round begins at the earliest after so many times what the rows of the last one took to make, so that a very
+#: large cluster leaves the processor to those who look.
+BUILD_PATIENCE: Final = 4.0
 #: Series of the history; see `History`.
 MOST_SERIES: Final = 5_000
 
@@ -77,6 +80,8 @@ class Collector:
         self._tables: dict[SetKey, SetTables] = {}
         self._progress: dict[SetKey, SetProgress] = {}
         self._due: dict[tuple[SetKey, str], _Due] = {}
+        # How long the rows of the last round took to make.
+        self._built_s = 0.0
         self._controllers: dict[str, list[str]] = {}
         self._away_since_ms: dict[str, int] = {}
         # What was asked and not answered, by set and kind of question; each is asked again in the next round.
@@ -91,7 +96,7 @@ class Collector:
             if is_first:
                 task_status.started()
                 is_first = False
-            with trio.move_on_after(self._interval_s):
+            with trio.move_on_after(max(self._interval_s, BUILD_PATIENCE * self._built_s)):
                 await self._asked_early.wait()
             self._asked_early = trio.Event()
 
@@ -145,10 +150,12 @@ class Collector:
         size = sum(len(one.shapes) for one in self._tables.values()) + sum(
             len(one.lags) for one in self._progress.values()
         )
+        began = trio.current_time()
         if size > MOST_ON_LOOP:
             snapshot = await trio.to_thread.run_sync(snapshot_of, found, before.version + 1)
         else:
             snapshot = snapshot_of(found, before.version + 1)
+        self._built_s = trio.current_time() - began
         self.history.note(now_ms // 1000, snapshot.measured)
         # Only the history needs them.
         snapshot.measured = []
