@@ -328,6 +328,29 @@ async def test_a_session_ends_when_it_is_not_used(autojump_clock: trio.testing.M
     assert people.find("busy") is None
 
 
+async def test_accounts_in_files_log_in_too(tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    accounts = [
+        {"accessKey": "the-admin", "secretKey": SECRET, "admin": True},
+        {"accessKey": "the-shop", "secretKey": SECRET, "topicPerms": ["orders=PUB|SUB"]},
+    ]
+    file.write_text(json.dumps({"accounts": accounts}))
+    file.chmod(0o600)
+    own = Credentials("the-admin", SECRET)
+    inner = json.dumps({"accessKey": own.access_key, "secretKey": SECRET})
+    options = {"aclEnable": True, "aclFile": str(file), "innerClientAuthenticationCredentials": inner}
+    with Cluster(1, options=options) as made:
+        async with console(made.nameserver, own, login=True) as found:
+            for name, role in (("the-admin", "admin"), ("the-shop", "reader")):
+                async with browser(found) as who:
+                    assert (await who.log_in(name, "another-secret")).status_code == 401
+                    assert (await who.log_in(name, SECRET)).status_code == 303
+                    assert f"<small>{role}</small>" in (await who.get("/topics")).text
+                    page = await who.get("/accounts")
+                    assert ("orders=PUB|SUB" in page.text) == (role == "admin")
+                    assert SECRET not in page.text
+
+
 async def test_a_cluster_that_checks_nothing_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:
     with Cluster(1) as open_cluster:
         async with console(open_cluster.nameserver, login=True) as found, browser(found) as who:

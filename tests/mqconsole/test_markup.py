@@ -111,7 +111,7 @@ def list_views(text: str) -> dict[str, View]:
         "isCut": True, "most": 5, "by": "key", "choices": {"key": text}, "searched": True, "msgId": text,
         "traceTopic": text, "counts": dict.fromkeys(("FAIL", "WARN", "INFO", "OK"), 1),
         "files": [
-            {"brokerAddr": text, "plainAccessConfigs": [{"accessKey": text, "topicPerms": [text]}]}
+            {"brokerAddr": text, "accounts": [{"accessKey": text, "topicPerms": [text]}]}
         ],
     }  # fmt: skip
     return {
