@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 #: Sessions; the one that was used longest ago makes room for a new one.
 MOST_SESSIONS: Final = 200
 IDLE_S: Final = 3_600.0
+#: Brokers are asked again whether a user may log in, and which role the user has.
+RECHECK_S = 60.0
 LOCAL_NAME: Final = "local"
 
 
@@ -122,7 +124,7 @@ class People:
         self._make_room()
         session_id = token_urlsafe(32)
         assert self._nursery is not None
-        self._visits[session_id] = await self._nursery.start(self._keep, credentials, role)
+        await self._nursery.start(self._keep, session_id, credentials, role)
         return session_id
 
     def leave(self, session_id: str) -> None:
@@ -157,17 +159,36 @@ class People:
                 return True
             return False
 
-    async def _keep(self, credentials: Credentials, role: Role, *, task_status: trio.TaskStatus[Visit]) -> None:
+    async def _keep(
+        self, session_id: str, credentials: Credentials, role: Role, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Keep the connections until the session ends, also because brokers do not accept the user any more."""
         async with Client(
             self._cluster.namesrv, timeout_ms=self._cluster.timeout_ms, credentials=credentials, tls=self._cluster.tls
         ) as client:
             person = Person(credentials.access_key, role, self._cluster, client, credentials)
             async with person.admin:
                 now = trio.current_time()
-                visit = Visit(person, now + self._session_s, trio.Event(), now)
-                task_status.started(visit)
+                visit = self._visits[session_id] = Visit(person, now + self._session_s, trio.Event(), now)
+                task_status.started()
                 with trio.move_on_after(self._session_s):
-                    await visit.ended.wait()
+                    while not visit.ended.is_set():
+                        with trio.move_on_after(RECHECK_S) as waited:
+                            await visit.ended.wait()
+                        if waited.cancelled_caught:
+                            await self._check_again(session_id, person, credentials)
+
+    async def _check_again(self, session_id: str, person: Person, credentials: Credentials) -> None:
+        """End the session of a user who was deleted or disabled; take over another role."""
+        try:
+            with trio.fail_after(self._cluster.timeout_ms / 1000 * 2):
+                person.role = await self._checked(credentials)
+        except LoginFailed:
+            logger.warning("brokers do not accept %s any more: the session ends", person.name)
+            self.leave(session_id)
+        except (SkylarkError, trio.TooSlowError) as error:
+            # The brokers that could say so are away: they refuse what the person asks, if they must.
+            logger.info("whether %s may still log in is not known: %s", person.name, error)
 
     def _make_room(self) -> None:
         while len(self._visits) >= MOST_SESSIONS:

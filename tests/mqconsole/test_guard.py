@@ -15,6 +15,7 @@ import trio.testing
 from mqcommon.errors import ConfigError
 from mqconsole.console import make_site
 from mqconsole.options import ConsoleOptions
+from mqconsole.people import people as people_module
 from mqconsole.people.people import IDLE_S, People, Visit
 from mqconsole.people.person import Cluster as Where
 from mqconsole.people.person import Person
@@ -29,6 +30,7 @@ from sdk import Admin, Credentials
 from sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console
 from tests.support.certificates import Authority
+from tests.support.waiting import until
 
 ROOT, OPERATOR, READER = "root", "operator", "reader"
 SECRET = "a-secret-of-this-test"
@@ -218,6 +220,28 @@ async def test_strangers_cannot_send_large_forms(address: str) -> None:
     async with browser(address) as who:
         assert (await who.log_in("a", "x" * 20_000)).status_code == 413
         assert (await who.client.post("/login", content=chunks())).status_code == 413
+
+
+async def test_the_session_of_a_disabled_user_ends(
+    cluster: Cluster, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(people_module, "RECHECK_S", 0.1)
+    addr = cluster.brokers[0].address
+    async with Admin(cluster.nameserver, credentials=Credentials(ROOT, SECRET)) as admin, browser(address) as who:
+        await admin.create_user(addr, UserInfo("leaver", SECRET, "Super"))
+        await who.log_in("leaver", SECRET)
+        await admin.update_user(addr, UserInfo("leaver", None, "Normal"))
+
+        async def is_reader() -> bool:
+            return "<small>reader</small>" in (await who.get("/topics")).text
+
+        await until(is_reader, "the new role counts")
+        await admin.update_user(addr, UserInfo("leaver", None, None, "disable"))
+
+        async def is_out() -> bool:
+            return (await who.get("/api/topics")).status_code == 401
+
+        await until(is_out, "the session has ended")
 
 
 async def test_cookies_are_hidden_from_scripts_and_other_sites(address: str) -> None:
