@@ -45,6 +45,7 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
 def pages() -> dict[str, str]:
     """File name in docs/ -> content."""
     from broker.options import BrokerOptions
+    from mqconsole.options import ConsoleOptions
     from mqproxy.options import ProxyOptions
     from namesrv.controller.options import ControllerDaemonOptions
     from namesrv.options import NamesrvOptions
@@ -59,6 +60,7 @@ def pages() -> dict[str, str]:
                 ("Controller", ControllerDaemonOptions),
                 ("Broker", BrokerOptions),
                 ("Proxy", ProxyOptions),
+                ("Console", ConsoleOptions),
             ]
         ),
         "mqadmin.md": markdown(mqadmin),

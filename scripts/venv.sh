@@ -126,3 +126,31 @@ explain_java() {
     echo "  to have it, install Java 17 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) and run this again"
     return 1
 }
+
+# The checks of accessibility that a browser runs in the console's pages: tests/mqconsole/test_browser.py.
+AXE_VERSION=4.14.1
+
+# Put axe-core into .venv/axe when it is missing and npm is there; without it those checks are skipped.
+make_axe() {
+    local stamp=.venv/axe/.installed-$AXE_VERSION
+    [ -e "$stamp" ] && return 0
+    if ! command -v npm >/dev/null; then
+        echo "no npm found: the console's pages are not checked with axe-core (Debian, Ubuntu: apt-get install npm)"
+        return 0
+    fi
+    step "installing axe-core $AXE_VERSION into .venv" npm install --prefix .venv/axe --no-save --no-package-lock \
+        --ignore-scripts --no-audit --no-fund "axe-core@$AXE_VERSION" && touch "$stamp" && return 0
+    echo "axe-core is not installed: the console's pages are not checked with it"
+}
+
+# Install Chromium as root on Debian or Ubuntu when it is missing; without it the tests with a browser are skipped.
+make_browser() {
+    command -v chromium >/dev/null && command -v chromedriver >/dev/null && return 0
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        echo "no Chromium found: tests with a browser are left out (Debian, Ubuntu: apt-get install chromium chromium-driver)"
+        return 0
+    fi
+    step "looking for Debian packages" apt-get update &&
+        step "installing Chromium" apt-get install -y --no-install-recommends chromium chromium-driver && return 0
+    echo "Chromium cannot be installed: tests with a browser are left out"
+}

@@ -10,17 +10,6 @@ from mqcommon.options.fields import Option, options_of, value_text
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class OnceCommand(click.Command):
-    """A command that refuses an option with several names (``-c``, ``--config-file``) when it is given twice.
-
-    click would take the last one, RocketMQ's tools take the first, and neither says that the other has no effect.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        refuse_repeated(self, ctx, args)
-        return super().parse_args(ctx, args)
-
-
 def refuse_repeated(command: click.Command, ctx: click.Context, args: list[str]) -> None:
     """Raises UsageError when ``args`` give one of the command's own options twice."""
     if ctx.resilient_parsing:  # shell completion

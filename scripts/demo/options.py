@@ -21,6 +21,8 @@ class Options:
     spark: bool
     controller: bool
     dledger: bool
+    console: bool
+    console_port: int
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -36,12 +38,14 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     shows = parser.add_mutually_exclusive_group()
     shows.add_argument("--controller", action="store_true")
     shows.add_argument("--dledger", action="store_true")
+    shows.add_argument("--console", action="store_true")
+    parser.add_argument("--console-port", type=int, default=env("QUICKSTART_CONSOLE_PORT", "8088"))
     given = parser.parse_args(arguments)
     if len({*given.namesrv_ports, *given.broker_ports}) < 4:
         parser.error("the four ports must differ")
     return Options(
         given.namesrv_ports, given.broker_ports, given.dir, given.keep, given.tasks, not given.without_spark,
-        given.controller, given.dledger,
+        given.controller, given.dledger, given.console, given.console_port,
     )  # fmt: skip
 
 

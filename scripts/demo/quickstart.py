@@ -226,7 +226,13 @@ def main() -> int:
         )
         return 1
     try:
-        (SwitchingDemo if options.controller or options.dledger else Quickstart)(options, home).run()
+        if options.console:
+            # The console needs an extra that the other shows do without.
+            from scripts.demo.console import ConsoleDemo
+
+            ConsoleDemo(options, home).run()
+        else:
+            (SwitchingDemo if options.controller or options.dledger else Quickstart)(options, home).run()
     except (Differs, DaemonFailed, SkylarkError) as error:
         print(f"\nquickstart: {error}", file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcommon.errors import SkylarkError, UserError
-from mqcommon.options.command_line import OnceCommand
+from mqcommon.options.command_line import refuse_repeated
 from sdk.admin.failures import error_document, explain, first_of
 from sdk.admin.params import Address
 from sdk.admin.render import to_json
@@ -27,6 +27,22 @@ if TYPE_CHECKING:
 Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
 _SCOPE = ("broker_addr", "cluster_name")
+
+
+class AdminCommand(click.Command):
+    """A command of mqadmin. ``work`` is its function, for programs that have a Session of their own.
+
+    It refuses an option with several names (``-n``, ``--namesrvAddr``) when it is given twice. click would take the
+    last one, RocketMQ's tools take the first, and neither says that the other has no effect.
+    """
+
+    def __init__(self, work: Work, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.work = work
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
 
 
 def common_options() -> list[click.Parameter]:
@@ -80,7 +96,7 @@ def command(
     show: Show | None = None,
     either: tuple[str, ...] = (),
     asks_servers: bool = True,
-) -> Callable[[Work], click.Command]:
+) -> Callable[[Work], AdminCommand]:
     """Make a click command of an async function; of the arguments named by ``either`` exactly one must be given.
 
     Of -b and -c one must be given, too, unless ``either`` says more: the function gets both as its ``scope``.
@@ -89,7 +105,7 @@ def command(
 
     has_scope = not either and {*_SCOPE} <= {param.name for param in params}
 
-    def make(work: Work) -> click.Command:
+    def make(work: Work) -> AdminCommand:
         def run(
             namesrv_addr: str | None,
             credentials_file: str | None,
@@ -103,7 +119,11 @@ def command(
             if asks_servers and namesrv_addr is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
             settings = Settings(
-                namesrv_addr or "", round(timeout * 1000), output, _credentials(credentials_file), _tls(tls_config)
+                namesrv_addr or "",
+                round(timeout * 1000),
+                output,
+                given_credentials(credentials_file),
+                given_tls(tls_config),
             )
             if has_scope:
                 options["scope"] = Scope(*(options.pop(name) for name in _SCOPE))
@@ -113,7 +133,7 @@ def command(
 
         help_text = (work.__doc__ or "").strip()
         context = {"help_option_names": ["-h", "--help"]}
-        return OnceCommand(name, context, run, [*params, *common_options()], help=help_text)
+        return AdminCommand(work, name, context, run, [*params, *common_options()], help=help_text)
 
     return make
 
@@ -174,7 +194,7 @@ async def _behind_names(settings: Settings) -> str:
     return ";".join(dict.fromkeys(found))
 
 
-def _credentials(file: str | None) -> "Credentials | None":
+def given_credentials(file: str | None) -> "Credentials | None":
     """What ``file``, the environment or RocketMQ's own file for tools says."""
     from sdk.credentials import credentials_of_tools
 
@@ -184,7 +204,7 @@ def _credentials(file: str | None) -> "Credentials | None":
         raise click.ClickException(str(error)) from None
 
 
-def _tls(file: str | None) -> "Tls | None":
+def given_tls(file: str | None) -> "Tls | None":
     """What ``file`` says."""
     if file is None:
         return None

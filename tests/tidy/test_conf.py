@@ -9,6 +9,7 @@ from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError
 from mqcommon.options.conf_file import load_conf
 from mqcommon.options.fields import options_of
+from mqconsole.options import ConsoleOptions
 from namesrv.controller.options import ControllerDaemonOptions
 from namesrv.options import NamesrvOptions
 from tests.tidy.tree import ROOT
@@ -24,7 +25,7 @@ CONF = sorted(
 @pytest.mark.parametrize("path", CONF, ids=[path.relative_to(ROOT).as_posix() for path in CONF])
 def test_conf_file_loads(path: Path) -> None:
     warnings: list[str] = []
-    kinds = {"namesrv": NamesrvOptions, "controller": ControllerDaemonOptions}
+    kinds = {"namesrv": NamesrvOptions, "controller": ControllerDaemonOptions, "mqconsole": ConsoleOptions}
     cls = next((cls for name, cls in kinds.items() if path.name.startswith(name)), BrokerOptions)
     load_conf(cls, path, environ={}, warnings=warnings)
     assert warnings == []

@@ -23,7 +23,8 @@ def commands() -> set[str]:
 
 
 def test_the_units_are_there() -> None:
-    assert [unit.name for unit in UNITS] == ["skylark-broker.service", "skylark-namesrv.service"]
+    names = ["skylark-broker.service", "skylark-mqconsole.service", "skylark-namesrv.service"]
+    assert [unit.name for unit in UNITS] == names
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=[unit.stem for unit in UNITS])

@@ -53,11 +53,14 @@ async def user_groups(session: Session, addr: str) -> "SubscriptionGroupTable":
     """The broker's groups except RocketMQ's system groups."""
     table = await session.admin.all_groups(addr)
     table.subscription_group_table = {
-        name: config
-        for name, config in table.subscription_group_table.items()
-        if name not in _SYSTEM_GROUPS and not name.startswith(_SYSTEM_GROUP_PREFIX)
+        name: config for name, config in table.subscription_group_table.items() if not is_system_group(name)
     }
     return table
+
+
+def is_system_group(name: str) -> bool:
+    """Whether RocketMQ or its tools made the group for themselves."""
+    return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIX)
 
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:

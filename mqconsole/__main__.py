@@ -1,0 +1,12 @@
+"""The command ``mqconsole``, also as ``python -m mqconsole``."""
+
+from mqcommon.daemons.start import start
+
+
+def main() -> None:
+    """The console script."""
+    start("mqconsole.cli:main", prog_name="mqconsole")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The command ``mqconsole``: mqadmin's options for the cluster, a flag for each option of the console, and a daemon."""
+
+import logging
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+import trio
+
+from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
+from mqcommon.errors import UserError
+from mqcommon.options.command_line import click_options, given_options
+from mqcommon.options.conf_file import load_conf, to_properties
+from mqconsole.options import ConsoleOptions
+from mqconsole.people.person import Cluster
+from remoting.net.daemon import Ready, run_daemon
+from sdk.admin.command import common_options, given_credentials, given_tls
+
+if TYPE_CHECKING:
+    from mqconsole.console import Console
+
+logger = logging.getLogger(__name__)
+
+#: Of mqadmin's common options those that say where the cluster is, and who asks.
+_OF_MQADMIN = ("namesrv_addr", "credentials_file", "tls_config", "timeout")
+
+
+def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command.__click_params__ = [  # type: ignore[attr-defined]  # as click's decorators do
+        *getattr(command, "__click_params__", []),
+        *reversed([param for param in common_options() if param.name in _OF_MQADMIN]),
+    ]
+    return command
+
+
+@click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@_cluster_options
+@click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with these options as key=value lines")
+@click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
+@click_options(ConsoleOptions)
+@click.version_option(package_name="skylark-mq", prog_name="mqconsole")
+def main(
+    namesrv_addr: str | None,
+    credentials_file: str | None,
+    tls_config: str | None,
+    timeout: float,
+    conf: str | None,
+    print_config: bool,
+    **arguments: str | None,
+) -> None:
+    """Run a console for browsers: mqconsole -n 127.0.0.1:9876, then open http://127.0.0.1:8088.
+
+    Without --login everybody who reaches the port acts with the console's credentials, so it listens on loopback only.
+    """
+    given = given_options(ConsoleOptions, arguments)
+    report = StartReport("mqconsole", log_format_of(ConsoleOptions, conf, given))
+    warnings: list[str] = []
+    try:
+        options = load_conf(ConsoleOptions, conf, given, warnings=warnings)
+        for warning in warnings:
+            report.warn(warning)
+        if print_config:
+            click.echo(to_properties(options), nl=False)
+            return
+        if namesrv_addr is None:
+            raise UserError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR")
+        cluster = Cluster(namesrv_addr, round(timeout * 1000), given_tls(tls_config), float(options.poll_interval))
+        credentials = given_credentials(credentials_file)
+    except (UserError, click.ClickException) as error:
+        report.fail(str(error))
+        sys.exit(1)
+    try:
+        from mqconsole.console import Console
+    except ModuleNotFoundError as error:
+        report.fail(f"{error.name} is missing: pip install 'skylark-mq[console]'")
+        sys.exit(1)
+    console = Console(options, cluster, credentials)
+    sys.exit(run_daemon(partial(_serve, console), name="mqconsole", logs=options))
+
+
+async def _serve(console: "Console", stopping: trio.Event, ready: Ready) -> None:
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(console.run)
+        logger.info("the console serves at %s", address)
+        ready(f"serves at {address}")
+        await stopping.wait()
+        console.stop()
+    logger.info("the console stopped")

@@ -1,0 +1,195 @@
+"""Those who are logged in, and how they log in and out.
+
+A name and a secret are checked by a broker: a heartbeat without groups, signed with them, must be served, and the same
+one without a signature must be refused. A cluster that checks nothing would let everybody in. Without a login there is
+one person, who has the console's own credentials.
+"""
+
+import logging
+from collections.abc import Callable
+from secrets import token_urlsafe
+from typing import Final
+
+import trio
+
+from mqcommon.errors import BrokerError, SkylarkError, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqconsole.people.person import Cluster, Person
+from mqconsole.people.roles import Role, role_of
+from mqconsole.people.tokens import Attempts, Tokens
+from mqconsole.watching.snapshot import Snapshot
+from remoting.protocol.requests.clients import HeartbeatData
+from remoting.protocol.signature import Credentials
+from sdk import Admin, Client
+from sdk.admin.failures import explain
+from sdk.broker_api import heartbeat
+from sdk.client import ClientHandle
+from sdk.runtime import local_ip
+
+logger = logging.getLogger(__name__)
+
+#: Sessions; the one that was used longest ago makes room for a new one.
+MOST_SESSIONS: Final = 200
+IDLE_S: Final = 3_600.0
+#: Brokers are asked again whether a user may log in, and which role the user has.
+RECHECK_S = 60.0
+LOCAL_NAME: Final = "local"
+
+
+class LoginFailed(UserError):
+    """The text is for the person, and does not say whether the name exists."""
+
+
+@lazy_dataclass(slots=True, eq=False)
+class Visit:
+    """One login. ``ended`` closes the connections."""
+
+    person: Person
+    ends_s: float
+    ended: trio.Event
+    seen_s: float = 0.0
+
+
+class People:
+    """``run`` it. ``now_s`` is trio's clock."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        own: Credentials | None,
+        *,
+        login: bool,
+        session_s: float,
+        secret: bytes,
+        snapshot: Callable[[], Snapshot],
+    ) -> None:
+        self._cluster = cluster
+        self._own = own
+        self.has_login = login
+        self._session_s = session_s
+        self._snapshot = snapshot
+        self._visits: dict[str, Visit] = {}
+        self._nursery: trio.Nursery | None = None
+        self._local: Person | None = None
+        self.tokens = Tokens(secret)
+        self.attempts = Attempts()
+
+    async def run(self, client: Client, admin: Admin, *, task_status: trio.TaskStatus[None]) -> None:
+        """Keep the connections of all sessions. ``client`` and ``admin`` have the console's own credentials."""
+        self._admin = admin
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            if not self.has_login:
+                self._local = Person(LOCAL_NAME, Role.ADMIN, self._cluster, client, self._own)
+                async with self._local.admin:
+                    task_status.started()
+                    await trio.sleep_forever()
+            task_status.started()
+            await trio.sleep_forever()
+
+    def find(self, session_id: str | None, *, is_use: bool = True) -> Person | None:
+        """Whose session this is; None when nobody is logged in with it. ``is_use``: it goes on from now."""
+        if not self.has_login:
+            return self._local
+        visit = self._visits.get(session_id or "")
+        if visit is None:
+            return None
+        now = trio.current_time()
+        if now >= visit.ends_s or now >= visit.seen_s + IDLE_S:
+            self.leave(session_id or "")
+            return None
+        if is_use:
+            visit.seen_s = now
+        return visit.person
+
+    async def enter(self, name: str, secret: str, client_host: str) -> str:
+        """Log in; returns the id of a new session. LoginFailed says why not."""
+        keys = (f"host {client_host}", f"name {name}")
+        if self.attempts.must_wait(keys, trio.current_time()):
+            raise LoginFailed("too many attempts: wait five minutes")
+        if not name or not secret:
+            raise LoginFailed("give a name and a secret")
+        credentials = Credentials(name, secret)
+        try:
+            with trio.fail_after(self._cluster.timeout_ms / 1000 * 2):
+                role = await self._checked(credentials)
+        except LoginFailed:
+            self.attempts.failed(keys, trio.current_time())
+            raise
+        except (SkylarkError, trio.TooSlowError) as error:
+            reason = explain(error) if isinstance(error, SkylarkError) else "no answer"
+            logger.warning("a login cannot be checked: %s", reason)
+            raise LoginFailed("the brokers cannot check the login now; the console's log says why") from None
+        self.attempts.succeeded(keys)
+        self._make_room()
+        session_id = token_urlsafe(32)
+        assert self._nursery is not None
+        await self._nursery.start(self._keep, session_id, credentials, role)
+        return session_id
+
+    def leave(self, session_id: str) -> None:
+        """Log out, and close the connections."""
+        if (visit := self._visits.pop(session_id, None)) is not None:
+            visit.ended.set()
+
+    async def _checked(self, credentials: Credentials) -> Role:
+        """The role of whoever has these credentials."""
+        addrs = [row["brokerAddr"] for row in self._snapshot().masters() if row["error"] is None]
+        if not addrs:
+            raise UserError("no master answers the console")
+        addr = addrs[0]
+        if not await self._is_refused(addr, None):
+            raise UserError(f"broker {addr} checks no signatures: switch access control on, or start without --login")
+        if await self._is_refused(addr, credentials):
+            raise LoginFailed("the brokers do not accept this name with this secret")
+        return await role_of(self._admin, addr, credentials.access_key, local_ip())
+
+    async def _is_refused(self, addr: str, credentials: Credentials | None) -> bool:
+        handle = ClientHandle(
+            self._cluster.namesrv,
+            self._cluster.timeout_ms,
+            needs_nameserver=False,
+            credentials=credentials,
+            tls=self._cluster.tls,
+        )
+        async with handle:
+            try:
+                await heartbeat(handle.at(addr), HeartbeatData(handle.instance.client_id))
+            except BrokerError:
+                return True
+            return False
+
+    async def _keep(
+        self, session_id: str, credentials: Credentials, role: Role, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Keep the connections until the session ends, also because brokers do not accept the user any more."""
+        async with Client(
+            self._cluster.namesrv, timeout_ms=self._cluster.timeout_ms, credentials=credentials, tls=self._cluster.tls
+        ) as client:
+            person = Person(credentials.access_key, role, self._cluster, client, credentials)
+            async with person.admin:
+                now = trio.current_time()
+                visit = self._visits[session_id] = Visit(person, now + self._session_s, trio.Event(), now)
+                task_status.started()
+                with trio.move_on_after(self._session_s):
+                    while not visit.ended.is_set():
+                        with trio.move_on_after(RECHECK_S) as waited:
+                            await visit.ended.wait()
+                        if waited.cancelled_caught:
+                            await self._check_again(session_id, person, credentials)
+
+    async def _check_again(self, session_id: str, person: Person, credentials: Credentials) -> None:
+        """End the session of a user who was deleted or disabled; take over another role."""
+        try:
+            with trio.fail_after(self._cluster.timeout_ms / 1000 * 2):
+                person.role = await self._checked(credentials)
+        except LoginFailed:
+            logger.warning("brokers do not accept %s any more: the session ends", person.name)
+            self.leave(session_id)
+        except (SkylarkError, trio.TooSlowError) as error:
+            # The brokers that could say so are away: they refuse what the person asks, if they must.
+            logger.info("whether %s may still log in is not known: %s", person.name, error)
+
+    def _make_room(self) -> None:
+        while len(self._visits) >= MOST_SESSIONS:
+            self.leave(min(self._visits, key=lambda one: self._visits[one].seen_s))

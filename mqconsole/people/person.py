@@ -1,0 +1,181 @@
+"""A person: a name, a role, and connections that sign all requests with that person's credentials.
+
+mqadmin's commands run here without a terminal: what they return is shown, and what they complain about is kept.
+Answers are kept for some seconds, and several pages that want the same wait for one answer: a broker is asked once in
+that time for each person, however many windows are open.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Final
+
+import trio
+
+from mqcommon.errors import SkylarkError, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqconsole.people.roles import Role
+from remoting.net.tls.settings import Tls
+from remoting.protocol.signature import Credentials
+from sdk import Admin, Client, Producer, PullConsumer
+from sdk.admin.command import AdminCommand
+from sdk.admin.session import TOOLS_GROUP, Session, Settings
+
+#: Answers that are kept for one person.
+MOST_ANSWERS: Final = 128
+#: How long a page waits for all that it asks, in timeouts of one request.
+PATIENCE: Final = 4
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the NameServers are, how to connect, and how long to wait for an answer."""
+
+    namesrv: str
+    timeout_ms: int
+    tls: Tls | None = None
+    #: How long an answer is kept, in seconds.
+    keep_s: float = 5.0
+
+
+class CommandFailed(UserError):
+    """A command of mqadmin has not done all of its work; the text says what went wrong."""
+
+
+class _Answer:
+    """An answer, or a wait for it."""
+
+    def __init__(self) -> None:
+        self.ready = trio.Event()
+        self.value: Any = None
+        self.error: SkylarkError | None = None
+        self.asked_s = trio.current_time()
+
+
+class Person:
+    """Open with `opened`."""
+
+    def __init__(
+        self, name: str, role: Role, cluster: Cluster, client: Client, credentials: Credentials | None
+    ) -> None:
+        self.name = name
+        self.role = role
+        self._cluster = cluster
+        self._client = client
+        self._credentials = credentials
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self.admin = Admin(client, timeout_ms=cluster.timeout_ms)
+
+    async def run(self, command: AdminCommand, **options: Any) -> Any:
+        """The result of a command of mqadmin. CommandFailed when the command has failed in part or as a whole."""
+        session = self._session()
+        found = await command.work(session, **options)
+        if session.failed:
+            raise CommandFailed("; ".join(session.complaints))
+        return found
+
+    async def look(self, command: AdminCommand, **options: Any) -> tuple[Any, list[str]]:
+        """As `run`, for commands that only look: the result, and what could not be found out."""
+        session = self._session()
+        return await command.work(session, **options), session.complaints
+
+    def _session(self) -> "_QuietSession":
+        settings = Settings(
+            self._cluster.namesrv, self._cluster.timeout_ms, "json", self._credentials, self._cluster.tls
+        )
+        return _QuietSession(_PersonsClients(self._client, settings), settings, self.admin)
+
+    def producer(self) -> Producer:
+        """A producer, to be opened."""
+        return _producer(self._client, "CONSOLE_PRODUCER", self._cluster.timeout_ms)
+
+    def consumer(self) -> PullConsumer:
+        """A consumer that only reads, to be opened."""
+        return _consumer(self._client, TOOLS_GROUP, self._cluster.timeout_ms)
+
+    @contextmanager
+    def deadline(self) -> Iterator[None]:
+        """Raises UserError when what a page asks takes too long as a whole."""
+        limit_s = self._cluster.timeout_ms / 1000 * PATIENCE
+        try:
+            with trio.fail_after(limit_s):
+                yield
+        except trio.TooSlowError:
+            raise UserError(f"the brokers have not answered within {limit_s:g} s") from None
+
+    async def recent(self, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """What ``ask`` has answered in the last seconds, under the same key; else its answer now."""
+        answer = self._answers.get(key)
+        if answer is None or (answer.ready.is_set() and trio.current_time() > answer.asked_s + self._cluster.keep_s):
+            answer = await self._ask(key, ask)
+        else:
+            await answer.ready.wait()
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
+
+    async def _ask(self, key: str, ask: Callable[[], Awaitable[Any]]) -> _Answer:
+        answer = self._answers[key] = _Answer()
+        self._answers.move_to_end(key)
+        while len(self._answers) > MOST_ANSWERS:
+            self._answers.popitem(last=False)
+        try:
+            answer.value = await ask()
+        except SkylarkError as error:
+            answer.error = error
+        except BaseException:
+            # Whoever waits for this answer must not wait for ever: the browser that asked first may have gone.
+            answer.error = UserError("the request was broken off; load the page again")
+            self._answers.pop(key, None)
+            raise
+        finally:
+            answer.ready.set()
+        return answer
+
+    def forget_answers(self) -> None:
+        """This person has changed something: ask again."""
+        self._answers.clear()
+
+
+class _QuietSession(Session):
+    """Keeps what mqadmin would print on stderr."""
+
+    def __init__(self, clients: "_PersonsClients", settings: Settings, admin: Admin) -> None:
+        super().__init__(clients, settings, admin)
+        self.complaints: list[str] = []
+
+    def _complain(self, document: dict[str, Any], text: str) -> None:
+        self.complaints.append(text)
+
+    def progress(self, text: str) -> None:
+        """Nobody looks at it."""
+
+
+class _PersonsClients:
+    """Opens clients for commands on the person's connections; others only for one NameServer of several."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+
+    def admin(self, settings: Settings) -> AbstractAsyncContextManager[Admin]:
+        if settings.namesrv == self._settings.namesrv:
+            return Admin(self._client, timeout_ms=settings.timeout_ms)
+        return Admin(
+            settings.namesrv, timeout_ms=settings.timeout_ms, credentials=settings.credentials, tls=settings.tls
+        )
+
+    def producer(self, settings: Settings, group: str) -> AbstractAsyncContextManager[Producer]:
+        return _producer(self._client, group, settings.timeout_ms)
+
+    def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager[PullConsumer]:
+        return _consumer(self._client, group, settings.timeout_ms)
+
+
+def _producer(client: Client, group: str, timeout_ms: int) -> Producer:
+    return Producer(client, group=group, send_timeout_ms=timeout_ms, accept_weaker=True, start_timeout_ms=None)
+
+
+def _consumer(client: Client, group: str, timeout_ms: int) -> PullConsumer:
+    # Without heartbeats: looking must not create a group.
+    return PullConsumer(client, group=group, timeout_ms=timeout_ms, heartbeat=False, start_timeout_ms=None)

@@ -1,0 +1,8 @@
+"""What is shown, as plain data and text. Pure.
+
+tables.py     sorts, filters and pages rows
+charts.py     series as SVG and as CSV
+previews.py   the body of a message as text, JSON, CBOR or bytes
+reasons.py    why a group lags, in sentences
+texts.py      numbers, sizes, times and durations for people
+"""

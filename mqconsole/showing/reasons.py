@@ -1,0 +1,76 @@
+"""Why a group lags, as sentences for people: what is known for certain first. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqconsole.showing.texts import count, duration
+from mqconsole.watching.history import Run
+
+#: How far back a trend is looked at, and what change of the lag in that time is one.
+TREND_S: Final = 300
+_CHANGE: Final = 0.1
+#: A queue with more than this part of the lag is named.
+_MOST: Final = 0.8
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class GroupState:
+    """What is known of a group. ``queues`` are rows of consumerProgress; ``runs`` is its lag over time."""
+
+    #: None when it is not known.
+    members: int | None
+    consume_tps: float
+    is_paused: bool
+    queues: Sequence[Mapping[str, Any]]
+    runs: Sequence[Run]
+    now_s: int
+
+
+def reasons(state: GroupState) -> Iterator[str]:
+    """Sentences, the most likely reason first; none when the group does not lag."""
+    late = [row for row in state.queues if row["diff"] > 0]
+    if not late:
+        return
+    if state.is_paused:
+        yield "Its settings say that it consumes nothing (consumeEnable=false)."
+    if state.members == 0:
+        yield "No consumer is connected."
+    elif state.members is not None and state.consume_tps == 0:
+        connected = "One consumer is" if state.members == 1 else f"{state.members} consumers are"
+        yield f"{connected} connected, but nothing was consumed in the last minute: look at the consumers' logs."
+    yield from _one_queue(late)
+    yield from _without_owner(state, late)
+    yield from _trend(state)
+
+
+def _one_queue(late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    worst, total = max(late, key=lambda row: row["diff"]), sum(row["diff"] for row in late)
+    if len(late) > 1 and worst["diff"] > _MOST * total:
+        place = f"queue {worst['queueId']} of {worst['topic']} on {worst['brokerName']}"
+        whose = f", which {worst['clientIP']} consumes" if worst.get("clientIP") else ""
+        yield f"Nearly all of it is in one queue: {place}{whose}."
+
+
+def _without_owner(state: GroupState, late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    idle = [row for row in late if not row.get("clientIP")]
+    if state.members and idle and len(idle) < len(late):
+        yield f"{len(idle)} of the {len(late)} queues that lag have no consumer."
+
+
+def _trend(state: GroupState) -> Iterator[str]:
+    runs = [run for run in state.runs if run.last_s >= state.now_s - TREND_S]
+    if len(runs) < 2:
+        return
+    # The first run may have begun long ago; its value was still true at the beginning of the time looked at.
+    began_s = max(runs[0].first_s, state.now_s - TREND_S)
+    took_s = max(runs[-1].last_s - began_s, 1)
+    change = runs[-1].value - runs[0].value
+    if abs(change) <= _CHANGE * max(runs[0].value, 1) or took_s < 30:
+        return
+    a_minute = abs(change) * 60 / took_s
+    if change > 0:
+        yield f"The lag grows by {count(a_minute)} messages a minute: more comes in than is consumed."
+    else:
+        left_ms = runs[-1].value / a_minute * 60_000
+        yield f"The lag shrinks by {count(a_minute)} messages a minute: it is gone in {duration(left_ms)} at this rate."

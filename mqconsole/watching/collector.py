@@ -1,0 +1,245 @@
+"""The task that asks all brokers, once for everybody who looks.
+
+A round asks the NameServers for the brokers, and all brokers at once, each with a deadline of its own; what is not
+answered by then becomes a row that says so. Lags are asked of the master of each set (or of the lowest slave that
+answers), topics and settings less often. A broker whose answers take long is asked less often: all questions together
+keep it busy for a twentieth of the time at most.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import trio
+
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.errors import SkylarkError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqconsole.watching.history import History
+from mqconsole.watching.snapshot import (
+    Found,
+    SetProgress,
+    SetTables,
+    Shape,
+    Snapshot,
+    progress_of,
+    snapshot_of,
+    tables_of,
+)
+from sdk import Admin
+from sdk.admin.failures import explain
+from sdk.admin.targets import Target, all_targets
+from sdk.runtime import survived
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Topics, groups and settings are asked for after this time, and after each change that the console makes.
+TABLES_INTERVAL_S: Final = 60.0
+#: A broker is asked again at the earliest after so many times what its last answers took.
+PATIENCE: Final = 20.0
+#: With more topics and lags than this, their rows are made in a thread: it takes longer than a page may wait.
+MOST_ON_LOOP: Final = 2_000
+#: The next round begins at the earliest after so many times what the rows of the last one took to make, so that a very
+#: large cluster leaves the processor to those who look.
+BUILD_PATIENCE: Final = 4.0
+#: Series of the history; see `History`.
+MOST_SERIES: Final = 5_000
+
+SetKey = tuple[str, str]
+
+
+@lazy_dataclass(slots=True)
+class _Due:
+    """When a kind of question may be asked of a set again, by trio's clock."""
+
+    at_s: float = 0.0
+
+    def is_over(self) -> bool:
+        return trio.current_time() >= self.at_s
+
+    def answered(self, interval_s: float, began_s: float) -> None:
+        now = trio.current_time()
+        self.at_s = began_s + max(interval_s, PATIENCE * (now - began_s))
+
+
+class Collector:
+    """``run`` it, and read `snapshot` and `history`; both are replaced or extended by each round."""
+
+    def __init__(self, admin: Admin, interval_s: float, timeout_s: float, clock: Clock | None = None) -> None:
+        self._admin = admin
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._clock: Clock = clock or SystemClock()
+        self.snapshot = Snapshot()
+        self.history = History(MOST_SERIES)
+        self._newer = trio.Event()
+        self._asked_early = trio.Event()
+        self._shapes: dict[Shape, Shape] = {}
+        self._tables: dict[SetKey, SetTables] = {}
+        self._progress: dict[SetKey, SetProgress] = {}
+        self._due: dict[tuple[SetKey, str], _Due] = {}
+        # How long the rows of the last round took to make.
+        self._built_s = 0.0
+        self._controllers: dict[str, list[str]] = {}
+        self._away_since_ms: dict[str, int] = {}
+        # What was asked and not answered, by set and kind of question; each is asked again in the next round.
+        self._unanswered: dict[tuple[SetKey, str], str] = {}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask until cancelled; started after the first round."""
+        is_first = True
+        while True:
+            with survived("a round of asking the brokers"):
+                await self._round()
+            if is_first:
+                task_status.started()
+                is_first = False
+            with trio.move_on_after(max(self._interval_s, BUILD_PATIENCE * self._built_s)):
+                await self._asked_early.wait()
+            self._asked_early = trio.Event()
+
+    def look_again(self) -> None:
+        """Something was changed: ask for topics and groups now."""
+        self._due.clear()
+        self._asked_early.set()
+
+    async def newer_than(self, version: int) -> Snapshot:
+        """The first snapshot after ``version``."""
+        while self.snapshot.version <= version:
+            await self._newer.wait()
+        return self.snapshot
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._newer.set()
+        self._newer = trio.Event()
+
+    async def _round(self) -> None:
+        before = self.snapshot
+        try:
+            with trio.fail_after(self._timeout_s * 2):
+                targets = all_targets(await self._admin.cluster_info())
+        except (SkylarkError, trio.TooSlowError) as error:
+            text = explain(error) if isinstance(error, SkylarkError) else "the NameServers do not answer"
+            if not before.error:
+                logger.warning("the NameServers cannot be asked: %s", text)
+            self._publish(
+                Snapshot(before.version + 1, before.at_ms, text, [], before.brokers, before.topology, before.topics,
+                         before.groups)
+            )  # fmt: skip
+            return
+        infos, errors = await self._each({one.addr: one.addr for one in targets}, self._admin.broker_runtime_info)
+        first: dict[SetKey, Target] = {}
+        for one in targets:
+            if one.addr in infos:
+                first.setdefault((one.cluster, one.broker_name), one)
+        addrs = {key: one.addr for key, one in first.items()}
+        self._forget_all_but({(one.cluster, one.broker_name) for one in targets})
+        await self._ask_of_sets(addrs)
+        replica_sets = await self._replica_sets(addrs)
+        now_ms = self._clock.now_ms()
+        self._away_since_ms = {
+            one.addr: self._away_since_ms.get(one.addr, now_ms) for one in targets if one.addr not in infos
+        }
+        found = Found(
+            now_ms, targets, infos, errors, self._away_since_ms, dict(self._tables), dict(self._progress), replica_sets,
+            [f"set {key[1]} does not tell its {kind}: {text}" for (key, kind), text in self._unanswered.items()],
+        )  # fmt: skip
+        size = sum(len(one.shapes) for one in self._tables.values()) + sum(
+            len(one.lags) for one in self._progress.values()
+        )
+        began = trio.current_time()
+        if size > MOST_ON_LOOP:
+            snapshot = await trio.to_thread.run_sync(snapshot_of, found, before.version + 1)
+        else:
+            snapshot = snapshot_of(found, before.version + 1)
+        self._built_s = trio.current_time() - began
+        self.history.note(now_ms // 1000, snapshot.measured)
+        # Only the history needs them.
+        snapshot.measured = []
+        if before.error:
+            logger.info("the NameServers answer again")
+        self._publish(snapshot)
+
+    async def _ask_of_sets(self, addrs: dict[SetKey, str]) -> None:
+        """Ask what is due. What is not answered stays as it was: the broker's row says that it does not answer."""
+        for kind, ask in (("lag", self._ask_progress), ("topics and groups", self._ask_tables)):
+            due = {key: addr for key, addr in addrs.items() if self._is_due(key, kind)}
+            _, failed = await self._each(due, ask, keyed=True)
+            for key in due:
+                self._note(key, kind, failed.get(key))
+
+    def _note(self, key: SetKey, kind: str, error: str | None) -> None:
+        """Remember what was not answered, and log it once."""
+        if error is None:
+            self._unanswered.pop((key, kind), None)
+        else:
+            if (key, kind) not in self._unanswered:
+                logger.warning("set %s does not tell its %s: %s", key[1], kind, error)
+            self._unanswered[key, kind] = error
+
+    async def _ask_progress(self, key: SetKey, addr: str) -> None:
+        began = trio.current_time()
+        self._progress[key] = progress_of(await self._admin.broker_consume_stats(addr))
+        self._due[key, "lag"].answered(self._interval_s, began)
+
+    async def _ask_tables(self, key: SetKey, addr: str) -> None:
+        began = trio.current_time()
+        configs = await self._admin.all_topic_config(addr)
+        groups = (await self._admin.all_groups(addr)).subscription_group_table
+        self._tables[key] = tables_of(configs, groups, self._shapes)
+        controllers = (await self._admin.broker_config(addr)).get("controllerAddr", "")
+        self._controllers[key[1]] = [one.strip() for one in controllers.replace(",", ";").split(";") if one.strip()]
+        self._due[key, "topics and groups"].answered(TABLES_INTERVAL_S, began)
+
+    async def _replica_sets(self, addrs: dict[SetKey, str]) -> dict[str, dict[str, Any]]:
+        """What the Controllers say of their sets; a set whose Controllers do not answer is left out."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for _, name in addrs:
+            if controllers := self._controllers.get(name):
+                groups.setdefault(tuple(sorted(controllers)), []).append(name)
+        found: dict[str, dict[str, Any]] = {}
+
+        async def ask(controllers: tuple[str, ...], names: list[str]) -> None:
+            table = (await self._admin.sync_state_sets(list(controllers), sorted(names))).replicas_info_table
+            for name, one in table.items():
+                found[name] = {
+                    "master": one.master_address or "",
+                    "inSync": [each.broker_address for each in one.in_sync_replicas],
+                }
+
+        await self._each(groups, ask, keyed=True)
+        return found
+
+    def _is_due(self, key: SetKey, kind: str) -> bool:
+        return self._due.setdefault((key, kind), _Due()).is_over()
+
+    def _forget_all_but(self, keys: set[SetKey]) -> None:
+        for table in (self._tables, self._progress):
+            for key in table.keys() - keys:
+                del table[key]
+        for key, kind in [one for one in self._unanswered if one[0] not in keys]:
+            del self._unanswered[key, kind]
+
+    async def _each(
+        self, keys: dict[Any, Any], ask: Callable[..., Awaitable[T]], *, keyed: bool = False
+    ) -> tuple[dict[Any, T], dict[Any, str]]:
+        """Ask all at once, each with its own deadline; the answers, and why there is none, by key."""
+        got: dict[Any, T] = {}
+        failed: dict[Any, str] = {}
+
+        async def ask_one(key: Any, value: Any) -> None:
+            try:
+                with trio.fail_after(self._timeout_s):
+                    got[key] = await (ask(key, value) if keyed else ask(value))
+            except trio.TooSlowError:
+                failed[key] = f"no answer within {self._timeout_s:g} s"
+            except SkylarkError as error:
+                failed[key] = explain(error)
+
+        async with trio.open_nursery() as nursery:
+            for key, value in keys.items():
+                nursery.start_soon(ask_one, key, value)
+        return got, failed

@@ -1,0 +1,258 @@
+"""What one round of asking has found, as rows of tables. Pure.
+
+Rows have the names and values of mqadmin's JSON, and come from its functions: clusterList's rows for brokers, the lags
+and sums of clusterTopology for topics and groups. Neighbours: collector.py asks; web/ shows.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any, NamedTuple
+
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, perm_text, reply_topic
+from remoting.protocol.requests.groups import ConsumeStatsList
+from remoting.protocol.requests.topics import TopicConfigTable
+from sdk.admin.commands.cluster import base_row, lag_of, more_row
+from sdk.admin.commands.export import is_system_group
+from sdk.admin.targets import Target
+from sdk.admin.topology import SetFacts, lags_of, topology
+
+USER, RETRY, DEAD, SYSTEM = "user", "retry", "dead letters", "system"
+
+
+class Shape(NamedTuple):
+    """How a topic is on one broker. Topics of the same shape share one object: there may be a million of them."""
+
+    read_queues: int
+    write_queues: int
+    perm: str
+    message_type: str
+
+
+class QueueLag(NamedTuple):
+    """What a group has not consumed of a queue."""
+
+    group: str
+    topic: str
+    broker_name: str
+    queue_id: int
+    lag: int
+
+
+@lazy_dataclass(slots=True)
+class SetTables:
+    """The topics and groups of one set; they change seldom."""
+
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+
+
+@lazy_dataclass(slots=True)
+class SetProgress:
+    """How far groups are at one set."""
+
+    lags: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    #: Messages a second that each group has consumed.
+    rates: Mapping[str, float] = field(default_factory=dict)
+    #: Queues with messages to consume.
+    late: list[QueueLag] = field(default_factory=list)
+
+
+@lazy_dataclass(slots=True)
+class Found:
+    """What a round has found. Keys of sets are (cluster, broker name); of brokers, addresses."""
+
+    now_ms: int
+    targets: list[Target]
+    infos: Mapping[str, Mapping[str, str]]
+    errors: Mapping[str, str]
+    #: Since when a broker has not answered, by address.
+    away_since_ms: Mapping[str, int]
+    tables: Mapping[tuple[str, str], SetTables]
+    progress: Mapping[tuple[str, str], SetProgress]
+    #: By broker name: the sets whose masters Controllers choose.
+    replica_sets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: What brokers that answer have refused, or Controllers have not answered.
+    problems: list[str] = field(default_factory=list)
+
+
+@lazy_dataclass(slots=True)
+class Snapshot:
+    """What pages show; empty before the first round. ``error``: why the NameServers do not answer."""
+
+    version: int = 0
+    at_ms: int = 0
+    error: str = ""
+    #: What could not be found out, though brokers answer.
+    problems: list[str] = field(default_factory=list)
+    brokers: list[dict[str, Any]] = field(default_factory=list)
+    #: Clusters with their sets, topics and groups, as clusterTopology has them.
+    topology: dict[str, Any] = field(default_factory=lambda: topology(()))
+    topics: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    #: Numbers for the history.
+    measured: list[tuple[str, float]] = field(default_factory=list)
+
+    def broker(self, addr: str) -> dict[str, Any] | None:
+        """The row of the broker at ``addr``."""
+        return next((row for row in self.brokers if row["brokerAddr"] == addr), None)
+
+    def masters(self) -> list[dict[str, Any]]:
+        """The rows of the masters."""
+        return [row for row in self.brokers if row["brokerId"] == MASTER_ID]
+
+    def clusters(self) -> list[str]:
+        """The names of the clusters, sorted."""
+        return [one["clusterName"] for one in self.topology["clusters"]]
+
+
+def tables_of(configs: TopicConfigTable, groups: Iterable[str], shapes: dict[Shape, Shape]) -> SetTables:
+    """Compact tables of a broker's answers; ``shapes`` has the shapes that are shared."""
+    found = SetTables(groups=sorted(groups))
+    for name, one in configs.topic_config_table.items():
+        kind = one.attributes.get("message.type", "") if one.attributes else ""
+        shape = Shape(one.read_queue_nums, one.write_queue_nums, perm_text(one.perm), kind)
+        found.shapes[name] = shapes.setdefault(shape, shape)
+    return found
+
+
+def progress_of(stats: ConsumeStatsList) -> SetProgress:
+    """The lags and rates in a broker's answer to 317."""
+    rates: dict[str, float] = {}
+    late: list[QueueLag] = []
+    for table in stats.consume_stats_list:
+        for group, every in table.items():
+            rates[group] = rates.get(group, 0.0) + sum(one.consume_tps for one in every)
+            for one in every:
+                for queue, at in one.offset_table.items():
+                    if (lag := at.broker_offset - at.consumer_offset) > 0:
+                        late.append(QueueLag(group, queue.topic, queue.broker_name, queue.queue_id, lag))
+    return SetProgress(lags_of(stats), rates, late)
+
+
+def snapshot_of(found: Found, version: int) -> Snapshot:
+    """All rows. It takes a second or so for a very large cluster, so it is called in a thread then."""
+    brokers = _brokers(found)
+    facts = _facts(found, brokers)
+    whole = topology(facts)
+    topics, groups = _topics(found, whole), _groups(found, whole)
+    return Snapshot(
+        version, found.now_ms, "", found.problems, brokers, whole, topics, groups, _measured(found, brokers, groups)
+    )
+
+
+def _brokers(found: Found) -> list[dict[str, Any]]:
+    masters = {one.broker_name: one.addr for one in found.targets if one.broker_id == MASTER_ID}
+    rows = []
+    for target in found.targets:
+        table = found.infos.get(target.addr, {})
+        row = base_row(target, table, found.now_ms) | lag_of(target, found.infos, masters)
+        row |= more_row(target, table)
+        answered = target.addr in found.infos
+        row["error"] = None if answered else found.errors.get(target.addr, "no answer")
+        row["awaySince"] = found.away_since_ms.get(target.addr)
+        row["bootTimestamp"] = _number(table.get("bootTimestamp"))
+        replicas = found.replica_sets.get(target.broker_name)
+        row["inSync"] = None if replicas is None else target.addr in replicas["inSync"]
+        rows.append(row)
+    return rows
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def _facts(found: Found, brokers: list[dict[str, Any]]) -> list[SetFacts]:
+    kept = ("brokerId", "brokerAddr", "version", "inTps", "outTps", "lagBytes", "lagMs", "error", "inSync")
+    sets: dict[tuple[str, str], SetFacts] = {}
+    for row in brokers:
+        key = row["clusterName"], row["brokerName"]
+        one = sets.setdefault(key, SetFacts(*key, []))
+        one.brokers.append({name: row[name] for name in kept})
+    for key, one in sets.items():
+        if (tables := found.tables.get(key)) is not None:
+            one.queues = {name: (shape.read_queues, shape.write_queues) for name, shape in tables.shapes.items()}
+        if (progress := found.progress.get(key)) is not None:
+            one.lags = progress.lags
+    return list(sets.values())
+
+
+def _topics(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    summed = {row["topic"]: row for row in whole["topics"]}
+    own = {name for cluster, broker in found.tables for name in (cluster, broker, reply_topic(cluster))}
+    rows: dict[str, dict[str, Any]] = {}
+    for tables in found.tables.values():
+        for name, shape in tables.shapes.items():
+            row = rows.get(name)
+            if row is None:
+                known = summed.get(name)
+                row = rows[name] = {
+                    "topic": name,
+                    "kind": _kind(name, own),
+                    "type": shape.message_type,
+                    "perm": shape.perm,
+                    "readQueues": 0,
+                    "writeQueues": 0,
+                    "sets": 0,
+                    "groups": len(known["groups"]) if known else 0,
+                    "lag": known["lag"] if known else 0,
+                }
+            row["readQueues"] += shape.read_queues
+            row["writeQueues"] += shape.write_queues
+            row["sets"] += 1
+            if shape.perm != row["perm"]:
+                row["perm"] = "differs"
+    return [rows[name] for name in sorted(rows)]
+
+
+def _kind(name: str, own: set[str]) -> str:
+    if is_retry_topic(name):
+        return RETRY
+    if is_dlq_topic(name):
+        return DEAD
+    return SYSTEM if is_system_topic(name) or name in own else USER
+
+
+def _groups(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    summed = {row["consumerGroup"]: row for row in whole["groups"]}
+    rates: dict[str, float] = {}
+    for progress in found.progress.values():
+        for group, rate in progress.rates.items():
+            rates[group] = rates.get(group, 0.0) + rate
+    names = {group for tables in found.tables.values() for group in tables.groups}
+    rows = []
+    for name in sorted(names | summed.keys()):
+        lags = summed[name]["topics"] if name in summed else {}
+        worst = max(lags, key=lambda topic: (lags[topic], topic), default="")
+        rows.append(
+            {
+                "group": name,
+                "kind": SYSTEM if is_system_group(name) else USER,
+                "lag": summed[name]["lag"] if name in summed else 0,
+                "consumeTps": rates.get(name, 0.0),
+                "topics": len([topic for topic in lags if not is_retry_topic(topic)]),
+                "worstTopic": worst if worst and lags[worst] else "",
+            }
+        )
+    return rows
+
+
+def _measured(found: Found, brokers: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    """The most important first: when there are too many, the last ones get no series."""
+    alive = [row for row in brokers if row["error"] is None]
+    values: list[tuple[str, float]] = [
+        ("in", sum(row["inTps"] for row in alive if row["brokerId"] == MASTER_ID)),
+        ("out", sum(row["outTps"] for row in alive)),
+    ]
+    for row in alive:
+        values += [(f"in {row['brokerAddr']}", row["inTps"]), (f"out {row['brokerAddr']}", row["outTps"])]
+    values += [(f"lag {row['group']}", row["lag"]) for row in groups]
+    values += [(f"rate {row['group']}", row["consumeTps"]) for row in groups]
+    late = sorted((one for each in found.progress.values() for one in each.late), key=lambda one: -one.lag)
+    values += [(f"{queues_of(one.group)}{one.topic} {one.broker_name} {one.queue_id}", one.lag) for one in late]
+    return values
+
+
+def queues_of(group: str) -> str:
+    """How names of series begin that have a group's lag in one queue. No name of RocketMQ's has a blank in it."""
+    return f"queue {group} "

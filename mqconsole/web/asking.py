@@ -1,0 +1,120 @@
+"""What a page or a change is asked with, checked; and what a page answers."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from mqcommon.errors import InvalidArgument, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqconsole.people.person import Person
+from mqconsole.showing.tables import Table
+from mqconsole.showing.texts import parse_moment
+from mqconsole.watching.collector import Collector
+from mqconsole.watching.snapshot import Snapshot
+
+
+class NoSuchThing(UserError):
+    """The address is about something that is not there: the answer is 404."""
+
+
+class Fields:
+    """Fields of a form or parts of an address. A text without its spaces at both ends; what is wrong is an error."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self.values = values
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.values.get(name, default).strip()
+
+    def needed(self, name: str, title: str) -> str:
+        """InvalidArgument when it is empty."""
+        if not (text := self.text(name)):
+            raise InvalidArgument(f"give {title}")
+        return text
+
+    def flag(self, name: str) -> bool:
+        """Whether a box is ticked."""
+        return self.values.get(name, "") in ("1", "on", "true")
+
+    def number(self, name: str, default: int, low: int, high: int) -> int:
+        text = self.text(name)
+        if not text:
+            return default
+        value = int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else None
+        if value is None or not low <= value <= high:
+            raise InvalidArgument(f"{name} must be a number from {low} to {high}, not {text!r}")
+        return value
+
+    def moment(self, name: str) -> int | None:
+        """Milliseconds; None when it is empty."""
+        if not (text := self.text(name)):
+            return None
+        try:
+            return parse_moment(text)
+        except ValueError:
+            raise InvalidArgument(f"{name} must be a time as 2026-11-27T08:00 (UTC), not {text!r}") from None
+
+    def confirmed(self, name: str) -> None:
+        """InvalidArgument unless the person has typed ``name``."""
+        if self.values.get("confirm", "") != name:
+            raise InvalidArgument(f"nothing was changed: type {name} to confirm")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Asked:
+    """One request of somebody who may make it."""
+
+    person: Person
+    fields: Fields
+    collector: Collector
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.collector.snapshot
+
+    def cluster(self) -> str:
+        """The cluster that the fields name, or the only one; InvalidArgument when there are several."""
+        known = self.snapshot.clusters()
+        if chosen := self.fields.text("cluster"):
+            if chosen not in known:
+                raise InvalidArgument(f"there is no cluster {chosen!r}")
+            return chosen
+        if len(known) != 1:
+            raise InvalidArgument("choose a cluster")
+        return known[0]
+
+
+@lazy_dataclass(slots=True)
+class View:
+    """What a page answers. All but pictures is also in the JSON."""
+
+    title: str
+    data: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+    #: SVG, made by showing/charts.py or sdk/admin/topology_picture.py, which escape all names.
+    pictures: dict[str, str] = field(default_factory=dict)
+    #: What could not be found out.
+    problems: list[str] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """The figures for JSON."""
+        tables = {name: table.plain() for name, table in self.tables.items()}
+        return {"title": self.title, **self.data, **tables, "problems": self.problems}
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Done:
+    """What a change answers: where to go on, and what was done."""
+
+    location: str
+    text: str
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Download:
+    """A file, or a picture."""
+
+    body: bytes | str
+    content_type: str
+    #: Empty: shown by the browser, not saved.
+    file_name: str = ""

@@ -1,0 +1,378 @@
+"""Consumer groups: the list, one group and its lag over time, resets with a preview, dead letters."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError, UserError
+from mqcommon.names import MASTER_ID, dlq_topic, is_retry_topic
+from mqconsole.people.roles import Role
+from mqconsole.showing import texts
+from mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline
+from mqconsole.showing.reasons import GroupState, reasons
+from mqconsole.showing.tables import Column, table, wanted
+from mqconsole.watching.snapshot import SYSTEM, USER, queues_of
+from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
+from mqconsole.web.overview import span_of
+from mqconsole.web.site import Site
+from remoting.protocol.codes import ResponseCode
+from sdk.admin.client import END_OF_QUEUE, rollback_of
+from sdk.admin.commands.clients import consumer_connection, consumer_status
+from sdk.admin.commands.dead_letters import resend_dlq
+from sdk.admin.commands.groups import consumer_progress, delete_sub_group, get_consumer_config, update_sub_group
+from sdk.admin.commands.offsets import reset_offset_by_time
+from sdk.admin.dead_letter_files import json_of
+from sdk.admin.dead_letters import DeadLetter
+from sdk.admin.failures import explain
+from sdk.admin.targets import Scope
+
+GROUPS = (
+    Column("group", "Group"),
+    Column("lag", "Lag", texts.count, is_number=True, hint="messages that it has not consumed"),
+    Column("consumeTps", "Out /s", texts.count, is_number=True, hint="messages a second that it consumes"),
+    Column("topics", "Topics", texts.count, is_number=True),
+    Column("worstTopic", "Most lag in", lambda value: value or texts.NONE),
+)
+QUEUES = (
+    Column("topic", "Topic"),
+    Column("brokerName", "Set"),
+    Column("queueId", "Queue", is_number=True),
+    Column("consumerOffset", "Consumed to", texts.count, is_number=True),
+    Column("brokerOffset", "End", texts.count, is_number=True),
+    Column("diff", "Lag", texts.count, is_number=True),
+    Column("lagMs", "Waits for", texts.duration, is_number=True, hint="how long the next message has been waiting"),
+    Column("inflight", "In flight", texts.count, is_number=True, hint="given to a consumer, not consumed yet"),
+    Column("clientIP", "Consumer", lambda value: value or texts.NONE),
+)
+RESET = (
+    Column("topic", "Topic"),
+    Column("brokerName", "Set"),
+    Column("queueId", "Queue", is_number=True),
+    Column("from", "Now at", texts.count, is_number=True),
+    Column("to", "Then at", texts.count, is_number=True),
+    Column("again", "Read again", texts.count, is_number=True),
+    Column("skipped", "Skipped", texts.count, is_number=True),
+)
+LETTERS = (
+    Column("topic", "Topic"),
+    Column("msgId", "Message"),
+    Column("deliveries", "Deliveries", texts.count, is_number=True),
+    Column("resentTimes", "Resent", texts.count, is_number=True),
+    Column("failTime", "Died", texts.moment, is_number=True),
+    Column("failReason", "Reason", lambda value: value or texts.NONE),
+)
+#: What consumerConnection says of a group without members.
+NOBODY: Mapping[str, Any] = {"connections": [], "subscriptions": [], "messageModel": ""}
+#: Dead letters that a page lists, and that a file has.
+MOST_LETTERS, MOST_EXPORTED = 500, 10_000
+MOST_LETTER_BYTES = 32 * 1024 * 1024
+#: Messages a second that a resend sends, and how many messages one request of a browser resends.
+RESEND_RATE, MOST_RESENT = 500.0, 1_000
+
+
+def add_groups(site: Site) -> None:
+    """Register the pages and changes."""
+
+    site.page("/groups", Role.READER, "groups.html", groups)
+    site.page("/groups/<group>", Role.READER, "group.html", one_group)
+    site.download("/groups/<group>/lag.svg", Role.READER, lag_svg)
+    site.download("/groups/<group>/lag.csv", Role.READER, lag_csv)
+    site.page("/groups/<group>/reset", Role.READER, "reset.html", preview_reset)
+    site.change("/groups/<group>/reset", Role.OPERATOR, reset_group)
+    site.change("/groups", Role.OPERATOR, create_group)
+    site.change("/groups/<group>/change", Role.OPERATOR, change_group)
+    site.change("/groups/<group>/delete", Role.OPERATOR, remove_group)
+    site.page("/groups/<group>/dead", Role.READER, "dead.html", dead_letters)
+    site.download("/groups/<group>/dead.jsonl", Role.READER, export_dead_letters)
+    site.change("/groups/<group>/dead/resend", Role.OPERATOR, resend_dead_letters)
+
+
+def _of(group: str) -> str:
+    return f"/groups/{group.replace('%', '%25')}"
+
+
+def _reset_time(ask: Asked) -> int:
+    """Where a group is to go on: -1 is the end of each queue."""
+    where = ask.fields.text("where", "time")
+    if where == "end":
+        return END_OF_QUEUE
+    if where == "begin":
+        return 0
+    if (at_ms := ask.fields.moment("at")) is None:
+        raise InvalidArgument("give a time, or choose the beginning or the end")
+    if at_ms > time.time_ns() // 1_000_000:
+        raise InvalidArgument("the time must not be in the future")
+    return at_ms
+
+
+def _lag_chart(ask: Asked, group: str) -> tuple[str, list[Line], str]:
+    """The group's lag, in all and in the queues with the most of it."""
+    history = ask.collector.history
+    span, from_s, to_s = span_of(ask)
+    prefix = queues_of(group)
+    queues = {name.removeprefix(prefix): history.get(name, from_s) for name in history.names(prefix)}
+    lines = [Line("all queues", history.get(f"lag {group}", from_s)), *largest(queues, 6)]
+    return span, lines, chart(lines, f"Lag of group {group} in the last {span}, in messages", from_s, to_s)
+
+
+async def _members(ask: Asked, group: str, problems: list[str]) -> tuple[Mapping[str, Any] | None, Sequence[str]]:
+    """The connected consumers, and in what they disagree. None when that is not known, with a line in ``problems``."""
+    person = ask.person
+    try:
+        connected, _ = await person.recent(
+            f"members {group}", lambda: person.look(consumer_connection, consumer_group=group, broker_addr=None)
+        )
+    except RouteNotFound:
+        return NOBODY, ()
+    except BrokerError as error:
+        if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return NOBODY, ()
+        problems.append(f"the members are not known: {explain(error)}")
+        return None, ()
+    try:
+        doing, complaints = await person.recent(
+            f"doing {group}",
+            lambda: person.look(consumer_status, consumer_group=group, client_id=None, broker_addr=None, jstack=False),
+        )
+    except SkylarkError as error:
+        problems.append(f"what the members do is not known: {explain(error)}")
+        return connected, ()
+    problems += complaints
+    return connected, doing["problems"]
+
+
+async def _configs(ask: Asked, group: str) -> list[dict[str, Any]]:
+    """The group's settings at each broker; empty for one that has only offsets."""
+    try:
+        found, _ = await ask.person.recent(
+            f"group config {group}", lambda: ask.person.look(get_consumer_config, group_name=group)
+        )
+    except UserError:
+        return []
+    configs: list[dict[str, Any]] = found["configs"]
+    return configs
+
+
+async def _dead_letters(ask: Asked, group: str) -> int | None:
+    """How many there are; None when it is not known."""
+    try:
+        stats = await ask.person.recent(f"dead {group}", lambda: ask.person.admin.topic_stats(dlq_topic(group)))
+    except RouteNotFound:
+        return 0
+    except SkylarkError:
+        return None
+    count: int = sum(one.max_offset - one.min_offset for one in stats.offset_table.values())
+    return count
+
+
+async def _letters(ask: Asked, group: str, most: int) -> list[DeadLetter]:
+    """The oldest ones; as many as fit into memory."""
+    left = MOST_LETTER_BYTES
+
+    def fits(letter: DeadLetter) -> bool:
+        nonlocal left
+        left -= letter.message.store_size
+        return left >= 0
+
+    try:
+        return await ask.person.admin.dead_letters(group, matches=fits, most=most)
+    except RouteNotFound:
+        return []
+
+
+def _letter_row(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "topic": letter.topic,
+        "msgId": letter.message.msg_id,
+        "offsetMsgId": letter.message.offset_msg_id,
+        "deliveries": letter.deliveries,
+        "resentTimes": letter.resent_times,
+        "failTime": letter.failure.time_ms or letter.message.store_timestamp,
+        "failClient": letter.failure.client,
+        "failReason": letter.failure.reason,
+    }
+
+
+async def _put(ask: Asked, group: str) -> None:
+    """Create a group, or change it: settings that no form has stay as they are."""
+    fields = ask.fields
+    configs = await _configs(ask, group)
+    now = configs[0]["config"] if configs else {}
+    await ask.person.run(
+        update_sub_group,
+        scope=Scope(None, ask.cluster()),
+        group_name=group,
+        consume_enable=not fields.flag("paused"),
+        consume_from_min_enable=now.get("consumeFromMinEnable", False),
+        consume_broadcast_enable=fields.flag("broadcast"),
+        consume_message_orderly=fields.flag("orderly"),
+        retry_queue_nums=fields.number("retryQueueNums", 1, 0, 1_024),
+        retry_max_times=fields.number("retryMaxTimes", 16, -1, 1_000),
+        group_retry_policy=now.get("groupRetryPolicy"),
+        broker_id=now.get("brokerId", MASTER_ID),
+        which_broker_when_consume_slowly=now.get("whichBrokerWhenConsumeSlowly", 1),
+        notify_consumer_ids_changed=now.get("notifyConsumerIdsChangedEnable", True),
+        attributes=None,
+    )
+
+
+async def groups(ask: Asked) -> View:
+    kind = ask.fields.text("kind", USER)
+    rows = [row for row in ask.snapshot.groups if kind in (row["kind"], "all")]
+    shown = table(rows, GROUPS, wanted(ask.fields.values, keep=("kind",)), searched=("group",), sort="-lag")
+    (_, from_s, to_s), history = span_of(ask), ask.collector.history
+    view = View("Groups", {"kind": kind, "kinds": (USER, SYSTEM), "clusters": ask.snapshot.clusters()})
+    view.problems = list(ask.snapshot.problems)
+    view.tables["groups"] = shown
+    view.pictures = {
+        row["group"]: sparkline(history.get(f"lag {row['group']}", from_s), from_s, to_s) for row in shown.rows
+    }
+    return view
+
+
+async def one_group(ask: Asked, group: str) -> View:
+    person, view = ask.person, View(f"Group {group}", {"group": group})
+    connected, disagreements = await _members(ask, group, view.problems)
+    has_members = connected is not None and bool(connected["connections"])
+    try:
+        progress, problems = await person.recent(
+            f"progress {group} {has_members}",
+            lambda: person.look(
+                consumer_progress, group_name=group, topic_name=None, show_client_ip=has_members,
+                show_lag_time=True, watch=None, cluster=None,
+            ),
+        )  # fmt: skip
+    except UserError as error:
+        raise NoSuchThing(str(error)) from None
+    view.problems += problems
+    configs = await _configs(ask, group)
+    topics = sorted({row["topic"] for row in progress["queues"] if not is_retry_topic(row["topic"])})
+    view.data |= {
+        "lag": progress["diffTotal"],
+        "consumeTps": progress["consumeTps"],
+        "oldestMs": max((row["lagMs"] or 0 for row in progress["queues"]), default=0),
+        "members": None if connected is None else connected["connections"],
+        "subscriptions": (connected or NOBODY)["subscriptions"],
+        "messageModel": (connected or NOBODY)["messageModel"],
+        "disagreements": disagreements,
+        "configs": configs,
+        "topics": topics,
+        "clusters": ask.snapshot.clusters(),
+        "deadLetters": await _dead_letters(ask, group),
+    }
+    asked = wanted(ask.fields.values, keep=("span",))
+    view.tables["queues"] = table(progress["queues"], QUEUES, asked, searched=("topic", "brokerName"), sort="-diff")
+    span, lines, drawn = _lag_chart(ask, group)
+    view.data["span"] = span
+    view.data["lines"] = [line.name for line in lines]
+    state = GroupState(
+        members=None if connected is None else len(connected["connections"]),
+        consume_tps=progress["consumeTps"],
+        is_paused=any(one["config"].get("consumeEnable") is False for one in configs),
+        queues=progress["queues"],
+        runs=ask.collector.history.get(f"lag {group}"),
+        now_s=ask.snapshot.at_ms // 1000,
+    )
+    view.data["reasons"] = list(reasons(state))
+    view.pictures["lag"] = drawn
+    return view
+
+
+async def lag_svg(ask: Asked, group: str) -> Download:
+    return Download(_lag_chart(ask, group)[2], "image/svg+xml")
+
+
+async def lag_csv(ask: Asked, group: str) -> Download:
+    history = ask.collector.history
+    names = [f"lag {group}", f"rate {group}", *history.names(queues_of(group))]
+    return Download(as_csv([Line(name, history.get(name)) for name in names]), "text/csv", f"lag of {group}.csv")
+
+
+async def preview_reset(ask: Asked, group: str) -> View:
+    topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
+    stats = await ask.person.admin.consume_stats(group, topic)
+    rows: list[dict[str, Any]] = []
+    for queue, progress in sorted(stats.offset_table.items(), key=lambda item: item[0]):
+        by_time = progress.broker_offset
+        if at_ms != END_OF_QUEUE:
+            by_time = await ask.person.admin.search_offset(queue, at_ms)
+        to = rollback_of(queue, progress, by_time, force=True).rollback_offset
+        rows.append(
+            {
+                "topic": topic,
+                "brokerName": queue.broker_name,
+                "queueId": queue.queue_id,
+                "from": progress.consumer_offset,
+                "to": to,
+                "again": max(progress.consumer_offset - to, 0),
+                "skipped": max(to - progress.consumer_offset, 0),
+            }
+        )
+    data = {
+        "group": group,
+        "topic": topic,
+        "atMs": at_ms,
+        "again": sum(row["again"] for row in rows),
+        "skipped": sum(row["skipped"] for row in rows),
+    }
+    shown = table(rows, RESET, wanted({"size": "500"}), searched=(), sort="")
+    return View(f"Reset group {group}", data, {"queues": shown})
+
+
+async def reset_group(ask: Asked, group: str) -> Done:
+    topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
+    moved = await ask.person.run(
+        reset_offset_by_time, group=group, topic=topic, timestamp=at_ms, force=True, cplus=False,
+        broker_addr=None, queue=None, offset=None,
+    )  # fmt: skip
+    return Done(_of(group), f"group {group} goes on elsewhere in {len(moved)} queues of {topic}")
+
+
+async def create_group(ask: Asked) -> Done:
+    group = ask.fields.needed("group", "a name for the group")
+    await _put(ask, group)
+    return Done("/groups", f"group {group} is created")
+
+
+async def change_group(ask: Asked, group: str) -> Done:
+    await _put(ask, group)
+    return Done(_of(group), f"group {group} is changed")
+
+
+async def remove_group(ask: Asked, group: str) -> Done:
+    ask.fields.confirmed(group)
+    await ask.person.run(delete_sub_group, scope=Scope(None, ask.cluster()), group_name=group, remove_offset=True)
+    return Done("/groups", f"group {group} and its offsets are deleted")
+
+
+async def dead_letters(ask: Asked, group: str) -> View:
+    letters = await _letters(ask, group, MOST_LETTERS)
+    rows = [_letter_row(letter) for letter in letters]
+    shown = table(rows, LETTERS, wanted(ask.fields.values), searched=("topic", "msgId", "failReason"), sort="-failTime")
+    data = {"group": group, "most": MOST_LETTERS, "isCut": len(rows) == MOST_LETTERS}
+    return View(f"Dead letters of {group}", data, {"letters": shown})
+
+
+async def export_dead_letters(ask: Asked, group: str) -> Download:
+    letters = await _letters(ask, group, MOST_EXPORTED)
+    lines = b"".join(orjson.dumps(json_of(letter)) + b"\n" for letter in letters)
+    return Download(lines, "application/x-ndjson", f"dead letters of {group}.jsonl")
+
+
+async def resend_dead_letters(ask: Asked, group: str) -> Done:
+    ids = tuple(one for one in ask.fields.text("ids").split(",") if one.strip())
+    if not ids and not ask.fields.flag("all"):
+        raise InvalidArgument("choose a dead letter, or all")
+    if len(ids) > MOST_RESENT:
+        raise InvalidArgument(f"at most {MOST_RESENT} at once")
+    result = await ask.person.run(
+        resend_dlq, consumer_group=group, ids=ids, begin=None, end=None, reason=None, rate=RESEND_RATE,
+        all_groups=ask.fields.flag("to_topic"), dry_run=False,
+    )  # fmt: skip
+    return Done(f"{_of(group)}/dead", f"{_letters_text(result['sent'])} sent again")
+
+
+def _letters_text(count: int) -> str:
+    return "1 dead letter was" if count == 1 else f"{count} dead letters were"

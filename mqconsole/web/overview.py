@@ -1,0 +1,121 @@
+"""The overview: clusters, sets, brokers, rates and disks; the drawn topology; one broker."""
+
+from typing import Any
+
+from mqconsole.people.roles import Role
+from mqconsole.showing import texts
+from mqconsole.showing.charts import Line, as_csv, chart
+from mqconsole.showing.tables import Column, table, wanted
+from mqconsole.watching.history import DAY_S, HOUR_S
+from mqconsole.watching.snapshot import USER
+from mqconsole.web.asking import Asked, Download, NoSuchThing, View
+from mqconsole.web.site import Site
+from sdk.admin.commands.brokers import get_broker_config
+from sdk.admin.targets import Scope
+from sdk.admin.topology_picture import picture
+
+#: How far back charts go; the address says which.
+SPANS = {"hour": HOUR_S, "day": DAY_S}
+SHORTEST_S = 60
+MOST_IN_PICTURE = 12
+BROKERS = (
+    Column("clusterName", "Cluster"),
+    Column("brokerName", "Set"),
+    Column("brokerId", "Id", is_number=True, hint="0 is the master"),
+    Column("brokerAddr", "Address"),
+    Column("version", "Version"),
+    Column("inTps", "In /s", texts.count, is_number=True, hint="messages a second that producers send"),
+    Column("outTps", "Out /s", texts.count, is_number=True, hint="messages a second that consumers get"),
+    Column("lagBytes", "Behind", texts.size, is_number=True, hint="what a slave lacks of its master's log"),
+    Column("commitLogDiskRatio", "Disk", texts.percent, is_number=True, hint="how full the disk of the log is"),
+    Column("inTotalToday", "In today", texts.count, is_number=True),
+    Column("outTotalToday", "Out today", texts.count, is_number=True),
+)
+_SECRET = ("secret", "password", "credential", "initauthenticationuser")
+_VALUES = (Column("name", "Name"), Column("value", "Value"))
+
+
+def span_of(ask: Asked) -> tuple[str, int, int]:
+    """The name of the span that the address asks for, its first and its last second."""
+    name = ask.fields.text("span", "hour")
+    name = name if name in SPANS else "hour"
+    now_s = ask.snapshot.at_ms // 1000
+    # A console that has just started shows the time since then, not an empty hour.
+    known = ask.collector.history.get("in")
+    began_s = min(known[0].first_s if known else now_s, now_s - SHORTEST_S)
+    return name, max(now_s - SPANS[name], began_s), now_s
+
+
+def add_overview(site: Site) -> None:
+    """Register the pages."""
+
+    site.page("/", Role.READER, "overview.html", overview)
+    site.download("/topology.svg", Role.READER, topology_svg)
+    site.download("/rates.csv", Role.READER, rates_csv)
+    site.page("/brokers/<addr>", Role.READER, "broker.html", broker)
+
+
+def _unless_secret(name: str, value: str) -> str:
+    """Skylark's brokers do not show secrets, but RocketMQ's do."""
+    return "******" if value and any(part in name.lower() for part in _SECRET) else value
+
+
+async def overview(ask: Asked) -> View:
+    snapshot = ask.snapshot
+    span, from_s, to_s = span_of(ask)
+    lines = [Line(name, ask.collector.history.get(name, from_s)) for name in ("in", "out")]
+    groups = [row for row in snapshot.topology["groups"] if row["lag"]][:5]
+    data: dict[str, Any] = {
+        "at": snapshot.at_ms,
+        "error": snapshot.error,
+        "span": span,
+        "clusters": snapshot.topology["clusters"],
+        "topicCount": len(snapshot.topology["topics"]),
+        "groupCount": sum(row["kind"] == USER for row in snapshot.groups),
+        "brokerCount": len(snapshot.brokers),
+        "silent": [row["brokerAddr"] for row in snapshot.brokers if row["error"] is not None],
+        "lag": sum(row["lag"] for row in snapshot.groups),
+        "inTps": sum(row["inTps"] for row in snapshot.masters()),
+        "outTps": sum(row["outTps"] for row in snapshot.brokers),
+        "late": [{"group": row["consumerGroup"], "lag": row["lag"]} for row in groups],
+    }
+    asked = wanted(ask.fields.values, keep=("span",))
+    brokers = table(
+        snapshot.brokers, BROKERS, asked,
+        searched=("clusterName", "brokerName", "brokerAddr", "version"), sort="brokerName",
+    )  # fmt: skip
+    drawn = chart(lines, f"Messages in and out a second, in the last {span}", from_s, to_s, unit=" /s")
+    return View("Overview", data, {"brokers": brokers}, {"rates": drawn}, list(snapshot.problems))
+
+
+async def topology_svg(ask: Asked) -> Download:
+    return Download(picture(ask.snapshot.topology, MOST_IN_PICTURE), "image/svg+xml")
+
+
+async def rates_csv(ask: Asked) -> Download:
+    history = ask.collector.history
+    names = [name for name in history.names("") if name.partition(" ")[0] in ("in", "out")]
+    return Download(as_csv([Line(name, history.get(name)) for name in names]), "text/csv", "rates.csv")
+
+
+async def broker(ask: Asked, addr: str) -> View:
+    row = ask.snapshot.broker(addr)
+    if row is None:
+        raise NoSuchThing(f"the NameServers know no broker at {addr}")
+    span, from_s, to_s = span_of(ask)
+    history = ask.collector.history
+    lines = [Line(name, history.get(f"{name} {addr}", from_s)) for name in ("in", "out")]
+    drawn = chart(lines, f"Messages in and out a second at {addr}, in the last {span}", from_s, to_s, unit=" /s")
+    view = View(f"Broker {row['brokerName']}:{row['brokerId']}", {"broker": row, "span": span}, {}, {"rates": drawn})
+    if row["error"] is not None:
+        return view
+    info = await ask.person.recent(f"info {addr}", lambda: ask.person.admin.broker_runtime_info(addr))
+    config, view.problems = await ask.person.recent(
+        f"config {addr}", lambda: ask.person.look(get_broker_config, scope=Scope(addr, None))
+    )
+    asked = wanted(ask.fields.values, keep=("span",))
+    every = {name: _unless_secret(name, value) for one in config for name, value in one["config"].items()}
+    for name, values in (("status", info), ("options", every)):
+        rows = [{"name": key, "value": value} for key, value in sorted(values.items())]
+        view.tables[name] = table(rows, _VALUES, asked, searched=("name", "value"), sort="name")
+    return view

@@ -1,0 +1,376 @@
+"""The guard in front of all pages, and the registry of pages and changes.
+
+A page is a GET, with its figures as JSON below /api; a change is a POST. Every route has the role that it needs; there
+is no other way to register one. A change needs the token of the person's session in its form, must not come from
+another site, and leaves a line in the log: who, from where, what, about what, and how it ended. None has a secret.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from secrets import token_urlsafe
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import click
+import orjson
+import trio
+from markupsafe import Markup
+from quart import Request, Response, g, redirect, render_template, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
+from mqcommon.addresses import split_address
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqconsole.options import ConsoleOptions
+from mqconsole.people.people import LoginFailed, People
+from mqconsole.people.roles import Role
+from mqconsole.showing import texts
+from mqconsole.showing.previews import one_line, printable
+from mqconsole.watching.collector import Collector
+from mqconsole.web.asking import Asked, Done, Download, Fields, NoSuchThing, View
+from remoting.protocol.codes import ResponseCode
+from sdk.admin.failures import explain
+
+logger = logging.getLogger(__name__)
+audit = logging.getLogger("mqconsole.audit")
+
+COOKIE: Final = "mqconsole"
+TOKEN_FIELD: Final = "token"
+#: The header with which static/console.js loads a page again.
+REFRESH: Final = "X-Refresh"
+#: A message that is sent from a form is at most 4 MiB, as brokers take them; encoded it may be larger.
+MOST_BODY_BYTES: Final = 16 * 1024 * 1024
+#: Windows that are kept up to date at once.
+MOST_STREAMS: Final = 500
+STREAM_QUIET_S: Final = 15.0
+MOST_IN_AUDIT: Final = 500
+_NOTICES_OF_SESSIONS: Final = 256
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_NOT_THERE: Final = (
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.QUERY_NOT_FOUND,
+)
+_REFUSED: Final = (ResponseCode.NO_PERMISSION,)
+
+Look = Callable[..., Awaitable[View | Download]]
+Change = Callable[..., Awaitable[Done]]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Route:
+    """One route, as the guard sees it."""
+
+    rule: str
+    method: str
+    role: Role
+
+
+class Refused(UserError):
+    """The guard says no; ``status`` is that of the answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Site:
+    """The application; pages and changes are added with `page`, `download` and `change`."""
+
+    def __init__(self, people: People, collector: Collector, options: ConsoleOptions) -> None:
+        self.people = people
+        self.collector = collector
+        self._options = options
+        self._cookie = f"__Host-{COOKIE}" if options.is_https else COOKIE
+        self._streams = 0
+        self._notices: dict[str, list[tuple[str, str]]] = {}
+        self.routes: list[Route] = []
+        self.app = app = QuartTrio("mqconsole", static_folder="static", template_folder="templates")
+        app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
+        app.config["RESPONSE_TIMEOUT"] = None
+        app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+        app.jinja_env.filters |= {
+            "count": texts.count, "size": texts.size, "percent": texts.percent, "duration": texts.duration,
+            "moment": texts.moment, "part": partial(quote, safe=""), "printable": printable,
+        }  # fmt: skip
+        app.before_request(self._meet)
+        app.after_request(self._harden)
+        app.register_error_handler(Exception, self._failed)
+        app.add_url_rule("/events", "events", self._events)
+        self.routes.append(Route("/events", "GET", Role.READER))
+
+    # --- registration
+
+    def page(self, rule: str, role: Role, template: str, look: Look) -> None:
+        """Register a page, and its figures below /api."""
+
+        async def as_html(**parts: str) -> Response:
+            view = await self._look(role, look, parts)
+            assert isinstance(view, View)
+            return await self.render(template, view)
+
+        async def as_json(**parts: str) -> Response:
+            view = await self._look(role, look, parts)
+            assert isinstance(view, View)
+            return Response(orjson.dumps(_jsonable(view.plain())), content_type="application/json")
+
+        self._add(rule, "GET", role, as_html)
+        self._add("/api/overview" if rule == "/" else f"/api{rule}", "GET", role, as_json)
+
+    def download(self, rule: str, role: Role, look: Look) -> None:
+        """Register a file or a picture."""
+
+        async def load(**parts: str) -> Response:
+            found = await self._look(role, look, parts)
+            assert isinstance(found, Download)
+            response = Response(found.body, content_type=found.content_type)
+            if found.file_name:
+                response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(found.file_name)}"
+            return response
+
+        self._add(rule, "GET", role, load)
+
+    def change(self, rule: str, role: Role, change: Change) -> None:
+        """Register a change. Its name in the audit is that of the function."""
+
+        async def act(**parts: str) -> Response:
+            return await self._change(role, change, parts)
+
+        self._add(rule, "POST", role, act)
+
+    def open_to_all(self, rule: str, method: str, act: Callable[[], Awaitable[Response]]) -> None:
+        """Register what nobody needs to be logged in for."""
+        self._add(rule, method, Role.NOBODY, act)
+
+    def _add(self, rule: str, method: str, role: Role, act: Callable[..., Awaitable[Any]]) -> None:
+        self.app.add_url_rule(rule, f"{method} {rule}", act, methods=[method])
+        self.routes.append(Route(rule, method, role))
+
+    # --- each request
+
+    async def _meet(self) -> None:
+        """Find out who asks. Raises Refused for a host name that is not ours."""
+        allowed = self._options.allowed_hosts
+        host = urlsplit(f"//{request.host}").hostname or ""
+        if allowed and host not in allowed and f"[{host}]" not in allowed:
+            raise Refused(421, f"this console does not serve the name {host}; see the option hostNames")
+        g.session_id = self.people.tokens.session_id(request.cookies.get(self._cookie, ""))
+        if g.session_id is None:
+            g.session_id = token_urlsafe(32)
+        # A window that is only open, with nobody before it, does not keep the session.
+        is_background = REFRESH in request.headers or request.path == "/events"
+        g.person = self.people.find(g.session_id, is_use=not is_background)
+
+    async def _harden(self, response: Response) -> Response:
+        response.headers.update(_HEADERS)
+        if self._options.is_https:
+            response.headers["Strict-Transport-Security"] = "max-age=31536000"
+        if request.path.startswith("/static/"):
+            response.headers["Cache-Control"] = "public, max-age=3600"
+            return response
+        response.headers["Cache-Control"] = "no-store"
+        is_page = request.method == "GET" and (response.content_type or "").startswith("text/html")
+        if is_page and "session_id" in g and self._cookie not in request.cookies:
+            self.set_cookie(response, g.session_id)
+        return response
+
+    def set_cookie(self, response: Response, session_id: str) -> None:
+        """Give the browser this session."""
+        response.set_cookie(
+            self._cookie,
+            self.people.tokens.cookie(session_id),
+            httponly=True,
+            secure=self._options.is_https,
+            samesite="Lax",
+            path="/",
+        )
+
+    def check_person(self, role: Role) -> None:
+        """Raises Refused unless the one who asks has the role."""
+        person = g.person
+        if person is None:
+            raise Refused(401, "log in first")
+        if person.role < role:
+            raise Refused(403, f"this needs the role {role.title}, and you are {person.role.title}")
+
+    def check_form(self, form: Mapping[str, str]) -> None:
+        """Raises Refused unless the form is one of ours, for this session."""
+        if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+            raise Refused(403, "this form comes from another site")
+        if not self.people.tokens.is_form_token(g.session_id, form.get(TOKEN_FIELD, "")):
+            raise Refused(403, "this form is too old, or not from this console: load the page again")
+
+    def check_size(self, most_bytes: int) -> None:
+        """Raises Refused for a larger form, or one of unknown size: it is read before anybody is known."""
+        if request.content_length is None or request.content_length > most_bytes:
+            raise Refused(413, "this form is too large")
+
+    async def _look(self, role: Role, look: Look, parts: Mapping[str, str]) -> View | Download:
+        self.check_person(role)
+        person = g.person
+        with person.deadline():
+            return await look(Asked(person, Fields(request.args), self.collector), **parts)
+
+    async def _change(self, role: Role, change: Change, parts: Mapping[str, str]) -> Response:
+        self.check_person(role)
+        form = await request.form
+        self.check_form(form)
+        person = g.person
+        outcome, about = "failed", " ".join(parts.values())
+        try:
+            with person.deadline():
+                done = await change(Asked(person, Fields(form), self.collector), **parts)
+            outcome = "done"
+        except SkylarkError as error:
+            outcome = f"refused: {explain(error)}"
+            raise
+        finally:
+            what = about or form.get("topic", "") or form.get("group", "")
+            self.note_change(person.name, person.role.title, change.__name__, what, outcome)
+            person.forget_answers()
+            self.collector.look_again()
+        self.notify("good", done.text)
+        return _see(done.location)
+
+    def note_change(self, name: str, role: str, change: str, about: str, outcome: str) -> None:
+        """Write the line of the audit: one line, whatever the names are."""
+        who, what, how = (one_line(text)[:MOST_IN_AUDIT] for text in (name, about, outcome))
+        audit.info("%s (%s) from %s: %s %s: %s", who, role, client_host(request), change, what, how)
+
+    def notify(self, kind: str, text: str) -> None:
+        """Show this on the next page of the session."""
+        self._notices.setdefault(g.session_id, []).append((kind, text))
+        while len(self._notices) > _NOTICES_OF_SESSIONS:
+            del self._notices[next(iter(self._notices))]
+
+    # --- answers
+
+    async def render(self, template: str, view: View, status: int = 200) -> Response:
+        """A page of the console."""
+        # A window that is refreshed in the background must not take the notice that is meant for the next page.
+        notices = [] if REFRESH in request.headers else self._notices.pop(g.session_id, [])
+        pictures = {name: Markup(svg) for name, svg in view.pictures.items()}
+        html = await render_template(
+            template,
+            view=view,
+            **view.data,
+            tables=view.tables,
+            pictures=pictures,
+            person=g.person,
+            role=Role,
+            has_login=self.people.has_login,
+            snapshot=self.collector.snapshot,
+            token=self.people.tokens.form_token(g.session_id),
+            notices=notices,
+            here=request.full_path.rstrip("?"),
+            args=request.args,
+        )
+        return Response(html, status, content_type="text/html; charset=utf-8")
+
+    async def _failed(self, error: Exception) -> Response:
+        """The page or JSON of an error. Errors that are not a user's are logged, and not shown."""
+        status, text = _status_of(error)
+        if status == 500:
+            logger.error("%s %s failed", request.method, one_line(request.path), exc_info=error)
+        if request.path.startswith("/api/"):
+            return Response(orjson.dumps({"error": text}), status, content_type="application/json")
+        if status == 401 and request.method == "GET" and request.path != "/events":
+            return _see(f"/login?next={quote(request.full_path.rstrip('?'), safe='/')}")
+        is_users = isinstance(error, SkylarkError | click.ClickException) and not isinstance(
+            error, Refused | LoginFailed
+        )
+        if request.method == "POST" and is_users and (back := _back_to(request)):
+            self.notify("bad", text)
+            return _see(back)
+        if "session_id" not in g:
+            return Response(text, status, content_type="text/plain; charset=utf-8")
+        return await self.render("error.html", View(f"Error {status}", {"text": text}), status)
+
+    async def _events(self) -> Response:
+        """A line for each new snapshot, as server-sent events."""
+        self.check_person(Role.READER)
+        if self._streams >= MOST_STREAMS:
+            raise Refused(503, "too many windows are kept up to date; this one is not")
+
+        async def lines() -> Any:
+            self._streams += 1
+            try:
+                version = self.collector.snapshot.version
+                while True:
+                    with trio.move_on_after(STREAM_QUIET_S) as waited:
+                        version = (await self.collector.newer_than(version)).version
+                    yield b": quiet\n\n" if waited.cancelled_caught else f"data: {version}\n\n".encode()
+                    if self.people.find(session_id, is_use=False) is None:
+                        return
+            finally:
+                self._streams -= 1
+
+        session_id = g.session_id
+        return Response(lines(), content_type="text/event-stream")
+
+
+def client_host(asked: Request) -> str:
+    """The address of the browser, or of the proxy in front."""
+    remote = asked.remote_addr or ""
+    return split_address(remote)[0] if ":" in remote and remote.count(":") == 1 else remote
+
+
+def _status_of(error: Exception) -> tuple[int, str]:
+    if isinstance(error, HTTPException):
+        return error.code or 500, error.description or error.name
+    if isinstance(error, click.ClickException):
+        return 400, error.format_message()
+    if isinstance(error, Refused):
+        return error.status, str(error)
+    if isinstance(error, LoginFailed):
+        return 401, str(error)
+    if isinstance(error, NoSuchThing | RouteNotFound):
+        return 404, explain(error)
+    if isinstance(error, BrokerError):
+        status = 404 if error.code in _NOT_THERE else 403 if error.code in _REFUSED else 502
+        return status, explain(error)
+    if isinstance(error, UserError):
+        return 400, explain(error)
+    if isinstance(error, SkylarkError):
+        return 502, explain(error)
+    return 500, "the console has failed; its log has the reason"
+
+
+def _see(location: str) -> Response:
+    response = redirect(location, 303)
+    assert isinstance(response, Response)
+    return response
+
+
+def _back_to(asked: Request) -> str:
+    """The page of ours whose form was sent; empty when it is not known."""
+    referrer = urlsplit(asked.headers.get("Referer", ""))
+    if referrer.netloc != asked.host or not referrer.path.startswith("/") or referrer.path.startswith("//"):
+        return ""
+    return referrer.path + (f"?{referrer.query}" if referrer.query else "")
+
+
+def _jsonable(value: Any) -> Any:
+    """Integers that do not fit into 64 bits, and whatever else JSON lacks, as text."""
+    if isinstance(value, Mapping):
+        return {str(name): _jsonable(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_jsonable(one) for one in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        return str(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return value if isinstance(value, int | float | None) else str(value)

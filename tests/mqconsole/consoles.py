@@ -1,0 +1,81 @@
+"""Consoles for tests: the real one on a free port of loopback, and somebody who asks it over HTTP."""
+
+import re
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import trio
+
+from mqcommon.message.message import MessageExt
+from mqconsole.console import Console
+from mqconsole.options import ConsoleOptions
+from mqconsole.people.person import Cluster
+from sdk import ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
+from tests.support.waiting import until
+
+TOKEN = re.compile(r'name="token" value="([^"]+)"')
+
+
+class Browser:
+    """Keeps cookies, and fills the token into forms, as a browser does."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.token = ""
+
+    async def get(self, path: str, **more: Any) -> httpx.Response:
+        answer = await self.client.get(path, **more)
+        if found := TOKEN.search(answer.text):
+            self.token = found[1]
+        return answer
+
+    async def post(self, path: str, **fields: Any) -> httpx.Response:
+        return await self.client.post(path, data={"token": self.token, **fields}, headers={"Referer": self.base + "/"})
+
+    @property
+    def base(self) -> str:
+        return str(self.client.base_url).rstrip("/")
+
+    async def log_in(self, name: str, secret: str, **fields: str) -> httpx.Response:
+        """Of a form that was loaded before."""
+        await self.get("/login")
+        answer = await self.post("/login", name=name, secret=secret, **fields)
+        if answer.status_code == 303:
+            await self.get("/topics")
+        return answer
+
+
+@asynccontextmanager
+async def browser(address: str, ca_file: str | None = None) -> AsyncIterator[Browser]:
+    verify = ssl.create_default_context(cafile=ca_file) if ca_file else True
+    async with httpx.AsyncClient(base_url=address, timeout=60, verify=verify) as client:
+        yield Browser(client)
+
+
+@asynccontextmanager
+async def console(nameserver: str, credentials: Credentials | None = None, **options: Any) -> AsyncIterator[str]:
+    """The address of a console that runs in the block."""
+    given = ConsoleOptions(**{"listen_port": 0, "poll_interval": 2, **options})
+    made = Console(given, Cluster(nameserver, 5_000, None, 0.0), credentials)
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(made.run)
+        made.stop()
+
+
+async def give_up(nameserver: str, group: str, topic: str, body: bytes) -> str:
+    """Send a message that the group fails on: the unique key of its dead letter."""
+
+    def fail(message: MessageExt) -> None:
+        raise ValueError(f"no {message.body.decode()} for me")
+
+    async with Producer(nameserver, group="P") as producer:
+        msg_id = (await producer.send(Message(topic, body))).msg_id
+    async with PushConsumer(
+        nameserver, group=group, subscriptions={topic: "*"}, handler=fail, consume_from=ConsumeFrom.FIRST_OFFSET,
+        retry=RetryPolicy(dead_letter_on=Exception),
+    ) as consumer:  # fmt: skip
+        await until(lambda: consumer.failed > 0 and consumer.cached == 0, "the message is a dead letter")
+    return msg_id

@@ -1,0 +1,197 @@
+"""One task asks for everybody; a broker that does not answer costs a row, and no page."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from mqcommon.errors import BrokerError, ConnectFailed
+from mqcommon.message.queue import MessageQueue
+from mqconsole.watching.collector import PATIENCE, TABLES_INTERVAL_S, Collector
+from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, ConsumeStatsList, SubscriptionGroupTable
+from remoting.protocol.requests.routes import BrokerData, ClusterInfo
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+
+TIMEOUT_S, INTERVAL_S = 3.0, 5.0
+GOOD, DEAD, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
+
+
+class FakeAdmin:
+    """Two sets: a master with a slave, and a master that may be dead. Counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self.silent: set[str] = set()
+        self.broken: set[str] = set()
+        self.no_namesrv = False
+        self.refuses_stats = False
+        self.stats_took_s = 0.0
+        self.lag = 7
+
+    async def cluster_info(self) -> ClusterInfo:
+        self.asked["namesrv", "cluster_info"] += 1
+        if self.no_namesrv:
+            raise ConnectFailed("127.0.0.1:9876", "refused")
+        brokers = {
+            "broker-a": BrokerData("c", "broker-a", {0: GOOD, 1: SLAVE}),
+            "broker-b": BrokerData("c", "broker-b", {0: DEAD}),
+        }
+        return ClusterInfo(brokers, {"c": ["broker-a", "broker-b"]})
+
+    async def _answer(self, addr: str, what: str) -> None:
+        self.asked[addr, what] += 1
+        if addr in self.silent:
+            await trio.sleep_forever()
+        if addr in self.broken:
+            raise ConnectFailed(addr, "refused")
+
+    async def broker_runtime_info(self, addr: str) -> dict[str, str]:
+        await self._answer(addr, "info")
+        return {"putTps": "12.0 1 1", "getTransferredTps": "3.0 1 1", "commitLogMaxOffset": "100"}
+
+    async def broker_consume_stats(self, addr: str) -> ConsumeStatsList:
+        await self._answer(addr, "stats")
+        if self.refuses_stats:
+            raise BrokerError(16, "no permission", addr)
+        await trio.sleep(self.stats_took_s)
+        name = "broker-a" if addr in (GOOD, SLAVE) else "broker-b"
+        queue = MessageQueue("orders", name, 0)
+        offset = ConsumeOffset(broker_offset=10 + self.lag, consumer_offset=10)
+        return ConsumeStatsList(
+            consume_stats_list=[{"shop": [ConsumeStats(consume_tps=2.5, offset_table={queue: offset})]}]
+        )
+
+    async def all_topic_config(self, addr: str) -> TopicConfigTable:
+        await self._answer(addr, "topics")
+        topics = [TopicConfig("orders", 4, 4), TopicConfig("%RETRY%shop", 1, 1)]
+        return TopicConfigTable(topic_config_table={one.topic_name: one for one in topics})
+
+    async def all_groups(self, addr: str) -> SubscriptionGroupTable:
+        return SubscriptionGroupTable()
+
+    async def broker_config(self, addr: str) -> dict[str, str]:
+        return {}
+
+
+@pytest.fixture
+def admin() -> FakeAdmin:
+    return FakeAdmin()
+
+
+async def watch(nursery: trio.Nursery, admin: Any) -> Collector:
+    collector = Collector(admin, INTERVAL_S, TIMEOUT_S)
+    await nursery.start(collector.run)
+    return collector
+
+
+async def test_a_dead_broker_makes_one_row_grey(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    admin.silent = {DEAD}
+    collector = await watch(nursery, admin)
+    assert trio.current_time() <= TIMEOUT_S
+    rows = {row["brokerAddr"]: row for row in collector.snapshot.brokers}
+    assert rows[DEAD]["error"] == "no answer within 3 s" and rows[DEAD]["awaySince"] is not None
+    assert (rows[GOOD]["error"], rows[GOOD]["inTps"]) == (None, 12.0)
+    assert [row["lag"] for row in collector.snapshot.groups] == [7]
+
+
+async def test_a_dead_master_is_asked_of_its_slave(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    admin.broken = {GOOD, DEAD}
+    collector = await watch(nursery, admin)
+    assert admin.asked[SLAVE, "stats"] == 1 and admin.asked[GOOD, "stats"] == 0
+    assert [row["lag"] for row in collector.snapshot.groups] == [7]
+
+
+async def test_brokers_are_asked_once_in_an_interval_however_many_look(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    collector = await watch(nursery, admin)
+    seen: list[int] = []
+
+    async def look() -> None:
+        version = 0
+        while True:
+            version = (await collector.newer_than(version)).version
+            seen.append(version)
+
+    for _ in range(50):
+        nursery.start_soon(look)
+    began = dict(admin.asked)
+    await trio.sleep(INTERVAL_S * 10 + 0.1)
+    assert admin.asked[GOOD, "info"] - began[GOOD, "info"] == 10
+    assert admin.asked[GOOD, "stats"] - began[GOOD, "stats"] == 10
+    assert len(seen) >= 50 * 10
+
+
+async def test_topics_are_asked_for_seldom_and_after_a_change(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    collector = await watch(nursery, admin)
+    await trio.sleep(TABLES_INTERVAL_S - 2 * INTERVAL_S)
+    assert admin.asked[GOOD, "topics"] == 1
+    collector.look_again()
+    await collector.newer_than(collector.snapshot.version)
+    assert admin.asked[GOOD, "topics"] == 2
+
+
+async def test_a_slow_answer_is_asked_for_less_often(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    admin.stats_took_s = 2.0
+    await watch(nursery, admin)
+    await trio.sleep(PATIENCE * 2.0 - 2 * INTERVAL_S)
+    assert admin.asked[GOOD, "stats"] == 1
+    await trio.sleep(3 * INTERVAL_S)
+    assert admin.asked[GOOD, "stats"] == 2
+
+
+async def test_without_nameservers_the_last_rows_stay(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    collector = await watch(nursery, admin)
+    before = collector.snapshot
+    admin.no_namesrv = True
+    after = await collector.newer_than(before.version)
+    assert "127.0.0.1:9876" in after.error
+    assert (after.brokers, after.topics, after.at_ms) == (before.brokers, before.topics, before.at_ms)
+    admin.no_namesrv = False
+    assert (await collector.newer_than(after.version)).error == ""
+
+
+async def test_lag_and_rates_get_into_the_history(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    admin.broken = {DEAD}
+    collector = await watch(nursery, admin)
+    history = collector.history
+    assert [run.value for run in history.get("lag shop")] == [7.0]
+    assert [run.value for run in history.get("rate shop")] == [2.5]
+    assert [run.value for run in history.get("in")] == [12.0]
+    assert [run.value for run in history.get("queue shop orders broker-a 0")] == [7.0]
+    assert history.get(f"in {DEAD}") == []
+
+
+async def test_topics_have_kinds(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    collector = await watch(nursery, admin)
+    kinds = {row["topic"]: (row["kind"], row["writeQueues"], row["sets"]) for row in collector.snapshot.topics}
+    assert kinds == {"orders": ("user", 8, 2), "%RETRY%shop": ("retry", 2, 2)}
+
+
+async def test_what_brokers_refuse_is_said(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.broken, admin.refuses_stats = {DEAD}, True
+    collector = await watch(nursery, admin)
+    (said,) = collector.snapshot.problems
+    assert said.startswith("set broker-a does not tell its lag: ") and "no permission" in said
+    await trio.sleep(3 * INTERVAL_S)
+    assert caplog.text.count("set broker-a does not tell its lag") == 1
+    admin.refuses_stats = False
+    assert (await collector.newer_than(collector.snapshot.version)).problems == []

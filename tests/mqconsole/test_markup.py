@@ -1,0 +1,170 @@
+"""Whatever stands in a name, a property or a body: it never becomes markup, and never a link to somewhere else."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import Environment
+
+from mqconsole.console import make_site
+from mqconsole.options import ConsoleOptions
+from mqconsole.people.people import People
+from mqconsole.people.person import Cluster
+from mqconsole.people.roles import Role
+from mqconsole.showing.previews import preview
+from mqconsole.showing.tables import table, wanted
+from mqconsole.watching.collector import Collector
+from mqconsole.watching.snapshot import Snapshot
+from mqconsole.web.asking import View
+from mqconsole.web.groups import GROUPS, LETTERS, QUEUES
+from mqconsole.web.messages import MESSAGES, STEPS
+from mqconsole.web.system import FINDINGS, POLICIES, USERS
+from mqconsole.web.topics import TOPICS
+from sdk import Admin
+
+# Texts that would do harm, and any others.
+HARM = st.sampled_from(
+    (
+        "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'-alert(1)-'", "javascript:alert(1)",
+        "</textarea><svg onload=alert(1)>", "{{ 7 * 7 }}", "&lt;b&gt;", "\u202e<b>", "\x00<i>", "//evil.example",
+        "data:text/html,<b>", "a\" autofocus onfocus=\"alert(1)", "</title><script>", "--><script>", "%3Cb%3E",
+    )
+)  # fmt: skip
+texts = HARM | st.text(max_size=40)
+
+
+def environment() -> Environment:
+    people = People(Cluster("127.0.0.1:9", 1_000), None, login=True, session_s=60, secret=b"s", snapshot=Snapshot)
+    site = make_site(people, Collector(Admin("127.0.0.1:9"), 5, 5), ConsoleOptions(login=True))
+    env: Environment = site.app.jinja_env
+    return env
+
+
+ENVIRONMENT = environment()
+
+
+class Tags(HTMLParser):
+    """The elements of a page with the names of their attributes, and where its links go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, tuple[str, ...]]] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, tuple(name for name, _ in attrs)))
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "action")]
+
+    def handle_comment(self, data: str) -> None:
+        self.found.append(("comment", ()))
+
+
+class Somebody:
+    """Who looks; the name is shown on each page."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.role = Role.ADMIN
+
+
+def tags_of(template: str, view: View, text: str) -> Tags:
+    html = ENVIRONMENT.get_template(template).render(
+        view=view, **view.data, tables=view.tables, pictures={}, person=Somebody(text), role=Role, has_login=True,
+        snapshot=Snapshot(error=text), token="t", notices=[("bad", text), ("good", text)], here=f"/{text}",
+        args={"topic": text, "key": text, "id": text, "where": text, "at": text},
+    )  # fmt: skip
+    parser = Tags()
+    parser.feed(html)
+    parser.close()
+    return parser
+
+
+def message_view(text: str, body: bytes) -> View:
+    shown = preview(body)
+    message = {
+        "msgId": text, "offsetMsgId": text, "topic": text, "brokerName": text, "storeHost": text, "queueId": 0,
+        "queueOffset": 0, "storeTimestamp": 0, "bornTimestamp": 0, "bornHost": text, "reconsumeTimes": 0,
+        "properties": {f"a{text}": text, "b": text},
+        "tracks": [{"consumerGroup": text, "trackType": text, "exceptionDesc": text}],
+    }  # fmt: skip
+    data = {
+        "message": message, "body": shown.text, "shownAs": "text", "forms": ("text", "hex"), "isCut": True,
+        "bodySize": len(body), "groups": [text],
+    }  # fmt: skip
+    return View(text, data, problems=[text])
+
+
+def row_of(columns: Any, text: str) -> dict[str, Any]:
+    return {column.name: [text] if column.name in ("actions", "sourceIps") else None if column.is_number else text
+            for column in columns}  # fmt: skip
+
+
+def list_views(text: str) -> dict[str, View]:
+    asked = wanted({"q": "", "sort": text, "kind": text}, keep=("kind",))
+
+    def one(columns: Any) -> Any:
+        return table([row_of(columns, text) | {"offsetMsgId": text}], columns, asked, searched=())
+
+    facts = {
+        "kind": text, "kinds": (text,), "types": (text,), "clusters": [text, "b"], "group": text, "topic": text,
+        "isCut": True, "most": 5, "by": "key", "choices": {"key": text}, "searched": True, "msgId": text,
+        "traceTopic": text, "counts": dict.fromkeys(("FAIL", "WARN", "INFO", "OK"), 1),
+        "files": [
+            {"brokerAddr": text, "accounts": [{"accessKey": text, "topicPerms": [text]}]}
+        ],
+    }  # fmt: skip
+    return {
+        "topics.html": View(text, facts, {"topics": one(TOPICS)}),
+        "groups.html": View(text, facts, {"groups": one(GROUPS)}),
+        "messages.html": View(text, facts, {"messages": one(MESSAGES)}),
+        "dead.html": View(text, facts, {"letters": one(LETTERS)}),
+        "trace.html": View(text, facts, {"steps": one(STEPS)}),
+        "accounts.html": View(text, facts, {"users": one(USERS), "policies": one(POLICIES)}, problems=[text]),
+        "doctor.html": View(text, facts, {"findings": one(FINDINGS)}),
+        "error.html": View(text, {"text": text}),
+        "login.html": View(text, {"next": text, "failure": text, "name": text}),
+        "group.html": View(text, facts | {
+            "lag": 5, "oldestMs": 1, "consumeTps": 0.0, "deadLetters": 1, "messageModel": text, "reasons": [text],
+            "disagreements": [text], "span": "hour", "lines": [text], "topics": [text], "members": [
+                {"clientId": text, "clientAddr": text, "language": text, "versionDesc": text}
+            ], "subscriptions": [{"topic": text, "subExpression": text}],
+            "configs": [{"brokerName": text, "config": {text + "x": text, "retryMaxTimes": text}}],
+        }, {"queues": one(QUEUES)}, problems=[text]),
+        "explain.html": View(text, facts | {"answers": [
+            {"brokerAddr": text, "allowed": False, "text": text,
+             "steps": [type("Step", (), {"step": text, "outcome": text, "rule": text})]}
+        ]}),
+    }  # fmt: skip
+
+
+PLAIN = "plain"
+EXPECTED = {name: tags_of(name, view, PLAIN) for name, view in list_views(PLAIN).items()}
+EXPECTED_MESSAGE = tags_of("message.html", message_view(PLAIN, b"plain"), PLAIN)
+
+
+def check(found: Tags, expected: Tags, text: str) -> None:
+    # An empty or equal name may change which optional parts are there, but never adds an element of its own.
+    known = set(expected.found)
+    assert [one for one in found.found if one not in known] == [] or not text.strip(), text
+    assert all(link.startswith(("/", "?", "#main")) and not link.startswith(("//", "/\\")) for link in found.links), (
+        text
+    )
+
+
+@given(texts)
+def test_no_name_becomes_markup(text: str) -> None:
+    for name, view in list_views(text).items():
+        check(tags_of(name, view, text), EXPECTED[name], text)
+
+
+@given(texts, st.binary(max_size=200) | HARM.map(str.encode))
+def test_no_message_becomes_markup(text: str, body: bytes) -> None:
+    check(tags_of("message.html", message_view(text, body), text), EXPECTED_MESSAGE, text)
+
+
+@given(HARM, HARM)
+def test_a_page_with_harm_in_it_has_exactly_the_elements_of_a_plain_one(text: str, body: str) -> None:
+    for name, view in list_views(text).items():
+        assert tags_of(name, view, text).found == EXPECTED[name].found, name
+    assert tags_of("message.html", message_view(text, body.encode()), text).found == EXPECTED_MESSAGE.found

@@ -1,0 +1,257 @@
+"""Pages and changes over HTTP, on a cluster of two masters in threads of this process."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from sdk import Admin, Message, Producer, PullConsumer
+from sdk.testing import Cluster
+from tests.mqconsole.consoles import Browser, browser, console, give_up
+from tests.support.waiting import until
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(2) as made:
+        made.create_topic("orders", queues=2)
+        yield made
+
+
+@pytest.fixture
+async def who(cluster: Cluster) -> AsyncIterator[Browser]:
+    async with console(cluster.nameserver) as address, browser(address) as found:
+        await found.get("/topics")
+        yield found
+
+
+async def api(who: Browser, path: str) -> dict[str, Any]:
+    answer = await who.client.get(f"/api{path}")
+    assert answer.status_code == 200, (path, answer.text)
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def done(who: Browser, path: str, **fields: str) -> str:
+    """What the next page says after a change."""
+    answer = await who.post(path, **fields)
+    assert answer.status_code == 303, answer.text
+    text = (await who.get(answer.headers["location"])).text
+    said: str = text.partition('<p class="notice ')[2].partition("</p>")[0]
+    return said.partition(">")[2]
+
+
+async def send(cluster: Cluster, topic: str, count: int, **more: Any) -> list[str]:
+    async with Producer(cluster.nameserver, group="P") as producer:
+        return [(await producer.send(Message(topic, b'{"n": %d}' % n, **more))).msg_id for n in range(count)]
+
+
+async def commit(cluster: Cluster, group: str, topic: str, at: str) -> None:
+    async with PullConsumer(cluster.nameserver, group=group) as consumer:
+        for queue in await consumer.message_queues(topic):
+            await consumer.commit_offset(queue, 0 if at == "begin" else await consumer.max_offset(queue))
+
+
+async def test_the_overview_has_all_brokers(who: Browser, cluster: Cluster) -> None:
+    found = await api(who, "/overview")
+    assert {row["brokerAddr"] for row in found["brokers"]["rows"]} == {node.address for node in cluster.brokers}
+    assert [one["brokerName"] for one in found["clusters"][0]["sets"]] == ["broker-a", "broker-b"]
+    assert (await who.get("/topology.svg")).text.startswith("<svg")
+    assert (await who.get("/rates.csv")).text.startswith("series,from,to,value\n")
+    page = await api(who, f"/brokers/{cluster.brokers[0].address}")
+    assert page["broker"]["brokerName"] == "broker-a"
+    assert any(row["name"] == "bootTimestamp" for row in page["status"]["rows"])
+
+
+async def test_a_topic_is_created_changed_and_deleted(who: Browser, cluster: Cluster) -> None:
+    assert await done(who, "/topics", topic="a%b", writeQueues="3", type="FIFO", order="1") == "topic a%b is created"
+    page = await api(who, "/topics/a%25b")
+    assert [(one["writeQueueNums"], one["order"], one["attributes"]) for one in page["configs"]] == [
+        (3, True, {"message.type": "FIFO"})
+    ] * 2
+    said = await done(who, "/topics/a%25b/change", writeQueues="4", readQueues="4", perm="R", order="1")
+    assert said == "topic a%b is changed"
+    page = await api(who, "/topics/a%25b")
+    assert {(one["writeQueueNums"], one["perm"], one["attributes"]["message.type"]) for one in page["configs"]} == {
+        (4, 4, "FIFO")
+    }
+    assert "type a%b to confirm" in await done(who, "/topics/a%25b/delete", confirm="a")
+    assert "are deleted" in await done(who, "/topics/a%25b/delete", confirm="a%b")
+    assert (await who.client.get("/api/topics/a%25b")).status_code == 404
+
+
+async def test_topics_are_listed_by_kind_and_filtered(who: Browser) -> None:
+    listed = (await api(who, "/topics"))["topics"]
+    assert [row["topic"] for row in listed["rows"]] == ["orders"]
+    system = (await api(who, "/topics?kind=system&q=schedule"))["topics"]
+    assert [row["topic"] for row in system["rows"]] == ["SCHEDULE_TOPIC_XXXX"]
+
+
+async def test_messages_are_found_in_every_way(who: Browser, cluster: Cluster) -> None:
+    said = await done(
+        who, "/messages", topic="orders", body='{"item": "<b>tea</b>"}', tag="new", keys="k-1 k-2", properties="a=b"
+    )  # fmt: skip
+    offset_id = said.rpartition(" ")[2]
+    page = await api(who, f"/messages/{offset_id}")
+    message = page["message"]
+    assert json.loads(page["body"]) == {"item": "<b>tea</b>"} and page["shownAs"] == "json"
+    assert (message["properties"]["a"], message["tags"]) == ("b", "new")
+    assert "&lt;b&gt;tea&lt;/b&gt;" in (await who.get(f"/messages/{offset_id}")).text
+    assert "00000000  7b" in (await who.get(f"/messages/{offset_id}?form=hex")).text
+    assert (await who.get(f"/messages/{offset_id}/body")).content == b'{"item": "<b>tea</b>"}'
+    name = (await api(who, "/messages?by=time&topic=orders"))["messages"]["rows"][0]["brokerName"]
+    for query in (
+        f"by=id&id={offset_id}", "by=key&topic=orders&key=k-2", f"by=unique&topic=orders&key={message['msgId']}",
+        f"by=offset&topic=orders&broker={name}&queue={message['queueId']}&offset={message['queueOffset']}",
+        "by=time&topic=orders&begin=2020-01-01T00:00", "by=time&topic=orders&end=2099-01-01T00:00",
+    ):  # fmt: skip
+        rows = (await api(who, f"/messages?{query}"))["messages"]["rows"]
+        assert [row["offsetMsgId"] for row in rows] == [offset_id], query
+    none = await api(who, "/messages?by=key&topic=orders&key=another")
+    assert (none["found"], none["problems"][0][:10]) == (0, "no message")
+    assert (await who.client.get("/api/messages/nothing")).status_code == 404
+    assert (await who.client.get("/api/messages?by=time&topic=orders&begin=tomorrow")).status_code == 400
+
+
+async def test_a_group_shows_its_lag_and_why(who: Browser, cluster: Cluster) -> None:
+    cluster.create_topic("paid", queues=2)
+    await send(cluster, "paid", 10)
+    await commit(cluster, "shop", "paid", "begin")
+    page = await api(who, "/groups/shop")
+    assert (page["lag"], page["reasons"][0]) == (10, "No consumer is connected.")
+    assert sum(row["diff"] for row in page["queues"]["rows"]) == 10
+    assert (await who.get("/groups/shop/lag.svg")).headers["content-type"] == "image/svg+xml"
+
+    async def is_listed() -> bool:
+        rows = (await api(who, "/groups?q=shop"))["groups"]["rows"]
+        return [(row["group"], row["lag"]) for row in rows] == [("shop", 10)]
+
+    await until(is_listed, "the collector has seen the lag")
+    assert '"lag shop"' in (await who.get("/groups/shop/lag.csv")).text
+
+
+async def test_a_reset_is_shown_before_it_is_done(who: Browser, cluster: Cluster) -> None:
+    cluster.create_topic("reset", queues=1)
+    await send(cluster, "reset", 6)
+    await commit(cluster, "undo", "reset", "begin")
+    skip = await api(who, "/groups/undo/reset?topic=reset&where=end")
+    assert (skip["again"], skip["skipped"]) == (0, 6)
+    assert (await api(who, "/groups/undo"))["lag"] == 6
+    assert "goes on elsewhere in 2 queues" in await done(who, "/groups/undo/reset", topic="reset", where="end")
+    assert (await api(who, "/groups/undo"))["lag"] == 0
+    again = await api(who, "/groups/undo/reset?topic=reset&where=time&at=2020-01-01T00:00")
+    assert (again["again"], again["skipped"]) == (6, 0)
+    assert (
+        await who.client.get("/api/groups/undo/reset?topic=reset&where=time&at=2099-01-01T00:00")
+    ).status_code == 400
+
+
+async def test_a_group_keeps_settings_that_no_form_has(who: Browser, cluster: Cluster) -> None:
+    assert await done(who, "/groups", group="kept", retryMaxTimes="3", orderly="1") == "group kept is created"
+    async with Admin(cluster.nameserver) as admin:
+        for node in cluster.brokers:
+            config = await admin.group_config(node.address, "kept")
+            assert (config.retry_max_times, config.consume_message_orderly) == (3, True)
+            config.consume_from_min_enable, config.which_broker_when_consume_slowly = True, 2
+            await admin.create_group(node.address, config)
+        assert await done(who, "/groups/kept/change", retryMaxTimes="5", paused="1") == "group kept is changed"
+        config = await admin.group_config(cluster.brokers[0].address, "kept")
+    assert (config.retry_max_times, config.consume_enable, config.consume_message_orderly) == (5, False, False)
+    assert (config.consume_from_min_enable, config.which_broker_when_consume_slowly) == (True, 2)
+    assert "are deleted" in await done(who, "/groups/kept/delete", confirm="kept")
+
+
+async def test_dead_letters_are_listed_exported_and_resent(who: Browser, cluster: Cluster) -> None:
+    cluster.create_topic("failing", queues=1)
+    msg_id = await give_up(cluster.nameserver, "given-up", "failing", b"tea")
+
+    async def is_there() -> bool:
+        return (await api(who, "/groups/given-up"))["deadLetters"] == 1
+
+    await until(is_there, "the NameServer knows the topic of dead letters")
+    page = await api(who, "/groups/given-up/dead")
+    (row,) = page["letters"]["rows"]
+    assert (row["msgId"], row["topic"]) == (msg_id, "failing") and row["failReason"].startswith("ValueError: no tea")
+    lines = (await who.get("/groups/given-up/dead.jsonl")).text.splitlines()
+    assert [json.loads(line)["msgId"] for line in lines] == [msg_id]
+    assert "choose a dead letter" in await done(who, "/groups/given-up/dead/resend")
+    assert "1 dead letter was sent" in await done(who, "/groups/given-up/dead/resend", ids=msg_id)
+    listed = await api(who, f"/messages?by=time&topic={quote('%RETRY%given-up')}")
+    assert [row["msgId"] for row in listed["messages"]["rows"]] == [msg_id]
+    assert (await api(who, "/groups/nobody/dead"))["letters"]["total"] == 0
+
+
+async def test_a_trace_is_shown_over_time(who: Browser, cluster: Cluster) -> None:
+    async with Producer(cluster.nameserver, group="traced", trace=True) as producer:
+        msg_id = (await producer.send(Message("orders", b"x"))).msg_id
+
+    async def is_traced() -> bool:
+        return "steps" in await api(who, f"/trace?id={msg_id}") and bool(
+            (await api(who, f"/trace?id={msg_id}"))["steps"]["total"]
+        )
+
+    await until(is_traced, "the trace is stored and indexed")
+    assert '<rect class="bar"' in (await who.get(f"/trace?id={msg_id}")).text
+
+
+async def test_what_waits_is_counted(who: Browser, cluster: Cluster) -> None:
+    async with Producer(cluster.nameserver, group="P") as producer:
+        await producer.send(Message("orders", b"later", delay_level=18))
+    found = await api(who, "/waiting")
+    assert found["sums"]["delayed"] == 1
+
+
+async def test_the_other_pages_are_there(who: Browser, cluster: Cluster) -> None:
+    assert (await api(who, "/replicas")) == {
+        "title": "Replicas", "controllers": [], "sets": [], "dledger": [], "problems": [],
+    }  # fmt: skip
+    assert (await api(who, "/doctor"))["counts"]["FAIL"] == 0
+    assert (await who.get("/accounts")).status_code == 200
+    (one, _) = (await api(who, "/accounts/explain?account=a&topic=orders&address=127.0.0.1"))["answers"]
+    assert one["allowed"] and "no access control" in one["text"]
+    assert (await who.client.get("/api/accounts/explain?account=a&request=nonsense&address=1.2.3.4")).status_code == 400
+    for path in ("/nothing", "/topics/nothing", "/groups/nobody", "/brokers/127.0.0.1:1"):
+        assert (await who.get(path)).status_code == 404, path
+
+
+async def test_a_broker_that_stops_makes_its_cell_grey(cluster: Cluster) -> None:
+    with Cluster(2) as other:
+        async with console(other.nameserver) as address, browser(address) as found:
+            other.brokers[1].freeze()
+            try:
+
+                async def is_grey() -> bool:
+                    rows = (await api(found, "/overview"))["brokers"]["rows"]
+                    return [row["error"] is None for row in rows] == [True, False]
+
+                await until(is_grey, "the frozen broker does not answer")
+                page = await found.get("/")
+                assert page.text.count('class="away"') == 1 and "no answer" in page.text
+            finally:
+                other.brokers[1].thaw()
+
+
+async def test_a_refresh_in_the_background_takes_no_notice(who: Browser) -> None:
+    answer = await who.post("/topics/orders/delete", confirm="another")
+    assert "to confirm" not in (await who.get("/topics", headers={"X-Refresh": "1"})).text
+    assert answer.status_code == 303 and "to confirm" in (await who.get("/topics")).text
+
+
+async def test_it_starts_without_a_cluster_and_says_so() -> None:
+    async with console("127.0.0.1:9") as address, browser(address) as found:
+        text = (await found.get("/")).text
+        assert "The NameServers cannot be asked" in text and "127.0.0.1:9" in text
+
+
+async def test_windows_hear_of_each_round(who: Browser) -> None:
+    async with who.client.stream("GET", "/events") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = [line async for line in first(answer.aiter_lines(), 3)]
+    assert lines[0].startswith("data: ")
+
+
+async def first(lines: AsyncIterator[str], count: int) -> AsyncIterator[str]:
+    for _ in range(count):
+        yield await anext(lines)

@@ -1,0 +1,215 @@
+import csv
+import io
+import json
+from xml.etree import ElementTree
+
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqconsole.showing import texts
+from mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline, steps_chart
+from mqconsole.showing.previews import MOST_BYTES, preview, printable
+from mqconsole.showing.reasons import GroupState, reasons
+from mqconsole.watching.history import Run
+
+SVG = "{http://www.w3.org/2000/svg}"
+ELEMENTS = {f"{SVG}{name}" for name in ("svg", "line", "text", "polyline", "rect")}
+HOUR = (1_000_000, 1_003_600)
+
+
+def runs(*values: tuple[int, int, float]) -> list[Run]:
+    return [Run(HOUR[0] + first, HOUR[0] + last, value) for first, last, value in values]
+
+
+run_lists = st.lists(st.tuples(st.integers(-500, 4_000), st.integers(0, 900), st.floats(0, 1e12)), max_size=8).map(
+    lambda rows: [Run(HOUR[0] + at, HOUR[0] + at + long, value) for at, long, value in sorted(rows)]
+)
+
+
+# --- charts
+
+
+@given(st.text(), st.text(), run_lists)
+def test_any_name_and_any_values_give_a_picture_without_other_markup(name: str, title: str, line: list[Run]) -> None:
+    for svg in (chart([Line(name, line)], title, *HOUR), steps_chart([(name, 5, 3), ("b", 6, 0)], title)):
+        found = ElementTree.fromstring(svg)
+        assert {element.tag for element in found.iter()} <= ELEMENTS
+        assert all(not key.startswith("on") and key != "style" for one in found.iter() for key in one.attrib)
+
+
+@given(run_lists)
+def test_lines_stay_inside_of_the_picture(line: list[Run]) -> None:
+    for element in ElementTree.fromstring(chart([Line("a", line)], "a", *HOUR)).iter(f"{SVG}polyline"):
+        for point in element.attrib["points"].split():
+            x, y = map(float, point.split(","))
+            assert 55 <= x <= 991 and 9 <= y <= 167
+
+
+def test_a_line_is_broken_where_nothing_was_measured() -> None:
+    svg = chart([Line("a", runs((0, 500, 1.0), (900, 1_800, 2.0), (1_810, 3_600, 3.0)))], "a", *HOUR)
+    assert svg.count("<polyline") == 2
+
+
+def test_a_picture_says_in_words_what_it_shows() -> None:
+    assert 'aria-label="Lag of group &lt;b&gt;"' in chart([], "Lag of group <b>", *HOUR)
+
+
+def test_the_largest_lines_are_chosen() -> None:
+    lines = {"small": runs((0, 10, 1.0)), "large": runs((0, 10, 9.0)), "empty": []}
+    assert [line.name for line in largest(lines, 1)] == ["large"]
+
+
+def test_a_sparkline_is_hidden_from_screen_readers() -> None:
+    assert 'aria-hidden="true"' in sparkline(runs((0, 10, 1.0)), *HOUR)
+
+
+@given(st.lists(st.text(alphabet=st.characters(exclude_characters="\r\x00", exclude_categories=["Cs"]))))
+def test_csv_reads_back_and_no_name_is_a_formula(names: list[str]) -> None:
+    rows = list(csv.reader(io.StringIO(as_csv([Line(name, runs((0, 10, 2.5))) for name in names]), newline="")))
+    assert [row[0].removeprefix("'") for row in rows[1:]] == [name.removeprefix("'") for name in names]
+    assert not any(row[0][:1] in tuple("=+-@\t") and row[0][:1] for row in rows[1:])
+
+
+# --- bodies
+
+
+@given(st.binary(max_size=300), st.sampled_from(("", "json", "cbor", "text", "hex", "<b>")))
+def test_any_body_has_a_preview_that_can_be_printed(body: bytes, form: str) -> None:
+    shown = preview(body, form)
+    assert shown.form in shown.possible and "hex" in shown.possible
+    assert form not in shown.possible or shown.form == form
+    assert all(char.isprintable() or char in "\n\t" for char in shown.text)
+
+
+@given(st.binary(max_size=200))
+def test_hex_has_all_bytes(body: bytes) -> None:
+    lines = preview(body, "hex").text.splitlines()
+    assert b"".join(bytes.fromhex(line[10:58].replace(" ", "")) for line in lines) == body
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(st.lists(json_values))
+def test_json_is_the_same_value(value: list[object]) -> None:
+    shown = preview(json.dumps(value).encode())
+    assert shown.form == "json"
+    if json.dumps(value, ensure_ascii=False).isprintable():
+        assert json.loads(shown.text) == value
+
+
+@given(st.dictionaries(st.text(max_size=3) | st.integers(), json_values | st.binary(), min_size=1))
+def test_cbor_is_recognised(value: dict[object, object]) -> None:
+    shown = preview(cbor2.dumps(value))
+    assert "cbor" in shown.possible
+
+
+def test_cbor_with_bytes_and_tags() -> None:
+    shown = preview(cbor2.dumps({"id": b"\x01\xff", "at": cbor2.CBORTag(4711, [1])}))
+    assert (shown.form, json.loads(shown.text)) == ("cbor", {"id": "h'01ff'", "at": {"tag 4711": [1]}})
+
+
+@pytest.mark.parametrize(
+    ("body", "form"),
+    [(b"hello", "text"), ("grün".encode(), "text"), (b"\x00\x01\x02\xff", "hex"), (b'{"a": ', "text"), (b"", "text")],
+)
+def test_the_first_form_that_fits_is_shown(body: bytes, form: str) -> None:
+    assert preview(body).form == form
+
+
+def test_a_long_body_is_cut_and_its_last_character_is_whole() -> None:
+    shown = preview(b"x" + "ü".encode() * MOST_BYTES)
+    assert (shown.form, shown.is_cut) == ("text", True)
+    assert set(shown.text) == {"x", "ü"}
+
+
+def test_deeply_nested_bodies_are_text() -> None:
+    assert preview(b"[" * 50_000).form == "text"
+
+
+def test_characters_that_turn_the_direction_are_numbers() -> None:
+    assert printable("a\u202eb\x1b[0m") == "a\\u202eb\\u001b[0m"
+
+
+# --- texts
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (texts.count(12_345), "12,345"), (texts.count(3.25), "3.2"), (texts.count(None), texts.NONE),
+        (texts.size(1536), "1.5 KiB"), (texts.percent(0.58), "58 %"), (texts.percent(-1), texts.NONE),
+        (texts.duration(850), "850 ms"), (texts.duration(12_300), "12.3 s"), (texts.duration(303_000), "5 min 03 s"),
+        (texts.duration(7_500_000), "2 h 05 min"), (texts.duration(273_600_000), "3 d 04 h"),
+        (texts.moment(1_700_000_000_000), "2023-11-14 22:13:20 UTC"), (texts.moment(10**18), texts.NONE),
+    ],
+)  # fmt: skip
+def test_texts_for_people(shown: str, text: str) -> None:
+    assert shown == text
+
+
+def test_times_read_back() -> None:
+    assert texts.parse_moment("2023-11-14T22:13:20") == 1_700_000_000_000
+    assert texts.parse_moment("2023-11-14 22:13:20 UTC") == 1_700_000_000_000
+    assert texts.parse_moment("1700000000000") == 1_700_000_000_000
+    with pytest.raises(ValueError):
+        texts.parse_moment("yesterday")
+
+
+# --- why a group lags
+
+
+def state(
+    *diffs: int, members: int | None = 1, tps: float = 5.0, paused: bool = False, lag: list[Run] | None = None
+) -> GroupState:
+    queues = [
+        {"topic": "orders", "brokerName": "broker-a", "queueId": number, "diff": diff, "clientIP": "10.0.0.7"}
+        for number, diff in enumerate(diffs)
+    ]
+    return GroupState(members, tps, paused, queues, lag or [], HOUR[1])
+
+
+def test_a_group_that_does_not_lag_needs_no_reason() -> None:
+    assert list(reasons(state(0, 0, members=0))) == []
+
+
+def test_nobody_consumes() -> None:
+    assert list(reasons(state(5, 5, members=0))) == ["No consumer is connected."]
+
+
+def test_nothing_is_said_of_members_that_are_not_known() -> None:
+    assert list(reasons(state(5, 5, members=None, tps=0))) == []
+
+
+def test_consumers_that_hang() -> None:
+    (said,) = reasons(state(5, 5, members=2, tps=0))
+    assert said.startswith("2 consumers are connected, but nothing was consumed")
+
+
+def test_a_paused_group() -> None:
+    assert "consumeEnable=false" in next(reasons(state(5, paused=True)))
+
+
+def test_one_slow_queue_is_named_with_its_consumer() -> None:
+    (said,) = reasons(state(900, 5, 5))
+    assert "queue 0 of orders on broker-a, which 10.0.0.7 consumes" in said
+
+
+def test_queues_without_an_owner() -> None:
+    without = state(5, 5, 5)
+    without.queues[1]["clientIP"] = None  # type: ignore[index]  # rows of a test
+    assert list(reasons(without)) == ["1 of the 3 queues that lag have no consumer."]
+
+
+def test_a_lag_that_grows_and_one_that_shrinks() -> None:
+    ends = HOUR[1] - HOUR[0]
+    (grows,) = reasons(state(5, 5, lag=runs((ends - 120, ends - 120, 100), (ends, ends, 300))))
+    assert grows == "The lag grows by 100 messages a minute: more comes in than is consumed."
+    (shrinks,) = reasons(state(5, 5, lag=runs((ends - 120, ends - 120, 300), (ends, ends, 100))))
+    assert shrinks == "The lag shrinks by 100 messages a minute: it is gone in 1 min 00 s at this rate."
