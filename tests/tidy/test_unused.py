@@ -44,7 +44,7 @@ OF_KOMBU = {
     *("drain_events", "register_with_event_loop", "unregister_from_event_loop"),
 }
 # Programs use these.
-OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open", "receipt_handle"}
+OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open"}
 # Hypercorn and Jinja look for these, and the console's templates call some.
 OF_THE_CONSOLE = {
     *("accesslog", "certfile", "errorlog", "include_server_header", "keep_alive_timeout", "keyfile"),
