@@ -44,6 +44,10 @@ def environment() -> Environment:
 ENVIRONMENT = environment()
 
 
+# What a tab or a column has that is chosen: a name may be the same as that of one.
+OF_CHOICES = ("aria-current", "aria-sort")
+
+
 class Tags(HTMLParser):
     """The elements of a page with the names of their attributes, and where its links go."""
 
@@ -53,7 +57,7 @@ class Tags(HTMLParser):
         self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, tuple(name for name, _ in attrs)))
+        self.found.append((tag, tuple(name for name, _ in attrs if name not in OF_CHOICES)))
         self.links += [value or "" for name, value in attrs if name in ("href", "src", "action")]
 
     def handle_comment(self, data: str) -> None:
