@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import trio
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.ui import WebDriverWait
@@ -61,17 +63,21 @@ class Page:
         return str(self.driver.execute_script("return document.querySelector(arguments[0]).innerText", selector))
 
     def click(self, selector: str) -> None:
-        element = self.driver.find_element(By.CSS_SELECTOR, selector)
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-        element.click()
+        self._click(lambda: self.driver.find_element(By.CSS_SELECTOR, selector))
 
     def unfold(self, title: str) -> None:
-        for summary in self.driver.find_elements(By.TAG_NAME, "summary"):
-            if summary.text == title:
-                self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", summary)
-                summary.click()
-                return
-        raise AssertionError(f"there is nothing to unfold called {title}")
+        self._click(lambda: self.driver.find_element(By.XPATH, f"//summary[normalize-space()='{title}']"))
+
+    def _click(self, find: Callable[[], WebElement]) -> None:
+        def clicked(_: Any) -> bool:
+            element = find()
+            self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+            element.click()
+            return True
+
+        # A page that follows its figures may replace the element between the steps.
+        moving = (StaleElementReferenceException,)
+        WebDriverWait(self.driver, WAIT_S, 0.05, ignored_exceptions=moving).until(clicked, "it can be clicked")
 
     def fill(self, action: str, **fields: str) -> None:
         """Fill in the form that leads to ``action``, and send it off."""
