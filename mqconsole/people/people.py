@@ -110,13 +110,15 @@ class People:
         if not name or not secret:
             raise LoginFailed("give a name and a secret")
         credentials = Credentials(name, secret)
+        # Counted before the brokers are asked: attempts that are made at once would all be let through.
+        self.attempts.failed(keys, trio.current_time())
         try:
             with trio.fail_after(self._cluster.timeout_ms / 1000 * 2):
                 role = await self._checked(credentials)
         except LoginFailed:
-            self.attempts.failed(keys, trio.current_time())
             raise
         except (SkylarkError, trio.TooSlowError) as error:
+            self.attempts.take_back(keys)
             reason = explain(error) if isinstance(error, SkylarkError) else "no answer"
             logger.warning("a login cannot be checked: %s", reason)
             raise LoginFailed("the brokers cannot check the login now; the console's log says why") from None

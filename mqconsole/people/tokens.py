@@ -63,6 +63,11 @@ class Attempts:
         while len(self._failures) > MOST_REMEMBERED:
             self._failures.popitem(last=False)
 
+    def take_back(self, keys: tuple[str, ...]) -> None:
+        """The last failure of each key was none: nobody could check the secret."""
+        for key in keys:
+            del self._failures.get(key, [])[-1:]
+
     def succeeded(self, keys: tuple[str, ...]) -> None:
         """Forget the failures: it was the owner who mistyped."""
         for key in keys:

@@ -46,7 +46,9 @@ MOST_BODY_BYTES: Final = 16 * 1024 * 1024
 MOST_STREAMS: Final = 500
 STREAM_QUIET_S: Final = 15.0
 MOST_IN_AUDIT: Final = 500
+#: Sessions with notices, and the notices that one keeps which never loads a page.
 _NOTICES_OF_SESSIONS: Final = 256
+_NOTICES_OF_A_SESSION: Final = 8
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -252,7 +254,7 @@ class Site:
 
     def notify(self, kind: str, text: str) -> None:
         """Show this on the next page of the session."""
-        self._notices.setdefault(g.session_id, []).append((kind, text))
+        self._notices[g.session_id] = [*self._notices.get(g.session_id, [])[1 - _NOTICES_OF_A_SESSION :], (kind, text)]
         while len(self._notices) > _NOTICES_OF_SESSIONS:
             del self._notices[next(iter(self._notices))]
 

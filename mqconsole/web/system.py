@@ -66,14 +66,15 @@ def add_system(site: Site) -> None:
     site.page("/doctor", Role.READER, "doctor.html", doctor_page)
 
 
-async def _replicas(
-    ask: Asked, problems: list[str]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """The Controllers that brokers have in their options, the sets whose masters they choose, and DLedger groups."""
+async def _replicas(ask: Asked) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The Controllers that brokers have in their options, the sets whose masters they choose, and DLedger groups.
+
+    Also what could not be found out.
+    """
     person = ask.person
     masters = [row for row in ask.snapshot.masters() if row["error"] is None]
     configs = await ask_all([row["brokerAddr"] for row in masters], person.admin.broker_config)
-    problems += [f"broker {addr}: {explain(error)}" for addr, error in configs.errors.items()]
+    problems = [f"broker {addr}: {explain(error)}" for addr, error in configs.errors.items()]
     groups: dict[str, list[str]] = {}
     agreeing = []
     for row in masters:
@@ -103,7 +104,7 @@ async def _replicas(
             problems.append(explain(error))
         else:
             members.append({"name": name, **group})
-    return controllers, sets, members
+    return {"controllers": controllers, "sets": sets, "dledger": members}, problems
 
 
 async def waiting(ask: Asked) -> View:
@@ -131,10 +132,8 @@ async def waiting(ask: Asked) -> View:
 
 
 async def replicas(ask: Asked) -> View:
-    view = View("Replicas")
-    controllers, sets, members = await ask.person.recent("replicas", partial(_replicas, ask, view.problems))
-    view.data |= {"controllers": controllers, "sets": sets, "dledger": members}
-    return view
+    found, problems = await ask.person.recent("replicas", partial(_replicas, ask))
+    return View("Replicas", dict(found), problems=list(problems))
 
 
 async def accounts(ask: Asked) -> View:

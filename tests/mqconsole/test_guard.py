@@ -263,6 +263,19 @@ async def test_wrong_secrets_are_refused_and_counted(address: str, caplog: pytes
     assert wrong not in caplog.text and SECRET not in caplog.text
 
 
+async def test_attempts_that_are_made_at_once_are_counted(address: str) -> None:
+    answers: list[str] = []
+
+    async def try_once() -> None:
+        async with browser(address) as who:
+            answers.append((await who.log_in("guessed", "a-wrong-secret")).text)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(MOST_FAILURES + 5):
+            nursery.start_soon(try_once)
+    assert sum("too many attempts" in text for text in answers) == 5
+
+
 async def test_no_page_and_no_log_has_a_secret(
     address: str, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -439,6 +452,8 @@ def test_attempts_are_counted_for_a_while_and_bounded() -> None:
         attempts.failed(("host a", "name b"), 100.0)
     assert attempts.must_wait(("host other", "name b"), 101.0)
     assert not attempts.must_wait(("host a",), 101.0 + FAILURES_COUNT_S)
+    attempts.take_back(("name b", "host unknown"))
+    assert not attempts.must_wait(("name b",), 101.0)
     for number in range(MOST_REMEMBERED + 10):
         attempts.failed((f"host {number}",), 102.0)
     assert not attempts.must_wait(("host a",), 102.0)
