@@ -10,10 +10,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, ClassVar, Protocol
 
 HOST = "127.0.0.1"
 # Below the range of ports for outgoing connections, so that no other process takes a port while its daemon is down, and
@@ -83,6 +84,24 @@ ROOT = Path(__file__).resolve().parents[1]
 READY_LINE = b" serves at "
 
 
+class Process(Protocol):
+    """What is used of a `subprocess.Popen`."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def execute(command: Sequence[str], log: IO[bytes], cwd: Path) -> Process:
+    """Start a program whose output goes to ``log``."""
+    # A session of its own: Ctrl-C reaches only the parent, which stops this process gracefully.
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, start_new_session=True
+    )
+
+
 class DaemonFailed(Exception):
     """A daemon ended, or did not come up or stop in time; the text has the end of its log."""
 
@@ -97,8 +116,10 @@ class Daemon:
     log: Path
     #: What keeps others from its ports while it is down.
     reservation: object = field(default=None, repr=False)
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _process: Process | None = field(default=None, repr=False)
     _log_start: int = 0
+    #: Starts a process; tests have a faster way.
+    launch: ClassVar[Callable[[Sequence[str], IO[bytes], Path], Process]] = execute
 
     @property
     def addr(self) -> str:
@@ -121,10 +142,7 @@ class Daemon:
         """Start the process; `ready` is True once it serves."""
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            # a session of its own: Ctrl-C reaches only the parent, which stops this process gracefully
-            self._process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
-            )
+            self._process = Daemon.launch(self.command, log, ROOT)
 
     def ready(self) -> bool:
         """Whether it answers requests. Raises DaemonFailed when it has ended."""

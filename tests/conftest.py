@@ -20,10 +20,13 @@ from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from remoting.net import client
+from scripts.daemons import Daemon
+from tests.support import histories
+from tests.support.warm_daemons import WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", ANY_MACHINE, max_examples=60, derandomize=True)
+settings.register_profile("ci", ANY_MACHINE, max_examples=40, derandomize=True)
 settings.register_profile("nightly", ANY_MACHINE, max_examples=2000, print_blob=True)
 settings.register_profile("quick", ANY_MACHINE, max_examples=10, derandomize=True)
 
@@ -102,6 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
     # A machine under load stops a process for seconds at times, and a server in a test's own process with it.
     client.CONNECT_TIMEOUT_MS = 30_000
+    Daemon.launch = WarmDaemons().start
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background job of a shell ignores Ctrl-C, and so would the commands that are interrupted here.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -117,6 +121,13 @@ class OneSparkSession(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSparkSession | None:
     return OneSparkSession(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for mark in metafunc.definition.iter_markers("histories"):
+        count = mark.kwargs.get("count", histories.IN_CI)
+        seeds = histories.blocks(count, nightly=metafunc.config.getoption("--run-nightly"))
+        metafunc.parametrize("seeds", seeds)
 
 
 @pytest.fixture

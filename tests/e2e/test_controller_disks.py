@@ -8,10 +8,12 @@ from random import Random
 
 import pytest
 import trio
+from click.testing import CliRunner
 
 from scripts.controller_set import NOT_YET, ControllerSet, running
-from scripts.daemons import BIN, Daemon
+from scripts.daemons import Daemon
 from sdk import Admin
+from sdk.admin.cli import mqadmin
 from tests.e2e.switches import QUICK
 from tests.support.daemons import start
 from tests.support.waiting import until
@@ -76,8 +78,8 @@ async def test_doctor_sees_what_is_away(tmp_path: Path) -> None:
     at = ControllerSet(tmp_path, options=(*QUICK, "--ha-max-time-slave-not-catchup", "1500"))
 
     async def rows() -> list[dict[str, str]]:
-        command = [str(BIN / "mqadmin"), "doctor", "-n", at.nameserver, "--output", "json"]
-        done = await trio.run_process(command, capture_stdout=True, check=False)
+        words = ("doctor", "-n", at.nameserver, "--output", "json")
+        done = await trio.to_thread.run_sync(CliRunner().invoke, mqadmin, words)
         checks = ("controller", "sync-state-set")
         return [row for row in json.loads(done.stdout)["findings"] if row["check"] in checks and row["state"] != "OK"]
 

@@ -22,6 +22,7 @@ FREE_PORTS = ["--namesrv-ports", "0,0", "--broker-ports", "0,0"]
 QUICKSTART = [sys.executable, "-m", "scripts.demo", "--without-spark", *FREE_PORTS]
 
 
+@pytest.mark.nightly
 def test_the_messages_are_the_rows_of_the_csv() -> None:
     flights: Counter[str] = Counter()
     delays: Counter[str] = Counter()
@@ -130,7 +131,7 @@ def some_flights(home: Path, count: int) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(home)}
 
 
-@pytest.mark.parametrize("flights", [60_000, pytest.param(336_776, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("flights", [20_000, pytest.param(336_776, marks=pytest.mark.nightly)])
 def test_the_quickstart_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, flights: int) -> None:
     env = some_flights(tmp_path_factory.mktemp("data"), flights)
     command = [*QUICKSTART, "--dir", str(tmp_path)]

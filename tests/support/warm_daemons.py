@@ -1,0 +1,142 @@
+"""Daemons forked from a process that has imported their modules: a start costs a tenth of the time.
+
+A process of tests starts some hundred daemons, and two thirds of a start is the import of modules. A forked daemon has
+its own session, log, environment and process id as one that was executed, and dies by signals as that one does.
+tests/e2e/test_start.py, the quickstart and the guide run the commands themselves.
+"""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import IO
+
+from scripts.daemons import Process, execute
+
+# Console script → its module, and another one that it needs when it serves.
+COMMANDS = {
+    "broker": ("broker.cli", "broker.broker"),
+    "controller": ("namesrv.controller.cli", "namesrv.controller.controller"),
+    "namesrv": ("namesrv.cli", "namesrv.namesrv"),
+}
+MAX_BYTES = 1 << 17
+
+
+class Forked:
+    """A daemon that was forked; like a `subprocess.Popen`."""
+
+    def __init__(self, args: Sequence[str], reports: socket.socket) -> None:
+        self.args = args
+        self.returncode: int | None = None
+        # First the process id, then, once, the exit code.
+        self._reports = reports
+        self.pid = int(reports.recv(MAX_BYTES))
+
+    def poll(self) -> int | None:
+        return self._exit_code(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._exit_code(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def _exit_code(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            self._reports.settimeout(timeout)
+            try:
+                self.returncode = int(self._reports.recv(MAX_BYTES))
+            except (BlockingIOError, TimeoutError):
+                return None
+            self._reports.close()
+        return self.returncode
+
+
+class WarmDaemons:
+    """Starts daemons. Its process begins with the first of them, and ends with the process of the tests."""
+
+    def __init__(self) -> None:
+        self._asks: socket.socket | None = None
+
+    def start(self, command: Sequence[str], log: IO[bytes], cwd: Path) -> Process:
+        """In a session of its own, with its output in ``log``. Programs that are not warm are executed."""
+        path = Path(command[0])
+        if path.parent != Path(sys.executable).parent or path.name not in COMMANDS:
+            return execute(command, log, cwd)
+        if self._asks is None:
+            self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                subprocess.Popen(
+                    [sys.executable, "-m", __name__, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    cwd=cwd,
+                    start_new_session=True,
+                )
+        reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            what = json.dumps([command, dict(os.environ), str(cwd)]).encode()
+            socket.send_fds(self._asks, [what], [theirs.fileno(), log.fileno()])
+        return Forked(command, reports)
+
+
+def serve(asks: socket.socket) -> None:
+    """Fork a daemon for each packet, and report how each ends, until the tests close the socket."""
+    for modules in COMMANDS.values():
+        for module in modules:
+            import_module(module)
+    with selectors.DefaultSelector() as selector:
+
+        def fork() -> bool:
+            what, fds, _, _ = socket.recv_fds(asks, MAX_BYTES, 2)
+            if not what:
+                return False
+            pid = os.fork()
+            if pid == 0:
+                selector.close()
+                asks.close()
+                _become(*json.loads(what), log=fds[1])
+            os.close(fds[1])
+            reports = socket.socket(fileno=fds[0])
+            reports.send(b"%d" % pid)
+            ended = os.pidfd_open(pid)
+            selector.register(ended, selectors.EVENT_READ, partial(report, pid, ended, reports))
+            return True
+
+        def report(pid: int, ended: int, reports: socket.socket) -> bool:
+            selector.unregister(ended)
+            os.close(ended)
+            _, status = os.waitpid(pid, 0)
+            with reports:
+                reports.send(b"%d" % os.waitstatus_to_exitcode(status), socket.MSG_NOSIGNAL)
+            return True
+
+        selector.register(asks, selectors.EVENT_READ, fork)
+        while all([key.data() for key, _ in selector.select()]):
+            pass
+
+
+def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, log: int) -> None:
+    """This process is the daemon from here on."""
+    os.setsid()
+    with open(os.devnull, "rb") as nothing:
+        for source, target in ((nothing.fileno(), 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+    os.closerange(3, 1 << 16)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv = list(command)
+    module, _ = COMMANDS[Path(command[0]).name]
+    import_module(f"{module.rpartition('.')[0]}.__main__").main()
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
