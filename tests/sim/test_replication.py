@@ -6,10 +6,10 @@ import pytest
 
 from broker.writing.waits import AckLedger, Done
 from tests.sim.broker_set import BrokerSet
-from tests.support.histories import BLOCK, IN_CI, blocks, run
+from tests.support.histories import BLOCK, IN_CI, run
 
 
-@blocks()
+@pytest.mark.histories()
 def test_slaves_have_what_was_acknowledged_and_nothing_else(seeds: Iterable[int]) -> None:
     run(BrokerSet, seeds)
 

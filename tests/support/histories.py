@@ -1,17 +1,16 @@
 """Random histories from seeds: the same ones in each run, new ones with ``--run-nightly``, or the one that SEED names.
 
+``@pytest.mark.histories()`` gives a test its ``seeds``.
 A failure prints its seed, what happened and the command that runs it alone.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Protocol, TypeVar
 
-import pytest
-
 BLOCK = 25
-IN_CI = 150
+IN_CI = 100
 NIGHTLY = 10_000
 SEED = "SKYLARK_HISTORY_SEED"
 
@@ -34,13 +33,12 @@ class NewSeeds:
         return (Random().randrange(1 << 32) for _ in range(BLOCK))
 
 
-def blocks(count: int = IN_CI) -> pytest.MarkDecorator:
-    """Parametrize a test with ``seeds``: ``count`` in blocks, then new ones, which only a nightly run takes."""
+def blocks(count: int, *, nightly: bool) -> Sequence[Iterable[int]]:
+    """The seeds of a test: ``count`` in blocks; in a nightly run new ones, too."""
     if SEED in os.environ:
-        return pytest.mark.parametrize("seeds", [[int(os.environ[SEED])]])
-    nightly = pytest.param(NewSeeds(), marks=pytest.mark.nightly)
+        return [[int(os.environ[SEED])]]
     known = [range(first, first + BLOCK) for first in range(0, count, BLOCK)]
-    return pytest.mark.parametrize("seeds", [*known, *[nightly] * (NIGHTLY // BLOCK)])
+    return [*known, *[NewSeeds() for _ in range(0, NIGHTLY if nightly else 0, BLOCK)]]
 
 
 def run(new: Callable[[int], H], seeds: Iterable[int]) -> list[H]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 
+import pytest
+
 from tests.broker.store.schedule import Schedule
-from tests.support.histories import blocks, run
+from tests.support.histories import run
 
 
-@blocks(300)
+@pytest.mark.histories()
 def test_nothing_durable_is_lost(seeds: Iterable[int]) -> None:
     run(Schedule, seeds)

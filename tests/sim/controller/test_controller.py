@@ -10,7 +10,7 @@ from broker.replication.autoswitch.sync_set import SyncSet
 from mqcommon.errors import ProtocolError
 from namesrv.controller.commands import Candidate
 from tests.sim.controller.world import World
-from tests.support.histories import BLOCK, IN_CI, blocks, run
+from tests.support.histories import BLOCK, IN_CI, run
 
 # A history in which a master comes back before the Controllers notice.
 RESTARTS = 16
@@ -27,7 +27,7 @@ def is_noticed(pattern: str, first: int = 0) -> bool:
     return False
 
 
-@blocks()
+@pytest.mark.histories()
 def test_nothing_confirmed_is_lost(seeds: Iterable[int]) -> None:
     worlds = run(World, seeds)
     if isinstance(seeds, range):

@@ -12,7 +12,7 @@ from broker.replication.dledger.entry_index import EntryIndex
 from broker.replication.dledger.log_disk import LogDisk
 from mqcommon.errors import RaftError
 from tests.sim.dledger.history import History
-from tests.support.histories import BLOCK, blocks, run
+from tests.support.histories import BLOCK, run
 
 T = TypeVar("T")
 # Of a side file, so that histories fill several of them.
@@ -31,7 +31,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_disk, "EntryIndex", partial(EntryIndex, slots=SLOTS))
 
 
-@blocks(300)
+@pytest.mark.histories(count=300)
 def test_what_is_acknowledged_stays_and_all_logs_become_equal(seeds: Iterable[int]) -> None:
     histories = run(History, seeds)
     if isinstance(seeds, range):

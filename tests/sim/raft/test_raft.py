@@ -11,10 +11,10 @@ from mqcommon.raft.raft import Candidate, Leader
 from mqcommon.raft.ready import Persist
 from tests.sim.raft.group import Group
 from tests.sim.raft.node import Disk
-from tests.support.histories import BLOCK, IN_CI, blocks, run
+from tests.support.histories import BLOCK, IN_CI, run
 
 
-@blocks()
+@pytest.mark.histories()
 def test_the_papers_properties_hold(seeds: Iterable[int]) -> None:
     groups = run(Group, seeds)
     if isinstance(seeds, range):
