@@ -113,6 +113,7 @@ class _Copy(asyncio.Protocol):
             self._is_leaving = False
 
     def pause_writing(self) -> None:
+        # This peer reads slowly, so the other one must send slowly: what is in between would fill the memory.
         if self.other is not None and not self.other.is_closing():
             self.other.pause_reading()
         if self._stall_s:
@@ -279,11 +280,13 @@ class Relay:
         except asyncio.CancelledError:
             connection.close()
             raise
+        # gRPC sends its settings at once. They must wait until there is a connection that can take them.
         outer = _Copy(place.give, stall_s=self._stall_s)
         to_grpc.pause_reading()
         outer.other = to_grpc
         to_client, _ = await loop.connect_accepted_socket(lambda: outer, connection)
         inner.other = to_client
+        # The proxy may have begun to stop, or gRPC may have closed its side, while the connection was made.
         if self._is_leaving:
             inner.go_away()
         if to_grpc.is_closing():

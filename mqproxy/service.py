@@ -254,6 +254,7 @@ class Calls:
             status = status_of(error)
         except Exception as error:
             status = _unexpected(error)
+        # The status comes first, as from RocketMQ's proxy.
         await self._write(context, wire.ReceiveMessageResponse(status=status))
         for message in messages:
             await self._write(context, wire.ReceiveMessageResponse(message=message))
@@ -267,6 +268,7 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         if not request.entries:
             raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
+        # By number of the entry: one that cannot be read has a status of its own, and the others are acknowledged.
         receipts: dict[int, Receipt] = {}
         statuses = [OK] * len(request.entries)
         for number, entry in enumerate(request.entries):
@@ -291,6 +293,7 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         wanted = request.invisible_duration.ToMilliseconds()
         check_invisible(wanted, 0, self._options)
+        # From here on the client decides how long the message is hidden. A renewal that went on would undo that.
         receipt = await self._renewals.take(request.receipt_handle)
         renewed = await self._brokers.change_invisible_time(group, topic, receipt, wanted)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(renewed))
@@ -406,6 +409,8 @@ class Calls:
     async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
         session = current()
+        # A pop that the broker has answered hides messages, so its result must not be thrown away for an event that
+        # came at the same moment: the task's own end is looked at first.
         task = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stopping.wait())
         ending = asyncio.ensure_future(session.has_ended.wait())
@@ -438,7 +443,8 @@ class Calls:
             request.attempt_id if request.HasField("attempt_id") else None,
         )  # fmt: skip
         found = await self._brokers.pop(wanted)
-        # The broker compares only hashes of tags. What has another tag must not come back.
+        # The broker compares only hashes of tags. What has another tag must not come back, so it is acknowledged here:
+        # it would be shown again and again.
         others = [delivery.receipt for delivery in found if tags and delivery.message.tags not in tags]
         if others:
             await self._brokers.ack(group, topic, others)
@@ -449,6 +455,7 @@ class Calls:
             try:
                 messages.append(message_of(delivery, queue.topic))
             except ProtocolError as error:
+                # It is not acknowledged, so it is not lost.
                 logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
                 continue
             if request.auto_renew and self._options.enable_proxy_auto_renew:
@@ -536,6 +543,7 @@ class Calls:
             return wire.SendResultEntry(status=status_of(error))
 
     async def _send_half(self, caller: Caller, message: Message) -> wire.SendResultEntry:
+        # Noted before the half is stored: the broker may ask for the end of the transaction at any time after that.
         await self._transactions.note_half(caller.client_id, message.topic)
         try:
             result, half = await self._halves.send(message)
@@ -557,6 +565,7 @@ class Calls:
             now_s = asyncio.get_running_loop().time()
             if not self._rate.take(limited_network(caller.host), now_s):
                 raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
+        # The signature is checked before the request is read: a stranger's request takes no memory.
         async with self.sessions.session(metadata):
             if not caller.client_id.strip():
                 raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")

@@ -199,7 +199,8 @@ class Sessions:
             opening = self._open.get(name) or self._begin(name, Credentials(name, secret))
             # A caller that is cancelled does not end what others wait for, too.
             session = await asyncio.shield(opening)
-            if self._open.get(name) is not opening:  # it has ended meanwhile
+            # While this call waited, the session may have been closed: its clients are of no use any more.
+            if self._open.get(name) is not opening:
                 continue
             if session.has_secret(secret):
                 return session
@@ -209,6 +210,7 @@ class Sessions:
     def _begin(self, name: str, credentials: Credentials | None) -> "asyncio.Task[Session]":
         """Open a session. Refused when there is no room for one more."""
         if len(self._open) >= MAX_SESSIONS:
+            # A session with clients is never closed to make room: one user must not end the calls of another.
             idle = [session for session in self._sessions() if session.is_idle]
             if not idle:
                 raise Refused(wire.TOO_MANY_REQUESTS, f"the proxy serves {MAX_SESSIONS} users already")
@@ -246,6 +248,7 @@ class Sessions:
                 session = await opening
             except (SkylarkError, OSError):  # it was not opened, which its callers are told
                 return
+            # Streams and waiting receives end first: `close` waits for all calls.
             session.has_ended.set()
             await session.close()
 

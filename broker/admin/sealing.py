@@ -109,6 +109,8 @@ class Sealing(Part):
         # In one turn: no pull may come between the look at what groups have reached and the seal.
         reached = self._reached(topic, groups)
         queues = [queue for queue in self._store.queues.of_topic(topic) if queue.queue_id >= header.first_queue]
+        # A seal that is lost by a crash would let groups read on in a queue whose messages are copied elsewhere, so all
+        # seals are on disk before the command hears of one.
         with refused_when_not_stored():
             sealed = [queue for queue in queues if self._seal(queue, reached.get(queue.queue_id, 0))]
             await self._durable()
@@ -172,6 +174,7 @@ class Sealing(Part):
         end = 0
         for record in records:
             message = Incoming.of(record, header.topic, header.queue_id, record.properties)
+            # A committed message was a half once. As a copy it is a plain message, or it would wait for its end again.
             message.sys_flag &= ~TRANSACTION_MASK
             end = self._writer.put_again(message).end
         if not records:

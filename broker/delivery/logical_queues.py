@@ -181,6 +181,8 @@ class LogicalQueues(Part):
         led = led_by(detail)
         if queue_id < 0 and led:
             queue_id = random.choice(list(led))  # the client leaves the choice of the queue to the broker
+        # While the queue is moved to this broker, its first logical offset here is not decided: the old broker may
+        # still have sends under way. Messages are stored all the same, and producers get RocketMQ's negative offset.
         leader = _led(detail, queue_id).leader
 
         def back(answer: Command) -> Command:
@@ -274,6 +276,8 @@ class LogicalQueues(Part):
             return self._at_own(queue.leader, handler, channel, request)
 
         async def query(channel: Channel, request: Command) -> Command:
+            # An offset that is just the start of a stretch counts as none, but for the first stretch: a group that
+            # went back to an older stretch leaves such offsets in the newer ones.
             for stretch in reversed(queue.decided):
                 place = await self._place(detail, stretch)
                 offset = await place.committed(header.consumer_group)
@@ -294,6 +298,8 @@ class LogicalQueues(Part):
         at = queue.at(header.commit_offset)
         if at is None or header.commit_offset < 0:
             return handler(channel, request)  # a negative offset, which is not stored
+        # In an older stretch the group has gone back: its offset in the newest one must not be found before this one.
+        # The first commit in the newest one ends the older ones, which `_query` would find after a reset there.
         own = max(at.start_offset, to_own(at, header.commit_offset))
         if at is not queue.leader:
             self._group_went_back(detail, queue, header)
@@ -419,6 +425,8 @@ class LogicalQueues(Part):
             return self._at_own(known[0], handler, channel, request)
 
         async def search(channel: Channel, request: Command) -> Command:
+            # Times of storage only grow from stretch to stretch, so the last one that begins in time has the message,
+            # or all later ones are newer than the time.
             found = known[0]
             for stretch in reversed(known[1:]):
                 if 0 <= await (await self._place(detail, stretch)).first_time() <= header.timestamp:
@@ -483,6 +491,7 @@ class LogicalQueues(Part):
         found = await from_disk(
             lambda: read_queue(store.log, queue, begin, LATE_MESSAGES, LATE_BYTES, confirmed=store.confirmed)
         )
+        # Sent first, noted after that: a crash in between sends them once more, and loses none.
         if found.records:
             peer = await self._peer(leader.bname)
             with _refused_when_away(leader.bname, self._peers):
@@ -578,13 +587,17 @@ class _Reading:
         if fields is None or "nextBeginOffset" not in fields:
             return answer
         begin, low, high = (fields[name] for name in ("nextBeginOffset", "minOffset", "maxOffset"))
+        # The stretch may have been ended after this pull began to read: the reader must get nothing past its end, as
+        # these offsets have other messages in the next stretch.
         end = own_end(self.at, high)
         is_reset = answer.remark == "OFFSET_RESET"
         if begin > end and end < high:
             answer.body, begin = _cut(answer.body, end), end
         if answer.code != ResponseCode.SUCCESS and not is_reset:
+            # Nothing was found here. A master knows that the stretch is read to its end; a slave may only lag.
             if max(self.offset, low) >= end and self.queue.after(self.at) is not None:
                 return self._wait(answer) if self.follows else self.next(answer)
+            # The messages have expired. The client would take this answer for an offset out of range, and begin anew.
             if self.offset < low and self.at is not self.queue.decided[0]:
                 answer.code = ResponseCode.PULL_RETRY_IMMEDIATELY
         last = self.queue.decided[-1]

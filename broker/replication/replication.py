@@ -151,6 +151,8 @@ class Replication(Part):
                 await self._lead(self._changed)
             elif self._role.now.follows:
                 await self._follow(self._changed)
+            # The copying has ended above, so the log does not grow any more. What is left to do before this broker
+            # stores messages is done here, in order; a demotion meanwhile waits for its end.
             if self._role.now.kind is RoleKind.TAKING_OVER:
                 await self._server.open()
                 await self._before_leading()
@@ -191,6 +193,7 @@ class Replication(Part):
             nursery.cancel_scope.cancel()
 
     async def _follow(self, changed: Signal) -> None:
+        # A new slave for each master: nothing that was agreed with the former one holds for the next.
         slave = self._new_slave()
         try:
             async with trio.open_nursery() as nursery:
@@ -199,5 +202,7 @@ class Replication(Part):
                 await changed.wait()
                 nursery.cancel_scope.cancel()
         finally:
+            # Queues get all whole records, and a part of a record at the end of the log is cut, before the role
+            # changes: a master appends there.
             with trio.CancelScope(shield=True):
                 await slave.finish()

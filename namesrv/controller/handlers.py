@@ -115,6 +115,8 @@ class BrokerHandlers:
         return None
 
     def _hear(self, channel: Channel, request: Command, header: BrokerHeartbeatRequestHeader, broker_id: int) -> None:
+        # The broker says after what silence it counts as dead. The bounds keep a wrong option of one broker from making
+        # elections all the time, or none for hours.
         timeout_ms = header.heartbeat_timeout_mills or self._view.options.broker_heartbeat_timeout
         timeout_ms = min(max(timeout_ms, MIN_TIMEOUT_MS), MAX_TIMEOUT_MS)
         now_ms = self._view.clock.monotonic_ms()
@@ -134,12 +136,15 @@ class BrokerHandlers:
                 header.is_electable is not False,
             )
         )
+        # The answer is a lease, which only a leader that a majority still follows may give. RocketMQ's brokers send
+        # heartbeats oneway, and have no leases.
         if self._view.group.is_leader and not request.is_oneway:
             self._leases.answer_later(channel, request, (header.broker_name, broker_id), now_ms, timeout_ms)
 
     async def next_id(self, channel: Channel, request: Command) -> Command:
         """1012."""
         header = CONTROLLER_GET_NEXT_BROKER_ID.header(request)
+        # The id is not reserved: of two brokers that get the same one, `apply_id` lets the first have it.
         await self._view.read()
         known = self._view.replicas.sets.get(header.broker_name)
         answer = GetNextBrokerIdResponseHeader(known.next_id if known else 1, header.cluster_name, header.broker_name)
@@ -202,6 +207,7 @@ class BrokerHandlers:
         outcome = await self._elections.elect_on_request(
             header.broker_name, header.broker_id, designated=header.designate_elect
         )
+        # A master that still exists is no failure to the broker that asks: it gets to know whom to follow.
         known = outcome.broker_set
         if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST) or known is None:
             raise RequestRefused(outcome.code, outcome.remark or "")

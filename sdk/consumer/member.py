@@ -56,6 +56,8 @@ class PullMember:
 
     def listen_to(self, topic: str, expression: str | Sql) -> bool:
         """Note that ``topic`` is read; returns whether it is new. Of several expressions the first one is kept."""
+        # Members of a group must agree on one expression for a topic, and a heartbeat has room for one. Each pull
+        # carries its own, so the others count all the same.
         if topic in self._subscriptions:
             return False
         self._subscriptions[topic] = subscription_to(topic, expression)
@@ -183,6 +185,7 @@ class PushMember:
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Read those of these queues that are this member's from these offsets on."""
+        # Each member of a broadcasting group has offsets of its own, so the brokers' offsets do not matter to it.
         if self._settings.broadcast:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a broadcasting consumer keeps its own offsets")
         self._reset({mq: offset for mq, offset in offsets.items() if mq.topic == topic})
@@ -195,6 +198,7 @@ class PushMember:
         """Give one message to the handler."""
         if self._settings.is_stream:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a stream has no handler to give a message to")
+        # The message belongs to no queue of this member: nothing is acknowledged, retried or committed for it.
         started = trio.current_time()
         answer = await consumed_directly(self._settings, message)
         answer.spent_time_mills = round((trio.current_time() - started) * 1000)

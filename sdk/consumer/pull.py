@@ -117,6 +117,7 @@ class PullConsumer:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
+        # Shielded: offsets are committed although the block was cancelled. `close` has a deadline of its own.
         with survived("committing offsets"), trio.CancelScope(shield=True):
             await self._commits.close()
             if self._tracing is not None:
@@ -130,6 +131,8 @@ class PullConsumer:
 
         The route is refreshed first; while no NameServer answers, the last known route is used.
         """
+        # A topic that this client does not know yet is asked for until a NameServer answers: without its queues the
+        # caller can do nothing. A known one may be a little old, which is better than an error.
         instance, topic = self._instance, self._names.topic(topic)
         self._client.check_open()
         if instance.routes.get(topic) is None:
@@ -390,6 +393,7 @@ class PullConsumer:
 
     def _listen_to(self, topic: str, expression: str | Sql) -> None:
         """Add the topic to this consumer's heartbeats. Raises if the expression is invalid, or this is not open."""
+        # Checked before anything is noted: a wrong expression must not reach the heartbeats.
         self._reader.tags_of(expression)
         self._client.check_open()
         if self._member.listen_to(topic, expression) and self._heartbeat:

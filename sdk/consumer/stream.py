@@ -81,11 +81,14 @@ class QueueStream(Generic[B]):
         """The offset of the next message, after those that do not match; None until ``start`` has been found."""
         if self._find_start is not None:
             return None
+        # A batch that is ready and has not been returned does not count; a pull that found nothing has moved past what
+        # does not match.
         ahead = self._ahead
         return self.next_offset if ahead is None or ahead.messages else ahead.next_offset
 
     def _take(self, ahead: _Ahead[B]) -> B:
         """The batch, after the next pull was started."""
+        # Forgotten first: an error is raised once, and the next call tries again at the same offset.
         self._ahead = None
         if ahead.error is not None:
             raise ahead.error

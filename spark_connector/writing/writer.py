@@ -116,6 +116,8 @@ class Plain:
         False, and nothing is sent, when they have columns that need messages, or one of them is refused: `lots_of`
         says which and why.
         """
+        # Rows with properties, times or queues of their own need a message each. A table of bodies, tags, keys and
+        # flags is encoded by columns, several times as fast.
         positions = layout.positions
         if not topic or not TOGETHER.issuperset(positions):
             return False
@@ -125,6 +127,7 @@ class Plain:
         try:
             self._producer.send_arrow(topic, table, body=BODY, tags=tags, keys=keys, flag=flag)
         except InvalidArgument:
+            # Raised before anything is sent; the way by messages finds the row, and names it in its error.
             return False
         return True
 
@@ -155,6 +158,7 @@ class Deduplicated:
                 client,
                 group=options.producer_group,
                 send_timeout_ms=options.send_timeout_ms,
+                # A send that failed may be stored: `Once` looks into the topic before it sends again.
                 retries=0,
                 start_timeout_ms=None,
             )
@@ -213,6 +217,7 @@ class _Writing:
         keep_freed_memory()
         with one_line():
             task = this_task(self._options, is_stream=self._is_stream)
+            # Rows are counted while they are sent, so that an error can say what stays in the topic.
             kind = Deduplicated if self._options.dedup else Plain
             with kind(self._options, task) as target:
                 batches = arrow_batches(iterator, self._schema)
@@ -273,6 +278,7 @@ def gathered(batches: Iterable[pa.RecordBatch], least_rows: int) -> Iterator[lis
 
 def arrow_batches(items: Iterator[pa.RecordBatch] | Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
     """The Arrow batches that Spark passes; or, of an older PySpark, its rows in such."""
+    # PySpark before 4.1 passes rows to stream writers; which it is, is seen by the first item only.
     first: Any = next(items, None)
     rest: Iterator[Any] = chain([] if first is None else [first], items)
     if isinstance(first, pa.RecordBatch):

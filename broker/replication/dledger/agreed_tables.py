@@ -69,6 +69,7 @@ class AgreedTables:
         metadata.topics.deletions.on_record.append(self._deletion_recorded)
 
     def _recorded(self, kind: str, payload: Any) -> None:
+        # A member that follows records what it has learned from the log or the leader: that is no change of its own.
         if self._is_master():
             self._pending.append((kind, payload))
             self._open += 1
@@ -94,6 +95,7 @@ class AgreedTables:
                 raise
 
     def _ended(self, reign: int, changes: int, result: Any) -> None:
+        # Entries of an earlier reign were counted out by `give_up`. Counted again, they would end waits of this one.
         if reign == self._reign:
             self._end(changes, str(result) if isinstance(result, RaftError) else "")
 
@@ -106,6 +108,7 @@ class AgreedTables:
             self._end(self._open, "another member leads the group")
 
     def _end(self, changes: int, failure: str) -> None:
+        # All who wait look again: each goes on waiting unless nothing is open any more, or this end was a failure.
         self._open -= changes
         ended, self._round = self._round, _Round()
         ended.failure = failure

@@ -203,6 +203,7 @@ class GroupMember(Part):
         try:
             if node is None:
                 raise NotLeader("")
+            # As in `_hand_over`; the `finally` below takes messages again when the transfer fails.
             if header.action == "transfer" and node.is_leader and (header.node or "") in node.members.voters:
                 self._elected.lease_until = -math.inf
             members = await do_members_request(node, header, MEMBERS_MS)
@@ -224,6 +225,8 @@ class GroupMember(Part):
         """Called when copying has stopped, and this broker is about to accept messages."""
         node = self.node
         assert node is not None
+        # A new leader may not know yet what the former one committed. A read that succeeds shows that a majority still
+        # follows, and that all those entries are applied: only then is the end of the log the place for new messages.
         while node.is_leader:
             try:
                 await node.read(READ_MS)
@@ -242,6 +245,7 @@ class GroupMember(Part):
         self._changed.set()
 
     def _role_changed(self, before: Role, now: Role) -> None:
+        # Administrators who wait for a change are told at once that it may be lost.
         if not now.is_master:
             self._tables.give_up()
         self._show_lease()
@@ -258,6 +262,7 @@ class GroupMember(Part):
         assert node is not None
         while True:
             await self._changed.wait()
+            # A change is under way; its end sets the signal again, and the newest state of the node counts then.
             if role.now.kind is RoleKind.TAKING_OVER:
                 continue
             if node.is_leader and role.now.follows:
@@ -304,6 +309,7 @@ class GroupMember(Part):
                 await trio.sleep(ASK_S)
                 self._moved.set()
                 continue
+            # An answer about a leader that was deposed meanwhile is of no use; the signal is set for the next one.
             if node.leader == asked:
                 logger.info("leader %s at %s is followed", asked, addr)
                 self._known.reported(GROUP, MasterAddress(addr, ""))

@@ -82,6 +82,7 @@ class Logins:
         row = self._acls.get(subject)
         if row is None:
             return _NO_POLICY
+        # Policies are parsed once for each version of their row, as each request of the user asks them.
         made = self._made.get(subject)
         if made is None or made[0] is not row:
             made = self._made[subject] = (row, Policies(row))
@@ -102,6 +103,7 @@ class UserGuard(Part):
 
     def hook(self, code: int) -> Hook | None:
         needs_right = self._authorizes and code not in self._open
+        # None: requests of this code pass without a look at them, so an open code costs nothing.
         if not self._authenticates or (code in self._unsigned and not needs_right):
             return None
         return self._check if needs_right else self._check_signature

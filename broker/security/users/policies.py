@@ -132,6 +132,7 @@ class _ResourceEntries:
         """Entries about ``name``, the most specific first; those of one tier are equally specific."""
         if (named := self._named.get(name)) is not None:
             yield named
+        # Prefixes of one subject are few, as its entries are bounded: looking at all of them needs no tree.
         matching = [prefix for prefix in self._prefixed if name.startswith(prefix)]
         for prefix in sorted(matching, key=len, reverse=True):
             yield self._prefixed[prefix]
@@ -178,6 +179,8 @@ class Policies:
             for tier in _tiers(kinds, kind, name):
                 matching = [entry for entry in tier if entry.matches(action, address)]
                 if matching:
+                    # The first tier that has a matching entry decides alone: a general Deny does not end what a more
+                    # specific entry allows, nor the other way round.
                     deciding = next((entry for entry in matching if not entry.is_allow), matching[0])
                     return PolicyDecision(deciding.is_allow, deciding.text, policy_type)
         return _NONE

@@ -178,7 +178,7 @@ class Feed:
         self.stop()
         assert self._nursery is not None
         with trio.move_on_after(self._settings.close_timeout_ms / 1000) as patience:
-            # A pop whose answer is on its way may still bring tasks, which are given back, too.
+            # A pop whose answer is on its way may still bring tasks, which are given back, too. It has the turn.
             async with self._prefetch.turn:
                 for held in list(self._held):
                     self.settle(held, give_back=True)
@@ -214,6 +214,8 @@ class Feed:
                     empty = 0
                     self._mailbox.put([Parcel(self._owner, self._queue, each) for each in found])
                 elif not self._is_stopped and self._prefetch.room > 0:
+                    # A question that is held at the broker costs nothing while the queue is empty, and takes no lease:
+                    # other queues of the channel may pop meanwhile.
                     with self._wait():
                         if empty:
                             await trio.sleep(EMPTY_PAUSE_S)
@@ -250,6 +252,8 @@ class Feed:
                 self._last_found = trio.current_time()
             self._prefetch.take(len(messages))
             found = [held for message in messages if (held := self._hold(message)) is not None]
+            # The channel closed while the broker answered: its consumer is gone, but another worker may have the tasks
+            # at once instead of after the invisible time.
             if not self._is_stopped:
                 return found
             for held in found:
@@ -261,6 +265,7 @@ class Feed:
         held = Held(self, message, trio.current_time() + self._settings.visibility_timeout_ms / 2000)
         self._held[held] = None
         self._broker_of(held).held[held] = None
+        # The broker filters by the hash of one tag at most. What the bindings do not take is not for this queue.
         if not self._matches(message):
             self.settle(held, give_back=False)
             return None
@@ -283,6 +288,7 @@ class Feed:
                 failures += 1
                 logger.warning("a task of queue %s that is due later cannot be sent on: %s", self._queue, error)
                 await trio.sleep(self._backoff.pause_s(failures))
+        # Only now: a worker that dies before has the task come again, and it is sent on once more.
         self.settle(held, give_back=False)
 
     # --- leases
@@ -299,6 +305,8 @@ class Feed:
 
     @enable_ki_protection
     async def _renew_leases(self, broker: _Broker) -> None:
+        # A lease is renewed at half of its time, and looked at four times until then, so that one or two failures of a
+        # broker do not lose it.
         every_s = self._settings.visibility_timeout_ms / 8000
         while True:
             await trio.sleep(every_s)
@@ -345,6 +353,7 @@ class Feed:
         failures = 0
         while True:
             await broker.to_settle.wait()
+            # What is being renewed waits: its lease has a new name in a moment, and `_renew` sets the signal then.
             batch = [held for held in broker.settled if not held.is_renewing]
             broker.settled = [held for held in broker.settled if held.is_renewing]
             failed = await self._settle(batch, is_first_failure=not failures)

@@ -181,6 +181,8 @@ class ClusterSession:
         if step_ms is None or due_ms is None:
             await self._producer.send(message)
             return
+        # A time that is further away than brokers take is reached in steps: whoever gets the task before it is due
+        # sends it on.
         if step_ms < due_ms - self.settings.eta_lead_ms:
             message.properties = {**(message.properties or {}), DUE: str(due_ms)}
         await self._producer.send(message, deliver_at=datetime.fromtimestamp(step_ms / 1000, UTC))
@@ -247,6 +249,7 @@ class ClusterSession:
                 shared.done.set()
 
     async def _acquire(self, source: Source) -> SimpleConsumer:
+        # A client can have one consumer of a group, so the channels share it.
         async with self._making:
             shared = self._consumers.get(source)
             if shared is None:
@@ -272,6 +275,7 @@ class ClusterSession:
         """Let a group that has never read the topic begin with what comes from now on."""
         await self.ensure_topic(source.topic)
         async with PullConsumer(self.client, group=source.group, heartbeat=False, start_timeout_ms=None) as consumer:
+            # A group without an offset would begin at the start of the topic, as for tasks, which must not be missed.
             for queue in await consumer.message_queues(source.topic):
                 if await consumer.committed_offset(queue) is None:
                     await consumer.commit_offset(queue, await consumer.max_offset(queue))
