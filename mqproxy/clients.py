@@ -107,6 +107,7 @@ class Clients:
 
     def is_alive(self, client_id: str) -> bool:
         """Whether the client was heard of in time."""
+        # A stranger's messages are renewed, too: its settings are on their way.
         self._expire()
         heard_at = self._strangers.get(client_id)
         return client_id in self._clients or (heard_at is not None and heard_at >= self._oldest_s())
@@ -126,6 +127,7 @@ class Clients:
         return _now_s() - self._options.channel_expired_timeout / 1000
 
     def _expire(self) -> None:
+        # The clients stand in the order in which they were heard of last, so the first living one ends the search.
         oldest = self._oldest_s()
         while self._clients:
             first = next(iter(self._clients))

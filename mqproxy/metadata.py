@@ -47,6 +47,7 @@ class Remembered(Generic[T]):
         try:
             answer = await self._ask(key)
         except RouteNotFound as error:
+            # A topic that NameServers do not know is gone, unless they say so because they have just started.
             if not error.is_passing or key not in self._known:
                 self._known.pop(key, None)
                 raise
@@ -87,6 +88,7 @@ class Metadata:
         return await self._groups.get(group)
 
     async def _ask_type(self, topic: str) -> str:
+        # One broker is enough: mqadmin gives a topic the same attributes everywhere. A slave may lag behind a change.
         for broker in (await self.route(topic)).broker_datas:
             addr = broker.broker_addrs.get(MASTER_ID)
             if addr is None:

@@ -142,6 +142,7 @@ class TrioRegistrations:
         masters: dict[str, list[str]] = {}
         unknown = 0
         for client, topics in clients:
+            # A client of several topics may have several sets of brokers, and each must be told once.
             addrs: dict[str, None] = {}
             for topic in topics:
                 if topic not in masters:
@@ -152,6 +153,7 @@ class TrioRegistrations:
             for addr in addrs:
                 by_addr.setdefault(addr, []).append(client)
         async with trio.open_nursery() as nursery:
+            # A broker whose last client has left is told, too: it has nobody of this proxy any more.
             for addr in [*by_addr, *(addr for addr in self._told if are_all and addr not in by_addr)]:
                 here = by_addr.get(addr, [])
                 ids = {client.client_id for client in here}
@@ -211,6 +213,8 @@ class TrioRegistrations:
         return await self._in_asyncio(self._questions.consume_directly(group, client_id, message))
 
     async def _in_asyncio(self, work: Coroutine[Any, Any, T]) -> T:
+        # Clients and their streams belong to the asyncio loop. A question that is cancelled here is cancelled there, or
+        # its future would wait for a client that never answers.
         token, done = trio.lowlevel.current_trio_token(), trio.Event()
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         future.add_done_callback(lambda _: token.run_sync_soon(done.set))
@@ -258,6 +262,7 @@ class Registrations:
         next_s = loop.time() + HEARTBEAT_S
         while True:
             try:
+                # Many clients come at once when a proxy before this one stops: their settings are told in one request.
                 async with asyncio.timeout_at(next_s):
                     await self._due.wait()
                     await asyncio.sleep(TOGETHER_S)
@@ -301,6 +306,7 @@ class Questions:
 
     def answered(self, client_id: str, nonce: str, command: wire.TelemetryCommand) -> None:
         """A client has answered. What nobody waits for is dropped."""
+        # The client id is compared: another client of the same user must not answer for this one.
         asked, future = self._open.get(nonce, ("", None))
         if future is not None and asked == client_id and not future.done():
             future.set_result(command)

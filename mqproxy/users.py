@@ -86,6 +86,7 @@ class KnownUsers:
         except SkylarkError as error:
             self._complain(f"users cannot be read from brokers, signatures are checked with what is known: {error}")
             known = self._known.get(name)
+            # While brokers are away, users who are known may go on for some time, and nobody else may begin.
             if known is None or _now_s() - known[0] >= self._usable_s:
                 self._known.pop(name, None)
                 raise _cannot_read() from None
@@ -114,6 +115,7 @@ class KnownUsers:
                 continue
             if user is not None:
                 return user
+        # A user who is at none of the brokers that answer may be at one that does not: that is no refusal.
         if failed is not None:
             raise failed
         return None

@@ -117,6 +117,7 @@ class Draining(Part):
         topics = self._topics
         if drains != bool(topics.drain.value.since_ms):
             with refused_when_not_stored():
+                # Queues that `drain --move` has sealed are used again, before clients hear that the drain has ended.
                 if not drains:
                     for topic in dict.fromkeys(seal.topic for seal in list(self._metadata.seals.all().values())):
                         await result_of(self._metadata.seals.lift(topic, self._metadata.consumer_offsets, self._store))
@@ -146,6 +147,7 @@ class Draining(Part):
         for number, (topic, group) in enumerate((yield from self._readers()), 1):
             if number % AT_ONCE == 0:
                 yield None
+            # A topic of a group that the administrator gives up still has its reader: it is not listed as unclaimed.
             claimed.add(topic)
             if group not in forgotten:
                 for row in unread_queues(self._store, self._metadata, self._clients, topic, group):

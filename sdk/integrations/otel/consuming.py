@@ -44,6 +44,8 @@ class HandlerCall:
         self._labels = labels = telemetry.labels("process", "process", topic, group)
         with labels.lock:
             labels.consumed += len(messages)
+        # A span has one parent. A batch has the messages of several traces, so its span stands in the trace of the
+        # consumer, and is linked to theirs.
         if is_batch:
             parent = contexts.get_current()
             more: Attributes = {COUNT: len(messages)}
@@ -70,9 +72,11 @@ class HandlerCall:
         failed = ""
         if result not in _SUCCESSES:
             failed = result.value if isinstance(result, ConsumeResult) else "LATER"
+            # The SDK takes any other value for a mistake, and has the message delivered again.
             if not isinstance(result, ConsumeResult | Later):
                 failed = "TypeError"
             self.span.set_attribute(RESULT, failed)
+            # To suspend a queue is the handler's choice, not its failure.
             if result is not ConsumeResult.SUSPEND:
                 self.span.set_attribute(ERROR, failed)
                 self.span.set_status(
@@ -127,6 +131,8 @@ class ConsumingSpans:
                 raise
             finally:
                 call.leave()
+            # A coroutine has not begun to run: its context is attached again where it is awaited, which may be in
+            # another task.
             if hasattr(result, "__await__"):
                 return _awaited(call, result)
             call.ended(result)

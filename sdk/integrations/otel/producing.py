@@ -104,6 +104,7 @@ class ProducingSpans:
             labels = self._telemetry.labels("send", "send", topic)
             span = self._telemetry.span(labels, SpanKind.PRODUCER, {COUNT: count} if count else {})
             carrier = self._telemetry.carried.write(span)
+            # A list stays a list, as its length is looked at; a generator stays one, as it may not fit into memory.
             if carrier and isinstance(messages, Iterable) and not isinstance(messages, str | bytes | Message):
                 carrying = (_carrying_one(topic, one, carrier) for one in messages)
                 messages = list(carrying) if isinstance(messages, list | tuple) else carrying
@@ -123,6 +124,8 @@ class ProducingSpans:
 
     def _begin(self, labels: Labels, message: Message, how: dict[str, Any]) -> tuple[Span, Message]:
         """A span, and the message to send."""
+        # The usual send has nothing to look at, and one set of attributes made before: OpenTelemetry's own span is most
+        # of what is left.
         properties = message.properties
         if not properties and not how:
             span = self._telemetry.tracer.start_span(
