@@ -66,6 +66,7 @@ def lag_text(lag_ms: int | None) -> str:
 
 async def lags_ms(session: Session, group: str, stats: "ConsumeStats") -> dict[MessageQueue, int]:
     """Queue → how long the group's next message there has been waiting. Unknown ones are left out, with a warning."""
+    # A topic that cannot be asked leaves its queues without a lag; the offsets of all queues are known by now.
     topics = sorted({mq.topic for mq in stats.offset_table})
     answers = await session.each(topics, lambda topic: session.admin.consume_time_spans(group, topic))
     for topic, error in answers.errors.items():
@@ -102,6 +103,7 @@ async def client_ips(session: Session, group: str) -> dict[MessageQueue, str]:
         consumers = await session.admin.consumer_connection(group)
         for one in consumers.connection_set:
             info = await session.admin.consumer_running_info(group, one.client_id)
+            # RocketMQ's client ids begin with the address of the client: 10.1.2.3@4711.
             owners |= {queue: one.client_id.split("@")[0] for queue in info.mq_table}
     except SkylarkError as error:
         session.warn(f"not all client IPs are known: {error}")
@@ -225,6 +227,8 @@ async def update_sub_group(session: Session, scope: Scope, **given: Any) -> dict
 )
 async def delete_sub_group(session: Session, scope: Scope, group_name: str, remove_offset: bool) -> dict[str, Any]:
     """Delete a consumer group. Its %RETRY% and %DLQ% topics are kept: delete them with deleteTopic."""
+    # A broker deletes a group that it does not know without an error. To tell a misspelt name, the group is looked for
+    # before.
     of_cluster = f" in cluster [{scope.cluster_name}]" if scope.cluster_name is not None else ""
     addrs = await chosen_addrs(session, scope)
     was_known = await is_known(addrs, lambda addr: session.admin.group_config(addr, group_name))
@@ -320,6 +324,7 @@ async def _one_group(
     cluster: str | None,
 ) -> dict[str, Any]:
     stats = await session.admin.consume_stats(group_name, topic_name, cluster)
+    # Brokers answer with offsets of 0 for any name. Only a group that has consumed nothing is looked for by its name.
     has_consumed = any(one.consumer_offset > 0 for one in stats.offset_table.values())
     if not has_consumed and not await session.admin.group_exists(group_name):
         raise UserError(
@@ -341,6 +346,7 @@ async def _one_group(
 
 
 async def _all_groups(session: Session) -> list[dict[str, Any]]:
+    # As RocketMQ's tool: a group is listed once brokers have made its retry topic, which its first heartbeat does.
     topics = await session.admin.topic_list()
     groups = sorted(topic.removeprefix(_RETRY) for topic in topics if topic.startswith(_RETRY))
 
@@ -349,6 +355,7 @@ async def _all_groups(session: Session) -> list[dict[str, Any]]:
         try:
             consumers = await session.admin.consumer_connection(group)
         except (BrokerError, RouteNotFound):
+            # No consumer is connected: the group is shown as offline, with its lag.
             return group_row(group, stats, None)
         return group_row(group, stats, consumers)
 
@@ -397,6 +404,7 @@ async def get_consumer_config(session: Session, group_name: str) -> dict[str, An
         try:
             return (await session.admin.group_config(addr, group_name)).to_wire()
         except BrokerError as error:
+            # A group need not be on all brokers.
             if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 return None
             raise

@@ -45,6 +45,7 @@ async def _track(session: Session, message: "MessageExt", group: str) -> dict[st
     kind, reason = "UNKNOWN", None
     try:
         consumers = await session.admin.consumer_connection(group)
+        # RocketMQ's rules. Offsets of pull consumers are their own affair: they say nothing about a message.
         if consumers.consume_type == "CONSUME_ACTIVELY":
             kind = "PULL"
         elif not await _is_consumed(session, message, group):
@@ -60,6 +61,7 @@ async def _track(session: Session, message: "MessageExt", group: str) -> dict[st
 
 
 async def _is_consumed(session: Session, message: "MessageExt", group: str) -> bool:
+    # A message that was found by its offset id has no name of a broker, only the address that stored it.
     name = message.broker_name or await _broker_name(session, message.store_host)
     stats = await session.admin.consume_stats(group, message.topic)
     place = (message.topic, name, message.queue_id)
@@ -108,6 +110,7 @@ async def _show(
             session.say(line)
     if (reason := body_error(message)) is not None:
         session.warn(f"the body is shown as it is stored: {reason}")
+    # The message is shown by now: that nobody can say who consumed it must not take it away.
     try:
         tracks = await message_tracks(session, message)
     except SkylarkError as error:
@@ -188,6 +191,8 @@ async def query_msg_by_id(
 
 
 async def _find_by_id(session: Session, msg_id: str, topic: str | None) -> list["MessageExt"]:
+    # Both kinds of ids have 32 hexadecimal digits when addresses are IPv4. A unique key is looked for first: read as an
+    # offset id it would name some address and offset.
     if topic is not None:
         found = await session.admin.query_by_unique_key(topic, msg_id)
         if found:
@@ -273,6 +278,7 @@ async def query_msg_by_offset(
     async with session.consumer() as consumer:
         (queue,) = await chosen_queues(consumer, topic, broker_name, queue_id)
         result = await consumer.pull(queue, offset, max_count=1)
+    # A pull at an offset that is not there, or that a batch holds, gives other messages.
     found = [message for message in result.messages if message.queue_offset == offset]
     if not found:
         raise UserError(

@@ -154,6 +154,7 @@ async def consume_message(
                 break
             first, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
             start = max(first, offset or 0)
+            # The oldest ones are shown, as by RocketMQ's tool, although the text of that tool reads otherwise.
             if end - start > left:
                 session.say(f"The older {left} message of the {queue.queue_id} queue will be provided")
                 end = start + left
@@ -284,6 +285,7 @@ async def print_msg(
     async with session.consumer() as consumer:
         for queue in await chosen_queues(consumer, topic):
             start, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
+            # The limit was reached exactly at the end of the queue before: there is more, so the hint is due.
             if printer.left == 0 and start < end:
                 printer.limited = True
                 break
@@ -353,6 +355,7 @@ async def print_msg_by_queue(
             if calculate:
                 tags.update(message.tags for message in found if message.tags and message.tags.strip())
 
+        # Tags are counted in the whole queue. Without that, reading ends with the last message that is printed.
         most = None if calculate else printer.left
         _, at = await read_queue(session, consumer, queue, start, end, take, expression=sub_expression, most=most)
         printer.limited |= most is not None and at < end

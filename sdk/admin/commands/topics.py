@@ -104,6 +104,7 @@ async def update_topic(
         order=order,
         attributes=attributes or {},
     )
+    # Looked at before the change, for the warning below: with another number of queues keys are hashed to other ones.
     addrs = await chosen_addrs(session, scope)
     known = (await session.each(addrs, lambda addr: topic_config(session, addr, topic))).values
     results = await at_each(
@@ -114,6 +115,7 @@ async def update_topic(
         lambda addr: f"create topic to {addr} success.",
     )
     order_conf = None
+    # The record names the queues on each broker; while one of them has not changed, it would be wrong.
     if order and all_ok(results):
         order_conf = await set_order_conf(session, topic, write_queue_nums, scope)
     if any(result["ok"] for result in results):
@@ -130,6 +132,7 @@ async def update_topic(
 )
 async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[str, Any]:
     """Delete a topic from the brokers of a cluster and, when all have, from the NameServers. May be run again."""
+    # Slaves are told, too: one that has lost its master would register the topic again when it stands in for it.
     addrs = await chosen_addrs(session, Scope(None, cluster_name), slaves=True)
     targets = all_targets(await session.admin.cluster_info(), cluster_name)
     with_master = {one.broker_name for one in targets if one.broker_id == MASTER_ID}

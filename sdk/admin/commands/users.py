@@ -198,6 +198,7 @@ async def copy_user(session: Session, from_broker: str, to_broker: str, username
             raise UserError(f"{from_broker} has no user {', '.join(missing)}; see mqadmin listUser -b {from_broker}")
     if any(user.password is None for user in users):
         raise UserError(f"{from_broker} did not show the passwords: sign in as a Super user of this broker")
+    # Brokers have one request to create a user and one to change a user; each refuses the other's case.
     there = {user.username for user in await session.admin.list_users(to_broker)}
     for user in users:
         if user.username in there:
@@ -310,6 +311,7 @@ async def delete_acl(
         delete,
         lambda addr: f"{addr} has no such acl." if addr in idle else f"delete acl to {addr} success.",
     )
+    # Brokers that had the policies have deleted them. Only when none had them, the name is probably wrong.
     if len(idle) == len(results):
         session.fail(UserError(f"{subject} has no policy about {resources}: see mqadmin getAcl -s {subject}"))
     return {"subject": subject, "resource": resources, "results": results}
