@@ -121,6 +121,7 @@ class Verification:
 
     def _lost_bases(self) -> range:
         """Where the files begin that are missing before the first one. RocketMQ may have cleaned them up."""
+        # Only the inventory knows that the log once began earlier: the files themselves show no gap at their start.
         start, _ = read_inventory(self._fs, self._directory)
         files, size = self._log.files, self._log.file_bytes
         if start is None or not files or self._state.used_by_rocketmq:
@@ -180,6 +181,8 @@ class Verification:
 
     def _judge_end(self) -> None:
         """Report damage if the log ends before the offset up to which it was on disk."""
+        # The checkpoint says up to where the log was on disk. What is missing before that was acknowledged, so it is no
+        # torn tail that the next start may cut.
         report, known = self._report, self._known_end
         if not self._log.files or known <= report.log_end:
             return
@@ -215,6 +218,7 @@ class _QueueFiles(ABC):
 
     def finish(self, log_end: int, *, is_known: bool) -> Iterator[tuple[str, int, str]]:
         """(path, offset in it, what is wrong). ``is_known``: the queue was there when the ends were last noted."""
+        # A queue that is younger than the last note of the ends may have had no time to write its first file.
         if not self.sizes and self.next_offset >= 0:
             if is_known:
                 yield self.directory, 0, f"no file, but the log has messages up to {self.next_offset - 1}"
@@ -311,6 +315,7 @@ class BatchFiles(_QueueFiles):
         offset, physical, messages = record.queue_offset, record.physical_offset, messages_in(record)
         self._begin_again(offset)
         self.next_offset = offset + messages
+        # Entries and records are both in the order of the log, so they are merged: what one side has alone is wrong.
         while self._next is not None and self._next[1].physical < physical:
             self._note_stray()
         if self._next is None or self._next[1].physical > physical:
@@ -391,6 +396,7 @@ class QueueCheck:
 
     def finish(self, log_end: int, ends: QueueEnds | None) -> Iterator[tuple[str, int, str]]:
         """(path, offset in it, what is wrong) of each queue that differs from the log."""
+        # Queues whose messages are all gone from the log still have files, which are checked for their sizes.
         for directory in (self._directory, self._batch_directory):
             for topic in self._fs.listdir(directory):
                 for name in self._fs.listdir(f"{directory}/{topic}"):
@@ -485,6 +491,7 @@ class IndexCheck:
             if physical >= log_start and log.store_time_at(physical) < 0:
                 yield path, at, f"entry {number} points at {physical}, where no record begins"
                 return
+            # The keys of one message follow one another; its record is decoded once for all of them.
             if physical != known:
                 facts = self._facts(file, log, physical) if physical >= log_start else None
             is_right = facts is None or (key_hash in facts.hashes and seconds == facts.seconds)

@@ -88,6 +88,8 @@ def are_own(queue: ConsumeQueue, offset: int, entries: bytes, ranges: Sequence[t
             )
     elif len(ranges) >= _MANY and _all_are_own(queue, offset, entries, ranges, data):
         return True
+    # Within a range records follow one another without a gap, so the first and the last one vouch for those between:
+    # a wrong entry in the middle would have torn the range apart.
     at, left = 0, iter(ranges)
     start, end = next(left)
     for number, (physical, size, _) in enumerate(ENTRY.iter_unpack(entries), offset):
@@ -280,12 +282,15 @@ class EntriesDamaged(SkylarkError):
         (first,) = _FIRST.unpack_from(found)
         half = (len(found) - _FIRST.size) // 2
         seen, right = found[_FIRST.size : _FIRST.size + half], found[_FIRST.size + half :]
+        # Replaced only where the bytes are still those that the thread has seen.
         places = self.queue.replace_entries(first, seen, right)
         if places:
             self._tell(places, first, seen, right)
         return bool(places)
 
     def _tell(self, places: list[int], first: int, seen: bytes, right: bytes) -> None:
+        # A blank in place of an entry means that the log has no sound message there: that is lost, and an ERROR. The
+        # others were found again.
         queue, size = self.queue, self.queue.entry_bytes
         name = f"{queue.topic}/{queue.queue_id}"
         lost = [place for place in places if not queue.is_batch and right.startswith(_BLANK, (place - first) * size)]
@@ -382,6 +387,7 @@ class _Search:
             if (record.topic, record.queue_id) == (queue.topic, queue.queue_id) and is_queued(record.sys_flag):
                 found.append(record)
 
+        # A record of light queues stands in several queues, of which this one may be any.
         for record in self._log.records(start, end):
             in_each_queue(note)(record)
         # Entries of a batch queue have no place by offset: they can be made again only if the log has as many.
