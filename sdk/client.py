@@ -288,6 +288,7 @@ class ClientInstance:
         """
         if self.remoting.broker_name_at(addr) == broker_name:
             return
+        # Addresses are reused, as in a cluster of containers: sends to a route that is old would reach a stranger.
         topics = self.routes.forget_address(broker_name, addr)
         if topics:
             found = self.remoting.broker_name_at(addr) or "another broker"
@@ -321,6 +322,7 @@ class ClientInstance:
             self.tell_brokers()
             was_missing = topic in self._missing
             self._missing.pop(topic, None)
+            # The first route of a topic is no change: whoever asked for it gets it as an answer.
             if request.route is not known and (known is not None or was_missing):
                 for tell in self.on_new_route:
                     tell(topic)
@@ -436,6 +438,8 @@ class ClientInstance:
 
     @enable_ki_protection
     async def _beat(self) -> None:
+        # A broker that did not answer gets the next heartbeat soon: until then it does not know the groups, and gives
+        # their queues to other members.
         answered = True
         while True:
             with trio.move_on_after(HEARTBEAT_INTERVAL_S if answered else HEARTBEAT_RETRY_S):
@@ -655,6 +659,7 @@ class ClientHandle:
                 if isinstance(error, WrongBroker):
                     self.instance.drop_address(mq.broker_name, addr)
         moved = (await self.instance.refresh(mq.topic)).master_of(mq)
+        # The NameServers have no other master either. The error of the first try says more than a second one would.
         if moved is None or moved == addr:
             raise failure
         return await call(self.at(moved, broker_name=mq.broker_name))

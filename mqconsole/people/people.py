@@ -123,6 +123,7 @@ class People:
             logger.warning("a login cannot be checked: %s", reason)
             raise LoginFailed("the brokers cannot check the login now; the console's log says why") from None
         self.attempts.succeeded(keys)
+        # A new id for the session: one that an attacker may have put into the browser is of no use.
         self._make_room()
         session_id = token_urlsafe(32)
         assert self._nursery is not None
@@ -139,6 +140,7 @@ class People:
         addrs = [row["brokerAddr"] for row in self._snapshot().masters() if row["error"] is None]
         if not addrs:
             raise UserError("no master answers the console")
+        # First without a signature: a broker that serves that, too, has no access control, and would accept any secret.
         addr = addrs[0]
         if not await self._is_refused(addr, None):
             raise UserError(f"broker {addr} checks no signatures: switch access control on, or start without --login")

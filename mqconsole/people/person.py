@@ -68,6 +68,7 @@ class Person:
 
     async def run(self, command: AdminCommand, **options: Any) -> Any:
         """The result of a command of mqadmin. CommandFailed when the command has failed in part or as a whole."""
+        # A session for each run: complaints of one command must not be shown with another.
         session = self._session()
         found = await command.work(session, **options)
         if session.failed:
@@ -105,6 +106,7 @@ class Person:
 
     async def recent(self, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         """What ``ask`` has answered in the last seconds, under the same key; else its answer now."""
+        # An answer that is still under way counts as recent, however long it takes: asking again would not be faster.
         answer = self._answers.get(key)
         if answer is None or (answer.ready.is_set() and trio.current_time() > answer.asked_s + self._cluster.keep_s):
             answer = await self._ask(key, ask)

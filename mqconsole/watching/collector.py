@@ -130,6 +130,7 @@ class Collector:
                          before.groups)
             )  # fmt: skip
             return
+        # All brokers are asked for what they do now; those that answer are asked for more below.
         infos, errors = await self._each({one.addr: one.addr for one in targets}, self._admin.broker_runtime_info)
         first: dict[SetKey, Target] = {}
         for one in targets:
@@ -151,6 +152,7 @@ class Collector:
             len(one.lags) for one in self._progress.values()
         )
         began = trio.current_time()
+        # Nothing of `found` changes while the thread reads it: tables are replaced, not changed.
         if size > MOST_ON_LOOP:
             snapshot = await trio.to_thread.run_sync(snapshot_of, found, before.version + 1)
         else:

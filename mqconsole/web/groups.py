@@ -169,6 +169,7 @@ async def _dead_letters(ask: Asked, group: str) -> int | None:
 
 async def _letters(ask: Asked, group: str, most: int) -> list[DeadLetter]:
     """The oldest ones; as many as fit into memory."""
+    # A message may have megabytes: the number alone does not bound the memory.
     left = MOST_LETTER_BYTES
 
     def fits(letter: DeadLetter) -> bool:
@@ -197,6 +198,7 @@ def _letter_row(letter: DeadLetter) -> dict[str, Any]:
 
 async def _put(ask: Asked, group: str) -> None:
     """Create a group, or change it: settings that no form has stay as they are."""
+    # Brokers replace a group's settings as a whole, so those that the form does not have are sent as they are.
     fields = ask.fields
     configs = await _configs(ask, group)
     now = configs[0]["config"] if configs else {}
@@ -234,6 +236,7 @@ async def groups(ask: Asked) -> View:
 
 async def one_group(ask: Asked, group: str) -> View:
     person, view = ask.person, View(f"Group {group}", {"group": group})
+    # A group need not have members, dead letters or settings of its own; only one that has no progress is no group.
     connected, disagreements = await _members(ask, group, view.problems)
     has_members = connected is not None and bool(connected["connections"])
     try:
@@ -295,6 +298,7 @@ async def preview_reset(ask: Asked, group: str) -> View:
     stats = await ask.person.admin.consume_stats(group, topic)
     rows: list[dict[str, Any]] = []
     for queue, progress in sorted(stats.offset_table.items(), key=lambda item: item[0]):
+        # The same rule by which the command moves offsets, so that the preview is what will be done.
         by_time = progress.broker_offset
         if at_ms != END_OF_QUEUE:
             by_time = await ask.person.admin.search_offset(queue, at_ms)

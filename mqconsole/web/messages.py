@@ -106,6 +106,7 @@ async def _one(ask: Asked, msg_id: str) -> tuple[dict[str, Any], list[str]]:
             body_format=None,
         ),
     )  # fmt: skip
+    # A message that cleaning has removed is told by the broker in its own words.
     if not found:
         raise NoSuchThing("; ".join(problems) or f"there is no message {printable(msg_id)}")
     return dict(found[0]), problems
@@ -142,6 +143,7 @@ async def messages(ask: Asked) -> View:
     found, view.problems = await _search(ask, by)
     data["found"] = len(found)
     keep = ("by", "topic", "key", "id", "begin", "end", "broker", "queue", "offset")
+    # The list has no bodies: two hundred of them may be large, and each has a page of its own.
     rows = [{name: value for name, value in row.items() if name not in ("body", "bodyBase64")} for row in found]
     view.tables["messages"] = table(
         rows, MESSAGES, wanted(ask.fields.values, keep=keep), searched=("msgId", "keys", "tags"),

@@ -170,6 +170,7 @@ class Site:
         if allowed and host not in allowed and f"[{host}]" not in allowed:
             raise Refused(421, f"this console does not serve the name {host}; see the option hostNames")
         g.session_id = self.people.tokens.session_id(request.cookies.get(self._cookie, ""))
+        # A browser without a session gets an id before the login, too: the form of the login has a token for it.
         if g.session_id is None:
             g.session_id = token_urlsafe(32)
         # A window that is only open, with nobody before it, does not keep the session.
@@ -210,6 +211,7 @@ class Site:
 
     def check_form(self, form: Mapping[str, str]) -> None:
         """Raises Refused unless the form is one of ours, for this session."""
+        # Browsers that do not send the header are stopped by the token alone.
         if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             raise Refused(403, "this form comes from another site")
         if not self.people.tokens.is_form_token(g.session_id, form.get(TOKEN_FIELD, "")):
@@ -241,6 +243,7 @@ class Site:
             raise
         finally:
             what = about or form.get("topic", "") or form.get("group", "")
+            # Also when the browser has gone, or the console has failed: the broker may have done what was asked.
             self.note_change(person.name, person.role.title, change.__name__, what, outcome)
             person.forget_answers()
             self.collector.look_again()
@@ -315,6 +318,7 @@ class Site:
                     with trio.move_on_after(STREAM_QUIET_S) as waited:
                         version = (await self.collector.newer_than(version)).version
                     yield b": quiet\n\n" if waited.cancelled_caught else f"data: {version}\n\n".encode()
+                    # A session that has ended must not go on to tell when something changes.
                     if self.people.find(session_id, is_use=False) is None:
                         return
             finally:
@@ -359,6 +363,7 @@ def _see(location: str) -> Response:
 
 def _back_to(asked: Request) -> str:
     """The page of ours whose form was sent; empty when it is not known."""
+    # The header is written by the browser, so it is not trusted further than this: a path of this host.
     referrer = urlsplit(asked.headers.get("Referer", ""))
     if referrer.netloc != asked.host or not referrer.path.startswith("/") or referrer.path.startswith("//"):
         return ""

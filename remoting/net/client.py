@@ -116,8 +116,10 @@ class RemotingClient:
 
         Raises ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests or FrameTooLarge.
         """
+        # One deadline for all: what the connection took is missing for the answer.
         deadline = trio.current_time() + timeout_ms / 1000
         channel = await self.channel(addr, timeout_ms)
+        # Only now is it known whether the server speaks CBOR, and which number the signature must have.
         self.prepare(addr, command, body)
         left_ms = (deadline - trio.current_time()) * 1000
         if left_ms <= 0:
@@ -173,6 +175,8 @@ class RemotingClient:
 
     def prepare(self, addr: str, command: Command, body: Body | bytes | None = None) -> None:
         """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""
+        # The first request on a connection offers CBOR, in a field that RocketMQ ignores. Until a Skylark has accepted,
+        # requests have RocketMQ's JSON.
         peer = self._peers[addr]
         command.codec = peer.codec
         if peer.codec != CBOR and not peer.offered:
@@ -326,6 +330,7 @@ class RemotingClient:
         return answer
 
     def _connected(self, peer: _Peer, attempt: _Attempt, channel: Channel) -> None:
+        # Another server may be at the address now, so nothing that was known of the former one is kept.
         self._errors.pop(peer.addr, None)
         peer.channel, peer.codec, peer.offered, peer.broker_name, peer.signatures = channel, 0, False, "", None
         attempt.has_succeeded = True
@@ -372,6 +377,8 @@ class RemotingClient:
                 with trio.move_on_at(self._sweeps_at):
                     await self._due.wait()
                 continue
+            # One sweep for all requests: a timer for each would cost more than most requests do. A request ends late by
+            # SWEEP_INTERVAL_S at most.
             channels = [peer.channel for peer in self._peers.values() if peer.channel is not None]
             for channel in channels:
                 channel.expire_requests(now)

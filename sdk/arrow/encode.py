@@ -72,6 +72,7 @@ class TableColumns:
 
     def _fitting(self, start: int) -> int:
         """How many rows from ``start`` on make a part."""
+        # Parts are bounded in rows and in bytes: the encoded copy of a part is all that is in memory besides the table.
         bodies = self._columns[BODY].slice(start, PART_ROWS)
         sizes = np.concatenate([lengths(chunk) for chunk in bodies.chunks if len(chunk)])
         # Checked before the values are copied.
@@ -258,6 +259,7 @@ def lengths(array: pa.Array) -> Ints:
     if pa.types.is_null(kind):
         return np.zeros(len(array), np.int64)
     if pa.types.is_dictionary(kind):
+        # Nulls look up the 0 at the end.
         known = np.append(lengths(array.dictionary), 0)
         found: Ints = known[array.indices.cast(pa.int64()).fill_null(len(known) - 1).to_numpy()]
         return found
@@ -317,7 +319,8 @@ def first_marked(values: pa.Array) -> int | None:
     if data is None:
         return None
     raw = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    marks = np.flatnonzero(raw - np.uint8(1) <= 1)  # 0 wraps to 255
+    # One comparison for both bytes: of 0 to 255 minus 1 only those of bytes 1 and 2 are 0 or 1, as 0 wraps to 255.
+    marks = np.flatnonzero(raw - np.uint8(1) <= 1)
     if not len(marks):
         return None
     found = np.searchsorted(bounds, marks + bounds[0], side="right") - 1
@@ -349,7 +352,7 @@ class Properties:
     def encoded(self) -> pa.Array:
         """The properties of each row, encoded."""
         each = joined(self.names, b"\x01", self.values, b"\x02")
-        # Those of a row lie side by side.
+        # Those of a row lie side by side, so the bounds of the rows are some of the bounds of the properties.
         bounds = np.ascontiguousarray(_bounds(each)[np.append(0, self._ends)])
         raw = each.buffers()[2] or pa.py_buffer(b"")
         return pa.Array.from_buffers(BINARY, len(self._ends), [None, pa.py_buffer(bounds), raw])

@@ -261,6 +261,8 @@ class Producer:
             self._open_lanes[message.topic].add(send)
             result = await trio.lowlevel.wait_task_rescheduled(send.abort)
             return result
+        # The second shortest way: a plain message for a later time, once the topic has a lane of such messages. A lane
+        # of their own, as they go in batches of another format.
         is_timed = deliver_at is not None or delay is not None
         open_lane: Lane | None = None
         if queue is None and selector is None and timeout_ms is None:
@@ -274,6 +276,8 @@ class Producer:
             open_lane.add(send)
             result = await trio.lowlevel.wait_task_rescheduled(send.abort)
             return result
+        # All others. Steps that may wait (compression, finding the route) come before the send is made, as its deadline
+        # and its place in the lane count from then on.
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
@@ -303,6 +307,7 @@ class Producer:
             choice = choice_of(queue, selector, deliver_at, delay)
             choice.check(message)
             self._client.check_open()
+            # Finding the lane may ask NameServers; what that takes is taken from the time of the send.
             deadline = trio.current_time() + timeout_s
             lane = await self._lanes.find(message, choice, timeout_s)
             timeout_s = deadline - trio.current_time()
@@ -433,6 +438,7 @@ class Producer:
                     addr, send_request(self.wire_group, queue, [row], self._clock.now_ms(), sys_flag)
                 )
             except RemotingError as error:
+                # Nobody hears of a oneway send that is lost on its way. What can be told is told to the next sends.
                 self.brokers.failed(addr, error)
                 self.brokers.want_route(topic)
                 raise
@@ -476,6 +482,7 @@ class Producer:
             and (lane := self._open_lanes.get(message.topic)) is not None
         ):
             watch = None if on_delivery is None else watch_for(on_delivery)
+            # Counted in before it is in the lane: a lane may end it at once, and counts it out.
             backlog.take(size)
             ticket = new_ticket(Ticket, message, body, self.timeout_s, watch, backlog.span, size)
             try:
@@ -603,6 +610,7 @@ class Producer:
             raise wrong_type("message", "a Message", message)
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
+        # The check looks at the topic's name, too; a topic with a lane has passed it.
         if choice is not ANY_QUEUE or message.topic not in self._open_lanes:
             choice.check(message)
         sent = timed(message, deliver_at, delay) if choice.is_timed else message
@@ -722,6 +730,7 @@ class Producer:
 
     async def _settle(self) -> None:
         """Wait for the end of the sends, for the send timeout at most."""
+        # In the child of a fork the parent's sends would never end.
         if self._backlog.waiting and self._client.forks == FORKS.count:
             with trio.move_on_after(self.timeout_s):
                 await self._backlog.ended()
