@@ -228,6 +228,7 @@ class TransactionProducers:
 
     async def note_half(self, client_id: str, topic: str) -> None:
         """A client begins a transaction for this topic, which it need not have named before."""
+        # One join for all that begin at once: the first sends of a topic often come together.
         if topic not in self._topics:
             async with self._joining:
                 if topic not in self._topics and not await self._join(topic):
@@ -244,6 +245,7 @@ class TransactionProducers:
         except ProtocolError as error:
             logger.warning("nobody is asked about a transaction of topic %s: %s", check.topic, error)
             return
+        # The one that was asked goes to the end of the line; one that has left goes for good.
         producers = self._topics.get(check.topic, {})
         for client_id in list(producers):
             del producers[client_id]
@@ -279,8 +281,10 @@ class TransactionProducers:
                     del producers[client_id]
             if not producers:
                 async with self._joining:
-                    del self._topics[name]
-                    await self._halves.leave(name)
+                    # A client may have begun a transaction while this waited.
+                    if not producers:
+                        del self._topics[name]
+                        await self._halves.leave(name)
 
     async def _takes_transactions(self, topic: str) -> bool:
         try:

@@ -146,6 +146,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
 
     async def main() -> Any:
         nonlocal session
+        # A name in DNS may have the addresses of several NameServers, and some commands change each of them.
         every = replace(settings, namesrv=await _behind_names(settings))
         async with clients.admin(every) as admin:
             session = Session(clients, every, admin)
@@ -154,6 +155,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
     try:
         result = trio.run(main)
     except BaseException as error:
+        # trio wraps what is raised in its tasks in groups. What counts is looked for in them, the most telling first.
         _clear(session)
         if (usage := first_of(error, click.ClickException)) is not None:
             raise usage from None

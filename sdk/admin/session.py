@@ -168,6 +168,7 @@ class Session:
         """Await ``ask`` for each key, several at a time, and show the progress."""
         from sdk.endpoint import ask_all
 
+        # The number of all is shown, so keys that come from a generator are counted first.
         every = list(keys)
         done = 0
 

@@ -1,12 +1,15 @@
 """Transactions of the official producers: their ends, and the questions of brokers about those that stay open."""
 
+import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 import trio
 
+from mqproxy.options import ProxyOptions
+from mqproxy.transactions import TransactionProducers
 from mqproxy.wire import messaging_pb2 as wire
 from sdk import Admin
 from sdk.testing import Cluster, cluster_fixture
@@ -207,3 +210,39 @@ def test_a_transaction_for_a_topic_of_another_type_is_refused(
 ) -> None:
     topic = make_topic("NORMAL")
     assert begin(channel, topic).status.code == wire.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+class Joined:
+    """The topics whose transactions the proxy answers for, in place of `Halves`."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+
+    async def join(self, topic: str) -> None:
+        self.topics.add(topic)
+
+    async def leave(self, topic: str) -> None:
+        self.topics.remove(topic)
+
+
+def test_a_transaction_that_begins_while_its_topic_is_left_keeps_the_topic() -> None:
+    joined, alive = Joined(), {"old"}
+
+    class Known(dict[str, Any]):
+        def is_alive(self, client_id: str) -> bool:
+            return client_id in alive
+
+    async def main() -> None:
+        producers = TransactionProducers(cast(Any, joined), cast(Any, None), cast(Any, Known()), ProxyOptions())
+        await producers.note_half("old", "payments")
+        alive.clear()
+        # Another topic is being joined, so the topic cannot be left yet.
+        async with producers._joining:
+            looking = asyncio.create_task(producers.look())
+            await asyncio.sleep(0)
+            alive.add("new")
+            await producers.note_half("new", "payments")
+        await looking
+
+    asyncio.run(main())
+    assert joined.topics == {"payments"}

@@ -102,6 +102,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             raise InvalidArgument(_NO_PRIORITIES.format(priority))
         prefix = self._transport.settings.queue_name_prefix
         kind = self.typeof(exchange).type if exchange else "direct"
+        # Celery's default exchange has the name of its queue. Such messages need no topic besides that of the queue.
         if not exchange or (kind == "direct" and exchange == routing_key):
             self._put(routing_key, message)
             return
@@ -159,6 +160,8 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         if stream is not None:
             self._transport.shared.call(lambda session: session.bind(stream, topic, expression, matches))
             return
+        # A durable queue outlives the process, so the brokers must remember how far it has read each exchange: a
+        # consumer group for each binding does that.
         source = Source(names.exchange_group(exchange, queue, prefix), topic, expression)
         bound = self._transport.bindings.setdefault(queue, {})
         if source not in bound:
@@ -308,8 +311,10 @@ class Channel(VirtualChannel):  # type: ignore[misc]
                 "message %s of queue %s is not kombu's, it is left out: %r; body: %.1000r",
                 message.msg_id, queue, error, message.body,
             )  # fmt: skip
+            # Acknowledged, or it would come again for ever; the log has its body.
             delivery.settle(give_back=False)
             return None
+        # The tag of the sender means nothing here: delivery tags count per channel.
         tag = str(next(self._tags))
         properties["delivery_tag"] = tag
         properties.setdefault("delivery_info", {})["redelivered"] = delivery.is_again
@@ -509,6 +514,8 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         mailbox = self._mailbox
         if mailbox is None:
             return
+        # Cleared first: what comes while messages are handed out sets it again. At the end `tell` sets it for those
+        # that an exception of a callback has left.
         mailbox.clear()
         self._check_session()
         try:
@@ -522,6 +529,7 @@ def _settings(client: Any) -> TransportSettings:
     urls: Iterable[str] = client.alt or [client.hostname or ""]
     options = dict(client.transport_options or {})
     settings = names.settings_of([str(url) for url in urls], options, tls=bool(client.ssl))
+    # rocketmq://key:secret@host, unless transport_options say otherwise.
     if client.userid and client.password and not settings.access_key:
         settings = replace(settings, access_key=client.userid, secret_key=client.password)
     return settings if settings.nameservers else replace(settings, nameservers=(os.environ.get(NAMESRV_ADDR, _LOCAL),))
