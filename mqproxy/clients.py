@@ -152,7 +152,7 @@ def answered(settings: wire.Settings, options: ProxyOptions, group: Subscription
         policy.exponential_backoff.max.FromMilliseconds(options.grpc_client_producer_backoff_max_millis)
         policy.exponential_backoff.multiplier = options.grpc_client_producer_backoff_multiplier
         found.publishing.validate_message_type = options.enable_topic_message_type_check
-        found.publishing.max_body_size = options.max_message_size
+        found.publishing.max_body_size = options.most_body_bytes
     elif settings.HasField("subscription"):
         config = group or SubscriptionGroupConfig()
         subscription = found.subscription

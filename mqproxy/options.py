@@ -215,6 +215,11 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
 
     @property
+    def most_body_bytes(self) -> int:
+        """The largest body of a message, also of one that a client has compressed: ``maxMessageSize``, if it is set."""
+        return self.max_message_size or self.grpc_max_inbound_message_size
+
+    @property
     def is_authenticating(self) -> bool:
         """Whether calls must be signed."""
         if self.authentication_enabled == "auto":

@@ -61,7 +61,7 @@ def _sdk_message(topic: str, message: wire.Message, options: ProxyOptions, peer:
 
 
 def _body(message: wire.Message, options: ProxyOptions) -> bytes:
-    body, most = message.body, options.max_message_size
+    body, most = message.body, options.most_body_bytes
     if not body and options.enable_message_body_empty_check:
         raise Refused(wire.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if message.system_properties.body_encoding == wire.GZIP:
@@ -69,12 +69,12 @@ def _body(message: wire.Message, options: ProxyOptions) -> bytes:
         inflating = zlib.decompressobj(_GZIP_OR_ZLIB)
         try:
             # One byte more than is allowed shows that it is too large.
-            body = inflating.decompress(body, most + 1 if most else 0)
+            body = inflating.decompress(body, most + 1)
         except zlib.error as error:
             raise Refused(wire.MESSAGE_CORRUPTED, f"the body is not compressed with gzip: {error}") from None
-        if not inflating.eof and len(body) <= most:
-            raise Refused(wire.MESSAGE_CORRUPTED, "the compressed body is cut off")
-    if most and len(body) > most:
+        if inflating.unused_data or (not inflating.eof and len(body) <= most):
+            raise Refused(wire.MESSAGE_CORRUPTED, "the compressed body is cut off, or has something behind its end")
+    if len(body) > most:
         raise Refused(wire.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {most}")
     return body
 

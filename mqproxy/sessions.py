@@ -73,13 +73,13 @@ class Session:
         self._client = client
         # Sends answer with the status of a weaker acknowledgement instead of raising.
         self.producer = Producer(
-            self._client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)
+            self._client, group="mqproxy", accept_weaker=True, max_message_bytes=options.most_body_bytes
         )
         self.brokers = Brokers(self._client)
         loop = asyncio.get_running_loop()
         self.halves = Halves(
             self._client,
-            max_message_bytes=_most_bytes(options),
+            max_message_bytes=options.most_body_bytes,
             asked=lambda check: loop.call_soon_threadsafe(self.transactions.asked, check),
         )
         self.queues = Queues(self._client)
@@ -281,10 +281,6 @@ class Sessions:
 def ended(session: Session) -> Refused:
     """What the streams of a session get when it ends."""
     return unauthorized(f"User:{session.username} was changed or deleted.")
-
-
-def _most_bytes(options: ProxyOptions) -> int:
-    return options.max_message_size or options.grpc_max_inbound_message_size
 
 
 def _now_s() -> float:
