@@ -52,6 +52,13 @@ class Mailbox:
         self._others: deque[Parcel] = deque()
         self._is_closed = False
 
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+    def __len__(self) -> int:
+        """How many parcels wait."""
+        return len(self._first) + len(self._others)
+
     def put(self, parcels: Iterable[Parcel], *, is_first: bool = False) -> None:
         """Add parcels. Any thread may call it."""
         (self._first if is_first else self._others).extend(parcels)
@@ -90,7 +97,7 @@ class Mailbox:
 
     def tell(self) -> None:
         """Make the descriptor readable if there are parcels."""
-        if self._first or self._others:
+        if len(self):
             self.wake()
 
     def wait(self, timeout_s: float | None, goes_on: Callable[[], bool]) -> Parcel | None:
@@ -113,7 +120,9 @@ class Mailbox:
             os.eventfd_write(self.descriptor, 1)
 
     def close(self) -> None:
-        """Release the descriptor."""
-        if not self._is_closed:
-            self._is_closed = True
-            os.close(self.descriptor)
+        """Tell of no more parcels.
+
+        The descriptor is closed when nobody has the mailbox any more: a thread that is just waking it would write into
+        the file that gets the number next.
+        """
+        self._is_closed = True

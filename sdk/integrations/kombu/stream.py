@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 GROUP = "celery-streams"
 # More messages are left at the broker until somebody takes some.
 MOST = 10_000
+# How often a stream looks whether its consumer, in another thread, has taken some.
+FULL_PAUSE_S = 0.05
 POLL_COUNT = 1_000
 # New queues of the topic are looked for after so many ms.
 REFRESH_MS = 20_000
@@ -157,6 +159,8 @@ class Stream:
             while True:
                 while len(self._waiting) >= MOST:
                     await self._taken.park()
+                while self._mailbox is not None and len(self._mailbox) >= MOST:  # noqa: ASYNC110
+                    await trio.sleep(FULL_PAUSE_S)
                 messages = await consumer.poll(timeout_ms=REFRESH_MS, max_count=POLL_COUNT)
                 self._waiting.extend(Received(self, message) for message in messages if matches(message))
                 self._hand_over()

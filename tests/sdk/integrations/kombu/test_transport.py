@@ -22,7 +22,7 @@ from kombu.utils import compat
 
 from mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
 from sdk import blocking
-from sdk.integrations.kombu import Transport
+from sdk.integrations.kombu import Transport, stream
 from sdk.integrations.kombu.feed import Feed
 from sdk.integrations.kombu.names import queue_topic
 from sdk.integrations.kombu.sessions import SESSIONS
@@ -227,6 +227,25 @@ def test_fanout_reaches_all_who_listen_and_only_from_then_on(connection: Any, ur
         assert all(reader.gets_nothing() for reader in readers)
         for reader in readers:
             reader.close()
+
+
+def test_a_listener_that_is_slow_leaves_messages_at_the_broker(
+    connection: Any, url: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST", 20)
+    monkeypatch.setattr(stream, "POLL_COUNT", 10)
+    exchange = Exchange(f"slow-{queue}", type="fanout")
+    with connection.clone() as listening:
+        reader = Reader(listening, Queue(queue, exchange, auto_delete=True))
+        producer = Producer(connection, exchange)
+        for number in range(200):
+            producer.publish(number)
+        mailbox = listening.transport.mailbox
+        until(lambda: len(mailbox) >= 20)
+        while len(reader.messages) < 200:
+            assert len(mailbox) < 20 + 10
+            reader.connection.drain_events(timeout=PATIENCE_S)
+        assert bodies(reader.messages) == list(range(200))
 
 
 def test_of_many_reply_queues_those_are_read_that_were_used_last(
