@@ -8,8 +8,10 @@ from mqproxy.wire import messaging_pb2 as wire
 
 logger = logging.getLogger(__name__)
 
-# Commands that wait for a client that does not read. A check of a transaction comes again; who asks otherwise is told.
+# Commands that wait for a client that does not read, and their bytes, as some have whole messages. A check of a
+# transaction comes again; who asks otherwise is told.
 MAX_WAITING = 100
+MAX_WAITING_BYTES = 16 * 1024 * 1024
 
 
 class Stream:
@@ -22,6 +24,7 @@ class Stream:
         self._context = context
         self._turn = asyncio.Lock()
         self._pushing: set[asyncio.Task[None]] = set()
+        self._waiting_bytes = 0
 
     async def write(self, command: wire.TelemetryCommand) -> None:
         """Send a command, and return when gRPC has taken it."""
@@ -30,12 +33,20 @@ class Stream:
 
     def push(self, command: wire.TelemetryCommand) -> bool:
         """Send a command soon; False when too many wait already."""
-        if len(self._pushing) >= MAX_WAITING:
+        size = command.ByteSize()
+        # A command that is larger than all that may wait is sent alone.
+        if len(self._pushing) >= MAX_WAITING or (self._pushing and self._waiting_bytes + size > MAX_WAITING_BYTES):
             logger.info("client %s does not read: a command to it is dropped", self._client_id)
             return False
         task = asyncio.get_running_loop().create_task(self._push(command))
         self._pushing.add(task)
-        task.add_done_callback(self._pushing.discard)
+        self._waiting_bytes += size
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._pushing.discard(task)
+            self._waiting_bytes -= size
+
+        task.add_done_callback(ended)
         return True
 
     async def close(self) -> None:
