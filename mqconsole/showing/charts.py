@@ -61,8 +61,8 @@ def chart(lines: Sequence[Line], title: str, from_s: int, to_s: int, *, unit: st
         )
     step = next((one for one in _STEPS_S if span / one <= 7), _STEPS_S[-1])
     for at_s in range(ceil(from_s / step) * step, to_s + 1, step):
-        # A label at the right edge would be cut.
-        anchor = "end" if x(at_s) > WIDTH - 40 else "middle"
+        # A label at the right edge would be cut. On phones labels are larger.
+        anchor = "end" if x(at_s) > WIDTH - 60 else "middle"
         parts.append(
             f'<text class="tick" fill="#555" text-anchor="{anchor}" x="{x(at_s):.1f}" y="{HEIGHT - 6}">'
             f"{moment(at_s * 1000)[11 : 16 if step >= 60 else 19]}</text>"
