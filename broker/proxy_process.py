@@ -64,6 +64,7 @@ class WithProxy:
 
     async def _stop_in_order(self, stopping: trio.Event, broker_stopping: trio.Event) -> None:
         await stopping.wait()
+        # A proxy that is just being started gets its signal from `_run_once`.
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
         if self._has_begun:
@@ -90,6 +91,7 @@ class WithProxy:
                     f"enableProxy: the proxy ended with {end_text(code)} before it served; its log says why, in the"
                     f" lines of {NAME}"
                 )
+            # One that has served for long begins anew: the next pause is short.
             failures = 1 if trio.current_time() - began >= STABLE_S else failures + 1
             pause_s = self._backoff.pause_s(failures)
             logger.error("the proxy ended with %s; starting it in %.1f s", end_text(code), pause_s)

@@ -31,6 +31,7 @@ class ProxyTls:
 
 def proxy_tls(options: ProxyOptions) -> ProxyTls:
     """Read tls.properties; options of the proxy itself count before it. UserError when it cannot be used. Blocks."""
+    # tls.properties also says how the proxy speaks to brokers, so it is read even when clients get no TLS.
     values, file = read_properties(options)
     found = parse_properties(values, file or "useTLS", use_tls=options.use_tls)
     mode = options.tls_server_mode

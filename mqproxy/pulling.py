@@ -73,6 +73,7 @@ class TrioQueues:
         self, group: str, queue: MessageQueue, offset: int, *, most: int, expression: str, kind: str, wait_ms: int
     ) -> PullResult:
         """Messages of a queue, from the master or from a slave that it suggests."""
+        # A reader costs next to nothing; what is known of replicas, and of slaves that brokers suggest, is shared.
         reader = Reader(self._client, self._replicas, group)
         try:
             result = await reader.pull(

@@ -29,6 +29,7 @@ def polling_ms(
     least = options.grpc_client_consumer_min_long_polling_timeout_millis
     most = options.grpc_client_consumer_max_long_polling_timeout_millis
     left_ms = most if left_s is None else int(left_s * 1000)
+    # A client that names no time gets what its deadline leaves, less a share for the way of the answer.
     if request.HasField("long_polling_timeout"):
         wanted = request.long_polling_timeout.ToMilliseconds()
     else:
@@ -44,6 +45,7 @@ def polling_ms(
 
 def invisible_ms(request: wire.ReceiveMessageRequest, options: ProxyOptions) -> int:
     """How long the messages are hidden from others. A client that leaves it to the proxy gets the default."""
+    # The proxy renews these messages for as long as the client lives, so a dead client's come back soon.
     if request.auto_renew:
         return options.default_invisible_time_mills
     wanted = request.invisible_duration.ToMilliseconds()
@@ -111,6 +113,7 @@ def stored_message_of(message: MessageExt, topic: wire.Resource) -> wire.Message
         system.message_group = properties[SHARDING_KEY]
     if TRACE_CONTEXT in properties:
         system.trace_context = properties[TRACE_CONTEXT]
+    # Properties come from any client, also of the other protocol: what is no time is left out, and raises nothing.
     deliver_at = properties.get(DELIVER_AT, "")
     if deliver_at.isascii() and deliver_at.isdigit() and len(deliver_at) <= 15:
         system.delivery_timestamp.FromMilliseconds(int(deliver_at))

@@ -67,6 +67,7 @@ def _permissions(data: QueueData) -> Iterator[wire.Permission]:
     writes = min(data.write_queue_nums, MAX_QUEUES) if data.perm & PERM_WRITE else 0
     if not data.perm & (PERM_READ | PERM_WRITE):
         yield from [wire.NONE] * max(1, min(MAX_QUEUES, max(data.write_queue_nums, data.read_queue_nums)))
+    # A topic that is growing or shrinking has other numbers of queues to read than to write.
     both = min(reads, writes)
     yield from [wire.READ] * (reads - both)
     yield from [wire.WRITE] * (writes - both)
@@ -87,6 +88,7 @@ def assignments(
             continue
         broker = wire.Broker(name=data.broker_name, id=MASTER_ID, endpoints=endpoints)
         permission = wire.READ_WRITE if data.perm & PERM_WRITE else wire.READ
+        # -1: the broker gives messages of any of its queues, so that a group may have more members than queues.
         for number in range(min(data.read_queue_nums, MAX_QUEUES)) if is_ordered else (-1,):
             queue = wire.MessageQueue(topic=topic, id=number, permission=permission, broker=broker)
             found.append(wire.Assignment(message_queue=queue))

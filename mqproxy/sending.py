@@ -27,6 +27,7 @@ _CODES = {
 
 def type_of(message: wire.Message) -> wire.MessageType:
     """What kind of message it is: what its properties ask for decides, and for a transaction its declared type."""
+    # The type that a client declares counts for transactions only, as with RocketMQ's proxy.
     system = message.system_properties
     if system.message_type == wire.TRANSACTION:
         return wire.TRANSACTION
@@ -89,6 +90,7 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
     _check_tag(system.tag)
     for key in system.keys:
         _check_words(key, "key", wire.ILLEGAL_MESSAGE_KEY)
+    # Counted as they are stored, in bytes of UTF-8, and without the names of RocketMQ's own properties.
     size = sum(len(text.encode()) for text in (*users, *users.values(), system.tag, *system.keys))
     if options.max_user_property_size and size > options.max_user_property_size:
         text = f"the total size of user property is too large, max is {options.max_user_property_size}"

@@ -41,6 +41,7 @@ def signature_of(metadata: Mapping[str, str | bytes]) -> CallSignature:
     algorithm, _, rest = authorization.partition(" ")
     if algorithm != ALGORITHM or not rest:
         raise unauthorized("authentication header is incorrect")
+    # Credential=..., SignedHeaders=x-mq-date-time, Signature=...: in any order, of which two count.
     items: dict[str, str] = {}
     for item in rest.split(","):
         name, separator, value = item.strip().partition("=")

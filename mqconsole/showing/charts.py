@@ -109,6 +109,7 @@ def _stretches(runs: Sequence[Run], from_s: int, to_s: int) -> list[list[tuple[f
     for run in runs:
         if run.last_s < from_s or run.first_s > to_s:
             continue
+        # Nobody measured in between, or the console was down: a line across would say what is not known.
         if last_s is None or run.first_s - last_s > max(GAP_S, (to_s - from_s) / 60):
             found.append([])
         found[-1].append((max(run.first_s, from_s), run.value))

@@ -97,6 +97,7 @@ def _text(body: bytes, *, is_cut: bool) -> str | None:
         if not is_cut or error.start < len(body) - 4:
             return None
         text = body[: error.start].decode("utf-8")
+    # Bytes that happen to be UTF-8 have many control characters, and are better read as numbers.
     strange = sum(not (char.isprintable() or char in _KEPT or char == "\r") for char in text)
     return printable(text) if strange * 10 <= len(text) else None
 

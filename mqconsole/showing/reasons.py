@@ -46,6 +46,7 @@ def reasons(state: GroupState) -> Iterator[str]:
 
 def _one_queue(late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     worst, total = max(late, key=lambda row: row["diff"]), sum(row["diff"] for row in late)
+    # Often a key that all messages have, or one consumer that stands still.
     if len(late) > 1 and worst["diff"] > _MOST * total:
         place = f"queue {worst['queueId']} of {worst['topic']} on {worst['brokerName']}"
         whose = f", which {worst['clientIP']} consumes" if worst.get("clientIP") else ""
@@ -53,6 +54,7 @@ def _one_queue(late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _without_owner(state: GroupState, late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    # With no owner at all the members are not known, which is no finding.
     idle = [row for row in late if not row.get("clientIP")]
     if state.members and idle and len(idle) < len(late):
         yield f"{len(idle)} of the {len(late)} queues that lag have no consumer."

@@ -109,6 +109,7 @@ async def broker(ask: Asked, addr: str) -> View:
     view = View(f"Broker {row['brokerName']}:{row['brokerId']}", {"broker": row, "span": span}, {}, {"rates": drawn})
     if row["error"] is not None:
         return view
+    # Asked as this person: who may not see a broker's options does not see them here either.
     info = await ask.person.recent(f"info {addr}", lambda: ask.person.admin.broker_runtime_info(addr))
     config, view.problems = await ask.person.recent(
         f"config {addr}", lambda: ask.person.look(get_broker_config, scope=Scope(addr, None))

@@ -86,6 +86,7 @@ async def _replicas(ask: Asked) -> tuple[dict[str, list[dict[str, Any]]], list[s
     controllers: list[dict[str, Any]] = []
     sets: list[dict[str, Any]] = []
     members: list[dict[str, Any]] = []
+    # Sets may have different Controllers. One group that is away must not hide the others.
     for addrs, names in groups.items():
         try:
             rows, complaints = await person.look(get_controller_metadata, controller_address=addrs)

@@ -77,6 +77,7 @@ async def _configs(ask: Asked, topic: str, sets: list[dict[str, Any]], problems:
     """The topic's settings at the master of each set."""
     rows = []
     for one in sets:
+        # In a route that was read from JSON the ids are texts.
         addr = one["brokerAddrs"].get(0) or one["brokerAddrs"].get("0")
         if addr is None:
             problems.append(f"set {one['brokerName']} has no master now")
@@ -106,6 +107,7 @@ async def one_topic(ask: Asked, topic: str) -> View:
     status, problems = found
     queues = [row | {"messages": row["maxOffset"] - row["minOffset"]} for row in status["queues"]]
     route, _ = await person.recent(f"route {topic}", lambda: person.look(topic_route, topic=topic, list=False))
+    # Of the last round of all brokers; a topic that is younger has none yet.
     shape = next((row for row in ask.snapshot.topics if row["topic"] == topic), None)
     data: dict[str, Any] = {
         "topic": topic,

@@ -34,6 +34,7 @@ class FollowerReport:
         followers = {} if node is None else node.followers()
         addrs = {} if node is None else node.members.all
         present = {addrs[name]: name for name, each in followers.items() if each.answers and name in self._client_addrs}
+        # An address that another member has now counts as gone first: its offset must not be taken over.
         for addr in [addr for addr, name in self._shown.items() if present.get(addr) != name]:
             del self._shown[addr]
             self._acks.gone(addr)

@@ -54,6 +54,7 @@ class GroupGate:
                 return
         elif self._hosts is None or split_address(channel.remote)[0] in self._hosts:
             return
+        # The reason is the same for all: a stranger does not learn whether the name of the group was right.
         self.refusals += 1
         now = trio.current_time()
         if now >= self._logged_at + LOG_S:

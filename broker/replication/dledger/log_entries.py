@@ -83,6 +83,8 @@ class LogEntries:
 
     @property
     def base(self) -> int:
+        # Cleaning removes files from the start of the log; which entries went with them is looked up once for each
+        # start.
         start = self._log.start
         if start != self._known_start or self._base < self.index.first - 1:
             self._known_start, self._base = start, self.index.last_lost(start)
@@ -131,6 +133,7 @@ class LogEntries:
                 continue
             if found.start != self.position:
                 raise RaftError(f"entry {entry.index} begins at {found.start} of the log, not at {self.position}")
+            # A leader's own entries have no bytes with them: these are in the log.
             if len(entry.data) > REFERENCE.size:
                 self._write(memoryview(entry.data)[REFERENCE.size :])
             self.index.append(entry.term, entry.kind, IN_LOG, found.size, found.crc)

@@ -47,6 +47,7 @@ def pieces(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, int]]:
     while start < end:
         segment = log.chain.at(start)
         assert segment is not None
+        # An entry lies in one file of the log, as a follower writes it in one piece.
         stop = min(end, segment.end)
         if stop - start > MAX_ENTRY_BYTES:
             stop = _whole_records(log, start, stop)
@@ -118,6 +119,7 @@ class Proposing:
         except RaftError:
             # It is being deposed, or hands the leadership over: the rest is proposed later, or cut by the next leader.
             return
+        # The entries leave now: the next turn of the node might come only with the next request.
         node.turn()
 
     async def open(self) -> None:

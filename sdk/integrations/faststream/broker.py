@@ -161,6 +161,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         finally:
             client, self._connection = self._connection, None
             self.config.broker_config.opened = None
+            # Also when a subscriber's stop has raised: connections must not stay open behind an error.
             if client is not None:
                 try:
                     await self._own_producer.disconnect()

@@ -245,6 +245,7 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         """Send a message for each body; the SDK puts them into few requests. Raises an ExceptionGroup of SendFailed."""
         producer = self._opened
         messages = await encoded(self.codec, self._serializer, cmd)
+        # All at once: the SDK makes batches of what waits for a lane together.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._send(producer, message, cmd)) for message in messages]
         return [task.result() for task in tasks]

@@ -185,6 +185,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     async def _joined(self) -> PushConsumer:
         consuming, graceful_s, group = self.consuming, self._outer_config.graceful_timeout, self.group
+        # RocketMQ's rule, which costs messages when it is broken, so it is checked where the mistake is made.
         if (other := self._outer_config.joined.get(group)) is not None:
             raise SetupError(
                 f"group {group} has two subscribers, of the topics {other} and {self.topic}: members of a group must "
@@ -231,11 +232,14 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     async def _handle(self, raw: Any) -> Result:
         """The handler of the push consumer."""
+        # The handler has asked to stop, and the consumer still has messages: they go back without a call.
         if self._leaving is not None:
             await asyncio.sleep(LEAVING_S)
             return ConsumeResult.SUSPEND if self.consuming.orderly else ConsumeResult.LATER
         delivery = Handling()
         if self.ack_policy is AckPolicy.ACK_FIRST and not self.consuming.orderly:
+            # The message counts as consumed before its handler has run, so the consumer's own limit of handlers does
+            # not hold for it.
             await self._places.acquire()
             task = asyncio.create_task(self._process(raw, delivery))
             self._running.add(task)
@@ -255,6 +259,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     async def _process(self, raw: Raw, delivery: Handling) -> None:
         """Run middlewares and handlers. What they raise is logged by FastStream, and noted."""
+        # FastStream passes nothing from here to the parser but the message itself, so the parser finds the settlement
+        # by the identity of the message.
         settlements = self._raw_parser.settlements
         settlements[id(raw)] = delivery
         try:

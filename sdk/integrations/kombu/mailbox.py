@@ -104,6 +104,8 @@ class Mailbox:
         """The next parcel; None when there is none in time, or when a wake finds that it does not go on."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
+            # Cleared, then looked: a parcel that comes in between makes the descriptor readable again. `tell` is for
+            # other threads that wait for what is left.
             self.clear()
             parcel = self.take()
             self.tell()

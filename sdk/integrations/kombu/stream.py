@@ -84,6 +84,7 @@ class Stream:
         ``AsyncResult.state`` asks so while another connection of the program consumes the same replies, which has not
         looked for them yet.
         """
+        # What the other connection has been told of and has not looked at comes before what is new.
         if self._mailbox is not None:
             parcels = self._mailbox.take_those_of(self._owner, self._queue)
             self._waiting.extendleft(reversed([parcel.delivery for parcel in parcels]))
@@ -134,6 +135,7 @@ class Stream:
         with trio.CancelScope() as scope:
             self._reading.append(scope)
             async with PullConsumer(self._client, group=GROUP, heartbeat=False, start_timeout_ms=None) as consumer:
+                # From here on nothing is missed, also on queues that are found later: they are read from this time on.
                 bound_at_ms = self._clock.now_ms()
                 queues = await consumer.message_queues(topic)
                 ends = {queue: await consumer.max_offset(queue) for queue in queues}
