@@ -120,6 +120,7 @@ def problems(infos: "Mapping[str, ConsumerRunningInfo]", now_ms: int) -> list[st
     }
     if len({repr(one) for one in subscriptions.values()}) > 1:
         found.append("WARN: Different subscription in the same group of consumer!!!")
+    # A queue that a member is just giving up still stands in its table, marked as dropped.
     owners: dict[MessageQueue, str] = {}
     for client, info in infos.items():
         for mq, state in info.mq_table.items():
@@ -148,6 +149,7 @@ def _stuck_queues(client: str, info: "ConsumerRunningInfo", now_ms: int) -> Iter
                 yield f"{client} {queue} can't lock for a while, {now_ms - state.last_lock_timestamp}ms"
             elif state.droped and state.try_unlock_times > 0:
                 yield f"{client} {queue} unlock {state.try_unlock_times} times, still failed"
+        # Messages wait, and no handler has ended for long: it blocks, or there are too few of them.
         elif state.cached_msg_count > 0 and now_ms - state.last_consume_timestamp > STUCK_MS:
             waits_ms = now_ms - state.last_consume_timestamp
             yield f"{client} {queue} can't consume for a while, maybe blocked, {waits_ms}ms"
@@ -221,6 +223,7 @@ async def _consumers(session: Session, group: str, broker_addr: str | None, *, j
         }
         for number, (name, info) in enumerate(sorted(answers.values.items()), 1)
     ]
+    # In a broadcasting group each member has all queues, so nothing that is shared can be wrong.
     is_shared = found.message_model == "CLUSTERING"
     return rows, problems(answers.values, round(time.time() * 1000)) if is_shared else []
 
@@ -229,6 +232,7 @@ def _write_status(folder: Path, row: Mapping[str, Any]) -> Path:
     """Write all about one consumer. The consumer chooses its id, so the id must not lead to another folder."""
     path = folder / (re.sub(r"[^0-9A-Za-z@._#:-]", "_", row["clientId"]).lstrip(".") or "_")
     try:
+        # O_EXCL: a link that somebody has put there is not followed. The stacks of a consumer are not for everybody.
         folder.mkdir(exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.writelines(f"{line}\n" for line in info_lines(row))
