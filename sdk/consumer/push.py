@@ -176,6 +176,7 @@ class PushConsumer:
 
     async def __aexit__(self, *error: Any) -> None:
         """Let running handlers finish, commit, and leave the group."""
+        # The child of a fork has the parent's consumer: it must not commit for it, nor leave the group.
         if self._client.forks == FORKS.count:
             with survived("stopping the consumer"), trio.CancelScope(shield=True):
                 await self._parts.stop()
@@ -190,6 +191,8 @@ class PushConsumer:
 
     async def __anext__(self) -> StreamMessage:
         self._client.check_open()
+        # Messages that are ready need no wait. Other tasks must have a turn all the same, but one for each message
+        # would cost more than the rest.
         if not self._yield_in:
             self._yield_in = YIELD_EVERY
             await trio.lowlevel.checkpoint()
@@ -205,6 +208,7 @@ class PushConsumer:
 
         The caller calls `StreamMessage.give` when it gives one to its own caller.
         """
+        # Cancellation comes in the wait for the first message only, when nothing is taken: none can be lost by it.
         self._client.check_open()
         taken: list[StreamMessage] = []
         try:
@@ -369,6 +373,7 @@ class PushParts:
 
         Raises what `Start` raises, and BrokerError when the group or a subscription is refused.
         """
+        # Joined first, so that the heartbeats which check the start have the group: brokers may refuse it there.
         self._client.join_consumer(self._settings.group, self.member)
         if start_timeout_ms is not None:
             await self._check_start(Start(self._client, start_timeout_ms))
@@ -415,6 +420,7 @@ class PushParts:
 
     async def check_subscription(self, topic: str, expression: str | Sql) -> None:
         """BrokerError when a broker of the topic cannot use the expression. Nothing if none can be asked now."""
+        # Tags need no check: each broker compares them. A condition in SQL is compiled, and may be switched off.
         if not isinstance(expression, Sql):
             return
         instance, group = self._client.instance, self._settings.group
@@ -441,6 +447,7 @@ class PushParts:
         self._workers.stop()
         with trio.move_on_after(self._settings.stop_timeout_ms / 1000) as finishing:
             await self._handled.wait()
+            # From here on a commit waits for a short time only: a broker that is away must not hold up the end.
             self._commits.begin_close()
             await self.ownership.give_up_all()
             await self.popping.stop()
@@ -491,6 +498,7 @@ class PushParts:
         ready = self.ready
         if not ready.batches:
             return None
+        # A large body is decompressed in a thread, for which `next_message` waits; here nothing may wait.
         batch = ready.batches[0]
         if batch.has_packed and (first := batch.messages[batch.taken]).is_compressed and not first.has_content:
             return None
