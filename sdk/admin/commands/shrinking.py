@@ -164,6 +164,7 @@ class _Drain:
 
     async def begin(self, *, force: bool) -> None:
         """Tell all members of the set. UserError, and nothing is changed, when producers would fail."""
+        # Slaves are told, too: one of them may become the master, and must not take messages then.
         members = await _members(self._session, self._broker_name)
         self._addr = _master_of(members)
         if not force:
@@ -185,6 +186,7 @@ class _Drain:
             try:
                 status, is_done = await self._advance()
             except (RemotingError, BrokerError) as error:
+                # While the set elects a master, nobody can say how far the drain is. Other refusals do not pass.
                 if isinstance(error, BrokerError) and error.code != NOT_MASTER:
                     raise
                 trouble = explain(error)
@@ -237,8 +239,10 @@ class _Drain:
         """Copy what no group has read of all topics in ``status`` to other brokers."""
         from sdk.admin.moving import move_queues
 
+        # Topics with unread messages first; those that no group reads have nobody who waits.
         topics = dict.fromkeys([row.topic for row in status.unread] + [row.topic for row in status.unclaimed])
         for topic in topics:
+            # Without a place the messages stay, and the drain waits for their groups.
             places = await _other_places(self._session, self._broker_name, topic)
             if places:
                 await move_queues(self._session.admin, self._addr, topic, 0, places, self._note)
@@ -279,6 +283,7 @@ async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) ->
         and not (is_system_topic(name) or is_retry_topic(name) or is_dlq_topic(name))
     ]
     routes = await session.each(names, session.admin.topic_route)
+    # Queues of a static topic are bound to their brokers: no other broker takes over by itself.
     led_here = [
         name
         for name, route in routes.values.items()
@@ -289,6 +294,7 @@ async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) ->
             f"{broker_name} leads queues of static topics: {', '.join(sorted(led_here)[:SHOWN])}. Their"
             " producers would fail. Move the queues to other brokers (mqadmin remappingStaticTopic), or give --force"
         )
+    # A route that could not be asked for is no reason to refuse: the drain can be ended again.
     only_here = [
         name
         for name in names
@@ -315,6 +321,7 @@ async def _other_places(session: Session, broker_name: str, topic: str) -> "list
         for one in all_targets(await session.admin.cluster_info())
         if one.broker_name != broker_name and one.broker_id == MASTER_ID
     }
+    # One queue of each broker is enough for what a group gives back; the brokers make such topics when it comes.
     if is_retry_topic(topic) or is_dlq_topic(topic):
         return [Place(addr, 0) for addr in others.values() if not await _is_drained(session, addr)]
     route = await session.admin.topic_route(topic)
@@ -397,6 +404,7 @@ async def shrink_topic(
     addrs = await _masters(session, scope)
     now = await _shapes(session, topic, addrs)
     target = Shape(write_queue_nums, write_queue_nums if read_queue_nums is None else read_queue_nums)
+    # More to read than to write is fine, as while queues are emptied; the other way round loses sight of messages.
     if target.read < target.write:
         raise UserError(f"-r {target.read} is less than -w {target.write}: messages would come that nobody can read")
     growing = [name for name, shape in now.items() if shape.write < target.write or shape.read < target.read]

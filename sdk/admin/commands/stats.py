@@ -55,6 +55,7 @@ def _counter_lines(rows: Sequence[Row]) -> Iterator[str]:
 )
 async def stats_all(session: Session, active_topic: bool, topic: str | None) -> list[dict[str, Any]]:
     """Show the messages in and out of each topic and group: a second, in the last day, and those that wait."""
+    # Retry topics and dead letters are counted with their groups.
     every = [
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
@@ -71,6 +72,7 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
 
 
 async def _rows(session: Session, topic: str) -> list[dict[str, Any]]:
+    # As RocketMQ's tool: what consumers get from slaves is not counted here.
     route = await session.admin.topic_route(topic)
     masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
     put_tps, put = await _sums(session, masters, "TOPIC_PUT_NUMS", topic)
@@ -101,6 +103,7 @@ async def _accumulation(session: Session, group: str, topic: str) -> int:
         stats = await session.admin.consume_stats(group, topic)
     except BrokerError:
         return 0
+    # A group may have offsets past the ends of a topic that was deleted and made again.
     return max(sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values()), 0)
 
 
