@@ -135,6 +135,7 @@ class TrioBrokers:
             if not data:
                 return []
             found = answer.header()
+            # Brokers count deliveries of ordered groups apart from the messages, which are not stored again.
             counts = parse_offset_info(found.order_count_info or "") if wanted.is_ordered else {}
             messages = received(data, found, wanted.topic, wanted.group, wanted.broker_name, "")
             # Large bodies are decompressed in threads, not where they are read.
@@ -145,6 +146,7 @@ class TrioBrokers:
 
     async def ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> list[SkylarkError | None]:
         """Acknowledge messages; returns the error of each, None where there is none."""
+        # At once, each by itself: one receipt whose time is over must not keep the others from being acknowledged.
         errors: list[SkylarkError | None] = [None] * len(receipts)
 
         async def ack_one(number: int, receipt: Receipt) -> None:

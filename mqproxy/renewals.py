@@ -85,6 +85,7 @@ class Renewals:
             await asyncio.sleep(self._options.renew_schedule_period_millis / 1000)
             now_ms = self._clock.now_ms()
             due: list[tuple[str, _Renewed]] = []
+            # Renewed shortly before the time is over: each renewal is a request, and most handlers end sooner.
             for handle, renewed in list(self._renewed.items()):
                 if renewed.ends_ms <= now_ms or not self._is_alive(renewed.client_id):
                     self._renewed.pop(handle, None)
@@ -95,6 +96,7 @@ class Renewals:
 
     async def _renew(self, handle: str, renewed: _Renewed) -> None:
         async with renewed.lock:
+            # Acknowledged while this renewal waited for its turn.
             if handle not in self._renewed:
                 return
             try:

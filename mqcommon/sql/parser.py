@@ -137,6 +137,7 @@ class _Parser:
         return self._joined("AND", self._equality)
 
     def _joined(self, word: str, level: Callable[[], Node]) -> Node:
+        # One node for a whole chain: a OR b OR c ... would else be as deep as it is long.
         start, parts = self._now, [level()]
         while self._take(word):
             parts.append(level())
@@ -145,6 +146,7 @@ class _Parser:
         return self._made(start, partial(nodes.logic, word == "AND", parts))
 
     def _equality(self) -> Node:
+        # Comparisons bind tighter, as in RocketMQ's grammar: a = b > c means a = (b > c).
         left = self._comparison()
         while (sign := self._now).kind in ("=", "<>", "IS"):
             self._advance()
@@ -191,6 +193,7 @@ class _Parser:
         texts = [self._expect(TEXT).text]
         while self._take(","):
             texts.append(self._expect(TEXT).text)
+        # Of all lists together: many small ones cost as much as a large one.
         self._texts += len(texts)
         if self._texts > MAX_TEXTS:
             raise self._error(f"more than {MAX_TEXTS} texts stand in IN (...)")
@@ -240,6 +243,7 @@ class _Parser:
         return node
 
     def _whole_number(self, token: Token) -> Constant:
+        # The length first: Python takes long for a number of thousands of digits, or refuses it.
         digits = token.text.rstrip("lL")
         if len(digits) > len(str(nodes.LONG_MAX)) or int(digits) > nodes.LONG_MAX:
             raise self._error(f"the number is too large, at most {nodes.LONG_MAX} is allowed")
@@ -250,6 +254,7 @@ class _Parser:
         value = float(token.text)
         if isinf(value):
             raise self._error("the number is too large")
+        # Java's numbers have the same smallest value; a 0 in its place would match other messages.
         if value == 0 and token.text.lower().partition("e")[0].strip("0."):
             raise self._error("the number is too small")
         return Constant(nodes.DOUBLE, value)

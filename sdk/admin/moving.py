@@ -27,6 +27,7 @@ class Place(NamedTuple):
 
 def chosen(record: Record, targets: Sequence[Place]) -> Place:
     """The target of a message: the same for all messages with its key."""
+    # The sharding key decides the order; a message without one has at least its siblings with the same key together.
     key = find_property(record.properties, b"__SHARDINGKEY") or find_property(record.properties, b"KEYS")
     return targets[crc32(key or b"queue %d" % record.queue_id) % len(targets)]
 
@@ -49,6 +50,7 @@ async def move_queues(
 
     ``moved`` is called with the number of messages of each part. Returns the queues, everything copied that they had.
     """
+    # Sealed again in each run: the answer says how far an earlier run has come.
     queues = await admin.seal_queues(addr, topic, first)
     for queue in queues:
         while queue.moved_to < queue.end:
@@ -57,6 +59,7 @@ async def move_queues(
                 await admin.store_moved(place.addr, topic, place.queue_id, records)
             if next_offset <= queue.moved_to:
                 break  # the messages were removed from the log meanwhile, or are not confirmed yet
+            # Noted once all targets have stored the part. A crash before that copies it again, and loses nothing.
             await admin.note_moved(addr, topic, queue.queue_id, next_offset)
             moved(next_offset - queue.moved_to)
             queue.moved_to = next_offset

@@ -58,8 +58,10 @@ Step = SetQueues | Wait
 
 def next_step(now: Shape, target: Shape, tail: Tail) -> Step | None:
     """What to do next on one broker; None when the topic has its shape there, and nothing is left unread."""
+    # To read first: a queue that is written before consumers know it would keep them waiting for its messages.
     if now.read < target.read:
         return SetQueues(Shape(now.write, target.read))
+    # Growing, all can be read by now. Shrinking, what is in the queues is still read.
     if now.write != target.write:
         return SetQueues(Shape(target.write, now.read))
     if now.read > target.read:

@@ -183,6 +183,7 @@ class ReadOptions(ConnectionOptions):
     @classmethod
     def of_stream(cls, given: Mapping[str, str]) -> Self:
         """Parse the user's options of a stream; UserError when one is unknown, invalid, or one of batches only."""
+        # Spark gives option names in lower case or as the user wrote them, so they are compared in lower case.
         options = cls.parse({**cls.stream_defaults, **{name.lower(): text for name, text in given.items()}})
         ends = {
             "endingTimestamp": options.ending_timestamp >= 0,
@@ -305,6 +306,7 @@ class ReadOptions(ConnectionOptions):
                     raise UserError(f"the time {time_ms} of {queue} is negative; give milliseconds since 1970")
 
     def _check_filter(self) -> None:
+        # Both are parsed when they are looked at; a mistake is to be told by the driver, before tasks start.
         try:
             found = self.tags
             _ = self.expression
@@ -312,6 +314,7 @@ class ReadOptions(ConnectionOptions):
             raise UserError(f"option subExpression: {error}") from None
         except ValueError as error:
             raise UserError(f"option subExpression: {error}; give *, or tags separated by ||") from None
+        # Most likely a condition in SQL. As a tag it is legal, and no message has it.
         if self.expression_type == TAG and any(re.search(r"[=<>'()]|\s", tag) for tag in found):
             raise UserError(
                 f"option subExpression: {self.sub_expression!r} has no form of tags; for an SQL92 condition set"
@@ -344,6 +347,7 @@ class ReadOptions(ConnectionOptions):
             raise UserError(
                 f"option storePath: {self.store_path!r} is a URL; give the path of a local or mounted directory"
             )
+        # Options that would do nothing are refused: who gives them expects something of them.
         asking = {one.key.lower(): one.key for one in options_of(ConnectionOptions)}
         asking |= {one.key.lower(): one.key for one in options_of(type(self)) if one.key.lower() in _ASKING}
         useless = [key for name, key in asking.items() if name in names]

@@ -65,6 +65,7 @@ class Handling:
         self._settle(None, Rejected(reason))
 
     def _settle(self, result: Result, raises: Exception | None) -> None:
+        # The first word counts: a middleware may settle again what the handler has settled.
         if not self.settled.is_set():
             self._result, self._raises = result, raises
             self.settled.set()
@@ -78,6 +79,7 @@ class Handling:
             if policy is AckPolicy.ACK:
                 return None
             raise Rejected(reason_of(self.error)) if policy is AckPolicy.REJECT_ON_ERROR else self.error
+        # A message that was rejected without a reason gets that of the error which the handler has raised.
         if self._raises is not None:
             if self.error is not None and not str(self._raises):
                 raise Rejected(reason_of(self.error)) from self.error
