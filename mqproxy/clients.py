@@ -60,6 +60,7 @@ class Clients:
         """Note a client's settings."""
         self._expire()
         self._strangers.pop(client_id, None)
+        # Removed first, so that it comes last in the order.
         self._clients.pop(client_id, None)
         self._clients[client_id] = ProxyClient(settings, stream, _now_s())
         while len(self._clients) > MAX_CLIENTS:

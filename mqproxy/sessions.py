@@ -177,6 +177,7 @@ class Sessions:
             await asyncio.wait({self._looking})
         for name in list(self._open):
             self._end(name)
+        # Closing one session may take the time of its calls, so all of them close at once.
         while self._closing:
             await asyncio.gather(*self._closing)
         if self._looking is not None and not self._looking.cancelled():

@@ -52,4 +52,5 @@ class ProxyThread:
             self._loop = asyncio.get_running_loop()
             await serve(self.options, started, self._stopping, self.meters)
 
+        # Not uvloop: with it a send took a tenth more processor time.
         asyncio.run(main())
