@@ -97,9 +97,7 @@ class Process(Protocol):
 def execute(command: Sequence[str], log: IO[bytes], cwd: Path) -> Process:
     """Start a program whose output goes to ``log``."""
     # A session of its own: Ctrl-C reaches only the parent, which stops this process gracefully.
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, start_new_session=True
-    )
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, start_new_session=True)
 
 
 class DaemonFailed(Exception):
