@@ -119,7 +119,9 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         500, "time between two looks whether the certificate is another one", unit="ms", minimum=10
     )
 
-    max_message_size: int = option(4 * 1024 * 1024, "largest body of a message; 0: that of a request", unit="bytes", minimum=0)
+    max_message_size: int = option(
+        4 * 1024 * 1024, "largest body of a message; 0: that of a request", unit="bytes", minimum=0
+    )
     enable_message_body_empty_check: bool = option(True, "refuse messages with an empty body")
     max_user_property_size: int = option(
         16 * 1024, "most bytes of a message's properties, tag and keys; 0: no limit", unit="bytes", minimum=0
