@@ -6,11 +6,8 @@ stream of Telemetry, and to connections.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -22,13 +19,13 @@ from mqcommon.errors import ProtocolError, SkylarkError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.message.message import MessageExt
 from mqcommon.names import PERM_READ
-from mqproxy.brokers import Brokers, Pop, Receipt
-from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, Clients, answered
+from mqproxy.brokers import Pop, Receipt
+from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered
 from mqproxy.metadata import Metadata
 from mqproxy.metrics import Meters
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
-from mqproxy.pulling import Queues, check_offset, pull_status, queue_of
+from mqproxy.pulling import check_offset, pull_status, queue_of
 from mqproxy.receiving import (
     check_invisible,
     filter_of,
@@ -38,18 +35,16 @@ from mqproxy.receiving import (
     polling_ms,
     stored_message_of,
 )
-from mqproxy.renewals import Renewals
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
-from mqproxy.sessions import Sessions, current, ended
+from mqproxy.sessions import Session, Sessions, ended
 from mqproxy.statuses import Refused, common_status, status_of
 from mqproxy.telemetry import Stream
-from mqproxy.transactions import Half, Halves, TransactionProducers
+from mqproxy.transactions import Half
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.net.limits import RateLimit
 from remoting.protocol.requests.pops import MAX_POP_COUNT
 from sdk import Message
-from sdk.aio import Producer
 from sdk.consumer.reader import PullResult
 
 logger = logging.getLogger(__name__)
@@ -57,8 +52,6 @@ logger = logging.getLogger(__name__)
 SERVICE = "apache.rocketmq.v2.MessagingService"
 
 T = TypeVar("T")
-Request = TypeVar("Request", bound=ProtoMessage)
-Answer = TypeVar("Answer", bound=ProtoMessage)
 
 OK = wire.Status(code=wire.OK, message="OK")
 NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
@@ -66,16 +59,16 @@ NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new messag
 _ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who makes a call: the id that a client gave itself, and its address."""
+class Caller(NamedTuple):
+    """Who makes a call: the id that a client gave itself, its address, and the session of its user.
+
+    Only a session has clients of the SDK, so a call that does not ask who its caller is cannot reach a broker.
+    """
 
     client_id: str
+    host: str
     address: str
-
-    @property
-    def host(self) -> str:
-        return self.address.rpartition(":")[0].strip("[]")
+    session: Session
 
 
 class Calls:
@@ -99,83 +92,34 @@ class Calls:
         most = options.max_requests_per_second
         self._rate = RateLimit(most) if most else None
 
-    # What belongs to the user who makes the call that this task carries out.
-
-    @property
-    def _producer(self) -> Producer:
-        return current().producer
-
-    @property
-    def _brokers(self) -> Brokers:
-        return current().brokers
-
-    @property
-    def _clients(self) -> Clients:
-        return current().clients
-
-    @property
-    def _renewals(self) -> Renewals:
-        return current().renewals
-
-    @property
-    def _halves(self) -> Halves:
-        return current().halves
-
-    @property
-    def _queues(self) -> Queues:
-        return current().queues
-
-    @property
-    def _transactions(self) -> TransactionProducers:
-        return current().transactions
-
     def handlers(self, meters: Meters | None = None) -> grpc.GenericRpcHandler:
         """What gRPC calls for each method. With ``meters`` calls are measured."""
-        methods = {
-            "QueryRoute": self._unary(self.query_route, wire.QueryRouteRequest, wire.QueryRouteResponse),
-            "Heartbeat": self._unary(self.heartbeat, wire.HeartbeatRequest, wire.HeartbeatResponse),
-            "SendMessage": self._unary(self.send_message, wire.SendMessageRequest, wire.SendMessageResponse),
-            "NotifyClientTermination": self._unary(
-                self.notify_client_termination,
-                wire.NotifyClientTerminationRequest,
-                wire.NotifyClientTerminationResponse,
-            ),
-            "RecallMessage": self._unary(self.recall_message, wire.RecallMessageRequest, wire.RecallMessageResponse),
-            "QueryAssignment": self._unary(
-                self.query_assignment, wire.QueryAssignmentRequest, wire.QueryAssignmentResponse
-            ),
-            "ReceiveMessage": grpc.stream_stream_rpc_method_handler(
-                self.receive_message,
-                wire.ReceiveMessageRequest.FromString,
-                wire.ReceiveMessageResponse.SerializeToString,
-            ),
-            "AckMessage": self._unary(self.ack_message, wire.AckMessageRequest, wire.AckMessageResponse),
-            "ChangeInvisibleDuration": self._unary(
-                self.change_invisible_duration,
-                wire.ChangeInvisibleDurationRequest,
-                wire.ChangeInvisibleDurationResponse,
-            ),
-            "ForwardMessageToDeadLetterQueue": self._unary(
-                self.forward_message_to_dead_letter_queue,
-                wire.ForwardMessageToDeadLetterQueueRequest,
-                wire.ForwardMessageToDeadLetterQueueResponse,
-            ),
-            "EndTransaction": self._unary(
-                self.end_transaction, wire.EndTransactionRequest, wire.EndTransactionResponse
-            ),
-            "PullMessage": grpc.stream_stream_rpc_method_handler(
-                self.pull_message, wire.PullMessageRequest.FromString, wire.PullMessageResponse.SerializeToString
-            ),
-            "UpdateOffset": self._unary(self.update_offset, wire.UpdateOffsetRequest, wire.UpdateOffsetResponse),
-            "GetOffset": self._unary(self.get_offset, wire.GetOffsetRequest, wire.GetOffsetResponse),
-            "QueryOffset": self._unary(self.query_offset, wire.QueryOffsetRequest, wire.QueryOffsetResponse),
-            "SyncLiteSubscription": self._unary(
-                self.sync_lite_subscription, wire.SyncLiteSubscriptionRequest, wire.SyncLiteSubscriptionResponse
-            ),
-            "Telemetry": grpc.stream_stream_rpc_method_handler(
-                self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
-            ),
+        unary: dict[str, Callable[[Caller, Any], Awaitable[Any]]] = {
+            "QueryRoute": self.query_route,
+            "Heartbeat": self.heartbeat,
+            "SendMessage": self.send_message,
+            "NotifyClientTermination": self.notify_client_termination,
+            "RecallMessage": self.recall_message,
+            "QueryAssignment": self.query_assignment,
+            "AckMessage": self.ack_message,
+            "ChangeInvisibleDuration": self.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": self.forward_message_to_dead_letter_queue,
+            "EndTransaction": self.end_transaction,
+            "UpdateOffset": self.update_offset,
+            "GetOffset": self.get_offset,
+            "QueryOffset": self.query_offset,
+            "SyncLiteSubscription": self.sync_lite_subscription,
         }
+        methods = {name: self._unary(name, call) for name, call in unary.items()}
+        methods["ReceiveMessage"] = grpc.stream_stream_rpc_method_handler(
+            self.receive_message, wire.ReceiveMessageRequest.FromString, wire.ReceiveMessageResponse.SerializeToString
+        )
+        methods["PullMessage"] = grpc.stream_stream_rpc_method_handler(
+            self.pull_message, wire.PullMessageRequest.FromString, wire.PullMessageResponse.SerializeToString
+        )
+        methods["Telemetry"] = grpc.stream_stream_rpc_method_handler(
+            self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
+        )
         return grpc.method_handlers_generic_handler(SERVICE, methods if meters is None else meters.measured(methods))
 
     # --- calls
@@ -190,15 +134,15 @@ class Calls:
 
     async def heartbeat(self, caller: Caller, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
         """The client lives."""
-        self._check_known(self._clients.seen(caller.client_id), request)
+        self._check_known(caller.session.clients.seen(caller.client_id), request)
         return wire.HeartbeatResponse(status=OK)
 
     async def notify_client_termination(
         self, caller: Caller, request: wire.NotifyClientTerminationRequest
     ) -> wire.NotifyClientTerminationResponse:
         """The client ends."""
-        self._check_known(self._clients.remove(caller.client_id), request)
-        current().registrations.changed(caller.client_id)
+        self._check_known(caller.session.clients.remove(caller.client_id), request)
+        caller.session.registrations.changed(caller.client_id)
         return wire.NotifyClientTerminationResponse(status=OK)
 
     async def send_message(self, caller: Caller, request: wire.SendMessageRequest) -> wire.SendMessageResponse:
@@ -208,7 +152,7 @@ class Calls:
         sends = [
             self._send_half(caller, message)
             if TRANSACTION_PREPARED in (message.properties or ())
-            else self._send(message)
+            else self._send(caller, message)
             for message in messages
         ]
         if len(sends) == 1:
@@ -223,7 +167,7 @@ class Calls:
         how = _ENDS.get(request.resolution)
         if how is not None:
             is_check = request.source == wire.SOURCE_SERVER_CHECK
-            await self._halves.end(topic, half, request.message_id, how, from_check=is_check)
+            await caller.session.halves.end(topic, half, request.message_id, how, from_check=is_check)
         return wire.EndTransactionResponse(status=OK)
 
     async def query_assignment(
@@ -246,9 +190,10 @@ class Calls:
         """
         messages: list[wire.Message] = []
         try:
-            async with self._called(context) as caller:
+            caller = await self._caller(context)
+            with caller.session.used():
                 waiting = self._receive(caller, await self._request(context), context.time_remaining())
-                messages = await self._unless_over(waiting) or []
+                messages = await self._unless_over(caller.session, waiting) or []
             status = OK if messages else NO_NEW_MESSAGE
         except (Refused, SkylarkError) as error:
             status = status_of(error)
@@ -273,10 +218,10 @@ class Calls:
         statuses = [OK] * len(request.entries)
         for number, entry in enumerate(request.entries):
             try:
-                receipts[number] = await self._renewals.take(entry.receipt_handle)
+                receipts[number] = await caller.session.renewals.take(entry.receipt_handle)
             except Refused as refusal:
                 statuses[number] = status_of(refusal)
-        errors = await self._brokers.ack(group, topic, list(receipts.values()))
+        errors = await caller.session.brokers.ack(group, topic, list(receipts.values()))
         for number, error in zip(receipts, errors, strict=True):
             if error is not None:
                 statuses[number] = status_of(error)
@@ -294,8 +239,8 @@ class Calls:
         wanted = request.invisible_duration.ToMilliseconds()
         check_invisible(wanted, 0, self._options)
         # From here on the client decides how long the message is hidden. A renewal that went on would undo that.
-        receipt = await self._renewals.take(request.receipt_handle)
-        renewed = await self._brokers.change_invisible_time(group, topic, receipt, wanted)
+        receipt = await caller.session.renewals.take(request.receipt_handle)
+        renewed = await caller.session.brokers.change_invisible_time(group, topic, receipt, wanted)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(renewed))
 
     async def forward_message_to_dead_letter_queue(
@@ -303,8 +248,8 @@ class Calls:
     ) -> wire.ForwardMessageToDeadLetterQueueResponse:
         """A message that cannot be consumed becomes a dead letter of the group."""
         topic, group = names_of(request.topic, request.group)
-        receipt = await self._renewals.take(request.receipt_handle)
-        await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
+        receipt = await caller.session.renewals.take(request.receipt_handle)
+        await caller.session.brokers.to_dead_letters(group, topic, request.message_id, receipt)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
     async def pull_message(self, requests: AsyncIterable[wire.PullMessageRequest], context: Any) -> wire.Code:
@@ -315,9 +260,11 @@ class Calls:
         messages: list[wire.Message] = []
         next_offset: int | None = None
         try:
-            async with self._called(context) as caller:
+            caller = await self._caller(context)
+            with caller.session.used():
                 request = await self._request(context)
-                result = await self._unless_over(self._pull(caller, request, context.time_remaining()))
+                waiting = self._pull(caller, request, context.time_remaining())
+                result = await self._unless_over(caller.session, waiting)
             if result is None:
                 status, next_offset = NO_NEW_MESSAGE, request.offset
             else:
@@ -336,14 +283,14 @@ class Calls:
 
     async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
         """A group goes on from this offset of a queue."""
-        await self._queues.commit(
+        await caller.session.queues.commit(
             group_of(request.group), queue_of(request.message_queue), check_offset(request.offset)
         )
         return wire.UpdateOffsetResponse(status=OK)
 
     async def get_offset(self, caller: Caller, request: wire.GetOffsetRequest) -> wire.GetOffsetResponse:
         """The offset from which a group goes on."""
-        offset = await self._queues.committed(group_of(request.group), queue_of(request.message_queue))
+        offset = await caller.session.queues.committed(group_of(request.group), queue_of(request.message_queue))
         if offset is None:
             raise Refused(wire.OFFSET_NOT_FOUND, "the group has no offset of this queue")
         return wire.GetOffsetResponse(status=OK, offset=offset)
@@ -353,11 +300,11 @@ class Calls:
         queue = queue_of(request.message_queue)
         match request.query_offset_policy:
             case wire.BEGINNING:
-                offset = await self._queues.min_offset(queue)
+                offset = await caller.session.queues.min_offset(queue)
             case wire.END:
-                offset = await self._queues.max_offset(queue)
+                offset = await caller.session.queues.max_offset(queue)
             case wire.TIMESTAMP if request.HasField("timestamp"):
-                offset = await self._queues.search_offset(queue, request.timestamp.ToMilliseconds())
+                offset = await caller.session.queues.search_offset(queue, request.timestamp.ToMilliseconds())
             case _:
                 raise Refused(wire.BAD_REQUEST, "the policy is none of BEGINNING, END and TIMESTAMP with a timestamp")
         return wire.QueryOffsetResponse(status=OK, offset=offset)
@@ -372,18 +319,15 @@ class Calls:
     async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
         """A client's settings, each answered with those that it is to use, for as long as the client wants."""
         try:
-            async with self._called(context) as caller, self._stream(caller, context) as stream:
-                while (command := await self._unless_over(context.read())) not in (None, grpc.aio.EOF):
-                    match command.WhichOneof("command"):
-                        case "settings":
-                            await stream.write(await self._exchange_settings(caller, command.settings, stream))
-                            topics = [one.name for one in command.settings.publishing.topics]
-                            await self._transactions.note(caller.client_id, topics)
-                        case "thread_stack_trace":
-                            current().questions.answered(caller.client_id, command.thread_stack_trace.nonce, command)
-                        case "verify_message_result":
-                            nonce = command.verify_message_result.nonce
-                            current().questions.answered(caller.client_id, nonce, command)
+            caller = await self._caller(context)
+            session = caller.session
+            with session.used():
+                stream = Stream(caller.client_id, caller.address, context)
+                try:
+                    await self._follow(caller, stream, context)
+                finally:
+                    session.clients.stream_ended(caller.client_id, stream)
+                    await stream.close()
         except (Refused, SkylarkError) as error:
             status = status_of(error)
             if status.code == wire.UNAUTHORIZED:
@@ -397,7 +341,7 @@ class Calls:
 
     async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
         """Take back a delayed message, unless it is delivered already."""
-        msg_id = await self._producer.recall(topic_of(request.topic), request.recall_handle)
+        msg_id = await caller.session.producer.recall(topic_of(request.topic), request.recall_handle)
         return wire.RecallMessageResponse(status=OK, message_id=msg_id)
 
     def stop_waiting(self) -> None:
@@ -406,9 +350,8 @@ class Calls:
 
     # --- internals
 
-    async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
+    async def _unless_over(self, session: Session, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
-        session = current()
         # A pop that the broker has answered hides messages, so its result must not be thrown away for an event that
         # came at the same moment: the task's own end is looked at first.
         task = asyncio.ensure_future(work)
@@ -430,7 +373,7 @@ class Calls:
         self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: float | None
     ) -> list[wire.Message]:
         # Clients receive before their settings are here, and from another proxy after theirs has stopped.
-        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        settings = caller.session.clients.settings(caller.client_id) or wire.Settings()
         wait_ms = polling_ms(request, settings, left_s, self._options)
         queue = request.message_queue
         topic, group = names_of(queue.topic, request.group)
@@ -442,12 +385,12 @@ class Calls:
             expression, kind, config is not None and config.consume_message_orderly,
             request.attempt_id if request.HasField("attempt_id") else None,
         )  # fmt: skip
-        found = await self._brokers.pop(wanted)
+        found = await caller.session.brokers.pop(wanted)
         # The broker compares only hashes of tags. What has another tag must not come back, so it is acknowledged here:
         # it would be shown again and again.
         others = [delivery.receipt for delivery in found if tags and delivery.message.tags not in tags]
         if others:
-            await self._brokers.ack(group, topic, others)
+            await caller.session.brokers.ack(group, topic, others)
         messages: list[wire.Message] = []
         for delivery in found:
             if tags and delivery.message.tags not in tags:
@@ -459,16 +402,16 @@ class Calls:
                 logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
                 continue
             if request.auto_renew and self._options.enable_proxy_auto_renew:
-                self._clients.heard(caller.client_id)
-                self._renewals.note(caller.client_id, group, topic, delivery.receipt)
+                caller.session.clients.heard(caller.client_id)
+                caller.session.renewals.note(caller.client_id, group, topic, delivery.receipt)
         return messages
 
     async def _pull(self, caller: Caller, request: wire.PullMessageRequest, left_s: float | None) -> PullResult:
-        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        settings = caller.session.clients.settings(caller.client_id) or wire.Settings()
         group, queue = group_of(request.group), queue_of(request.message_queue)
         wait_ms = polling_ms(request, settings, left_s, self._options)
         expression, kind, _ = filter_of(request.filter_expression)
-        return await self._queues.pull(
+        return await caller.session.queues.pull(
             group, queue, check_offset(request.offset), most=min(max(1, request.batch_size), MAX_POP_COUNT),
             expression=expression, kind=kind, wait_ms=wait_ms,
         )  # fmt: skip
@@ -479,15 +422,19 @@ class Calls:
                 return data.broker_name
         raise Refused(wire.FORBIDDEN, "no readable queue")
 
-    @asynccontextmanager
-    async def _stream(self, caller: Caller, context: Any) -> AsyncIterator[Stream]:
-        """The proxy's side of a stream of Telemetry, until the client ends it."""
-        stream = Stream(caller.client_id, caller.address, context)
-        try:
-            yield stream
-        finally:
-            self._clients.stream_ended(caller.client_id, stream)
-            await stream.close()
+    async def _follow(self, caller: Caller, stream: Stream, context: Any) -> None:
+        """Take what a client says on its stream of Telemetry, until it ends the stream or the proxy stops."""
+        session = caller.session
+        while (command := await self._unless_over(session, context.read())) not in (None, grpc.aio.EOF):
+            match command.WhichOneof("command"):
+                case "settings":
+                    await stream.write(await self._exchange_settings(caller, command.settings, stream))
+                    topics = [one.name for one in command.settings.publishing.topics]
+                    await session.transactions.note(caller.client_id, topics)
+                case "thread_stack_trace":
+                    session.questions.answered(caller.client_id, command.thread_stack_trace.nonce, command)
+                case "verify_message_result":
+                    session.questions.answered(caller.client_id, command.verify_message_result.nonce, command)
 
     async def _exchange_settings(
         self, caller: Caller, settings: wire.Settings, stream: Stream
@@ -507,8 +454,8 @@ class Calls:
                 group = await self._metadata.group(group_of(settings.subscription.group))
             case _:
                 raise Refused(wire.BAD_REQUEST, "there is no publishing or subscription data in settings")
-        self._clients.put(caller.client_id, settings, stream)
-        current().registrations.changed(caller.client_id)
+        caller.session.clients.put(caller.client_id, settings, stream)
+        caller.session.registrations.changed(caller.client_id)
         return wire.TelemetryCommand(status=OK, settings=answered(settings, self._options, group))
 
     def _check_known(
@@ -536,17 +483,17 @@ class Calls:
                 text = f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}"
                 raise Refused(wire.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
 
-    async def _send(self, message: Message) -> wire.SendResultEntry:
+    async def _send(self, caller: Caller, message: Message) -> wire.SendResultEntry:
         try:
-            return entry_of(await self._producer.send(message))
+            return entry_of(await caller.session.producer.send(message))
         except SkylarkError as error:
             return wire.SendResultEntry(status=status_of(error))
 
     async def _send_half(self, caller: Caller, message: Message) -> wire.SendResultEntry:
         # Noted before the half is stored: the broker may ask for the end of the transaction at any time after that.
-        await self._transactions.note_half(caller.client_id, message.topic)
+        await caller.session.transactions.note_half(caller.client_id, message.topic)
         try:
-            result, half = await self._halves.send(message)
+            result, half = await caller.session.halves.send(message)
         except SkylarkError as error:
             return wire.SendResultEntry(status=status_of(error))
         return entry_of(result, str(half))
@@ -556,20 +503,24 @@ class Calls:
             return endpoints_of(self._options.local_serve_addr or self._options.bind_address, self._port)
         return given if self._options.use_endpoint_port_from_request else with_port(given, self._port)
 
-    @asynccontextmanager
-    async def _called(self, context: Any) -> AsyncIterator[Caller]:
-        """Carry out a call for its caller. Refused when it is not signed as it must be, or has no client id."""
+    async def _caller(self, context: Any) -> Caller:
+        """Who makes a call. Refused when it is not signed as it must be, or has no client id.
+
+        The session must be `used` at once: without a call in progress it may be closed.
+        """
         metadata = dict(context.invocation_metadata())
-        caller = Caller(str(metadata.get("x-mq-client-id", "")), self._real_address(context.peer()))
+        address = self._real_address(context.peer())
+        host = address.rpartition(":")[0].strip("[]")
         if self._rate is not None:
             now_s = asyncio.get_running_loop().time()
-            if not self._rate.take(limited_network(caller.host), now_s):
+            if not self._rate.take(limited_network(host), now_s):
                 raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
         # The signature is checked before the request is read: a stranger's request takes no memory.
-        async with self.sessions.session(metadata):
-            if not caller.client_id.strip():
-                raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
-            yield caller
+        session = await self.sessions.of_call(metadata)
+        client_id = str(metadata.get("x-mq-client-id", ""))
+        if not client_id.strip():
+            raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        return Caller(client_id, host, address, session)
 
     async def _request(self, context: Any) -> Any:
         """The one request of a call.
@@ -597,30 +548,20 @@ class Calls:
             logger.info("%s does not read its messages", self._real_address(context.peer()))
             await context.abort(grpc.StatusCode.ABORTED, "the client did not read its messages in time")
 
-    def _unary(
-        self,
-        call: Callable[[Caller, Request], Awaitable[Answer]],
-        request_type: type[Request],
-        answer_type: type[Answer],
-    ) -> grpc.RpcMethodHandler:
-        return grpc.stream_unary_rpc_method_handler(
-            partial(self._answer, call, answer_type), request_type.FromString, answer_type.SerializeToString
-        )
+    def _unary(self, name: str, call: Callable[[Caller, Any], Awaitable[Any]]) -> grpc.RpcMethodHandler:
+        request_type, answer_type = getattr(wire, f"{name}Request"), getattr(wire, f"{name}Response")
 
-    async def _answer(
-        self,
-        call: Callable[[Caller, Request], Awaitable[Answer]],
-        answer_type: Callable[..., Answer],
-        requests: AsyncIterable[Request],
-        context: Any,
-    ) -> Answer:
-        try:
-            async with self._called(context) as caller:
-                return await call(caller, await self._request(context))
-        except (Refused, SkylarkError) as error:
-            return answer_type(status=status_of(error))
-        except Exception as error:
-            return answer_type(status=_unexpected(error))
+        async def answer(requests: AsyncIterable[Any], context: Any) -> Any:
+            try:
+                caller = await self._caller(context)
+                with caller.session.used():
+                    return await call(caller, await self._request(context))
+            except (Refused, SkylarkError) as error:
+                return answer_type(status=status_of(error))
+            except Exception as error:
+                return answer_type(status=_unexpected(error))
+
+        return grpc.stream_unary_rpc_method_handler(answer, request_type.FromString, answer_type.SerializeToString)
 
 
 def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.Message]:

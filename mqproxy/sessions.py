@@ -5,16 +5,14 @@ rights. A session also has what the proxy knows of the user's clients, so users 
 authentication all calls share one session, which signs with the proxy's own credentials.
 
 Sessions are opened by the first call, and closed when they were idle for long, or when the user is deleted, disabled or
-has another password. `current` is the session of the call that this asyncio task carries out; without one it raises, so
-a call that does not ask who its caller is cannot reach a broker.
+has another password.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 
 from mqcommon.clock import SystemClock
 from mqcommon.errors import SkylarkError
@@ -42,14 +40,6 @@ MAX_SESSIONS = 1_000
 IDLE_S = 60.0
 # When the proxy stops, calls in progress have ended before. When a user's rights end, they get this long.
 CLOSE_TIMEOUT_S = 30.0
-
-_CURRENT: ContextVar["Session"] = ContextVar("session")
-
-
-def current() -> "Session":
-    """The session of the call that is carried out here. LookupError when nobody has asked who makes it."""
-    return _CURRENT.get()
-
 
 class Session:
     """What the calls of one user share. ``username`` is empty when calls need no signature.
@@ -98,16 +88,14 @@ class Session:
         self._is_unused.set()
         self.used_at = _now_s()
 
-    @asynccontextmanager
-    async def used(self) -> AsyncIterator["Session"]:
+    @contextmanager
+    def used(self) -> Iterator[None]:
         """Carry out a call, during which the session stays open."""
         self._calls += 1
         self._is_unused.clear()
-        token = _CURRENT.set(self)
         try:
-            yield self
+            yield
         finally:
-            _CURRENT.reset(token)
             self._calls -= 1
             self.used_at = _now_s()
             if not self._calls:
@@ -183,17 +171,13 @@ class Sessions:
         if self._looking is not None and not self._looking.cancelled():
             self._looking.result()  # raises what ended it
 
-    @asynccontextmanager
-    async def session(self, metadata: Mapping[str, str | bytes]) -> AsyncIterator[Session]:
+    async def of_call(self, metadata: Mapping[str, str | bytes]) -> Session:
         """The session for a call with this metadata. Refused when the call must be signed, and is not."""
         if not self._options.is_authenticating:
-            session = await asyncio.shield(self._open[""])
-        else:
-            signature = signature_of(metadata)
-            secret = await self._users.secret_of(signature)
-            session = await self._of_user(signature.username, secret)
-        async with session.used():
-            yield session
+            return await asyncio.shield(self._open[""])
+        signature = signature_of(metadata)
+        secret = await self._users.secret_of(signature)
+        return await self._of_user(signature.username, secret)
 
     async def _of_user(self, name: str, secret: str) -> Session:
         while True:

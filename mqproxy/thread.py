@@ -1,4 +1,7 @@
-"""A proxy in a thread of its own, for a daemon whose main thread runs a trio loop."""
+"""A proxy in a thread of its own, for a daemon whose main thread runs a trio loop.
+
+Its asyncio loop gathers sends for the thread of the SDK: see sdk/aio/gathering.py.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -8,6 +11,7 @@ import trio
 from mqproxy.metrics import Meters
 from mqproxy.options import ProxyOptions
 from mqproxy.server import serve
+from sdk.aio.gathering import GatheringLoop
 
 
 class ProxyThread:
@@ -53,4 +57,5 @@ class ProxyThread:
             await serve(self.options, started, self._stopping, self.meters)
 
         # Not uvloop: with it a send took a tenth more processor time.
-        asyncio.run(main())
+        with asyncio.Runner(loop_factory=GatheringLoop) as runner:
+            runner.run(main())

@@ -13,6 +13,7 @@ from mqcommon.clock import Clock
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.aio.facade import Client, Facade, call_of
+from sdk.aio.gathering import GatheringLoop
 from sdk.aio.portal import Crossing, Portal, set_future
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.loop_thread import Inbox, closed
@@ -98,9 +99,11 @@ class _AwaitedSends:
         self._portal, self._crossing, self._loop = portal, crossing, crossing.loop
         self._producer = client.client
         self._is_over = False
-        self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(
-            client.token.run_sync_soon, self._place
-        )
+        wake: Callable[[Callable[[], None]], object] = client.token.run_sync_soon
+        if isinstance(loop := crossing.loop, GatheringLoop):
+            # A client that has ended meanwhile is not woken: `_fail_all` ends what waits.
+            wake = partial(loop.when_idle, client.soon)
+        self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(wake, self._place)
         self._for_asyncio: Inbox[_AwaitedSend] = Inbox(crossing.wake_asyncio, self._answer)
         self._waiting: dict[_AwaitedSend, None] = {}
         # A client that ends, in whatever way, may leave sends without an outcome.

@@ -26,6 +26,7 @@ from mqproxy.server import serve
 from mqproxy.service import SERVICE
 from mqproxy.wire import messaging_pb2 as wire
 from scripts.daemons import BIN, HOST, ROOT, Daemon, reserve
+from sdk.aio.gathering import GatheringLoop
 
 PYTHON, NODE = "python", "node"
 CLIENTS = {PYTHON: ROOT / ".venv" / "rocketmq5", NODE: ROOT / ".venv" / "rocketmq5-node" / "node_modules"}
@@ -65,7 +66,8 @@ def proxy(nameserver: str, **options: Any) -> Iterator[Proxy]:
             await serve(ProxyOptions(**given), started, stopping)
 
         try:
-            asyncio.run(main())
+            with asyncio.Runner(loop_factory=GatheringLoop) as runner:
+                runner.run(main())
         except BaseException as error:
             found.append(error)
             begun.set()
