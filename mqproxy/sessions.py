@@ -41,6 +41,7 @@ IDLE_S = 60.0
 # When the proxy stops, calls in progress have ended before. When a user's rights end, they get this long.
 CLOSE_TIMEOUT_S = 30.0
 
+
 class Session:
     """What the calls of one user share. ``username`` is empty when calls need no signature.
 
