@@ -36,7 +36,9 @@ class LogFile:
         if torn is not None and base <= torn < self.end:
             start = max(start, base + past_torn(view, torn - base))
         first = max(start - base, 0) + _MAGIC_AT
-        stop = self.size if end is None else min(end - base, self.size)
+        # No record begins at the file's last byte. CPython before 3.11.5 looks one byte beyond `stop` (gh-105235).
+        # At the end of the map that address may be unmapped, and the process would die.
+        stop = self.size - 1 if end is None else min(end - base, self.size - 1)
         found = sorted(at for magic in _MAGICS if (at := view.find(magic, first, stop)) >= 0)
         while found:
             at = found[0] - _MAGIC_AT
