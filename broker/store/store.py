@@ -337,11 +337,8 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         assert not queue.is_batch, "its batches go to put_inner"
         overhead = queue.record_overhead + len(born_host) + len(suffix)
-        total = batch.total_bytes(overhead)
+        total = self._checked_bytes(batch, overhead, len(suffix))
         log = self.log
-        most_properties = batch.most_properties + len(suffix)
-        if total > log.max_record_bytes or most_properties > MAX_PROPERTIES:
-            raise self._too_large(total, most_properties)
         start = log.reserve(total)
         now = self._now()
         queue_offset = queue.next_offset
@@ -353,6 +350,11 @@ class MessageStore:
         queue.append_many(made.entries)
         self._written(queue, len(batch), total)
         return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)
+
+    def check_batch(self, topic: str, queue_id: int, batch: Batch, *, suffix: bytes, born_host: bytes) -> None:
+        """RequestRefused when `put_batch` would refuse the batch because it is too large; nothing is stored."""
+        overhead = self.queues.get(topic, queue_id).record_overhead + len(born_host) + len(suffix)
+        self._checked_bytes(batch, overhead, len(suffix))
 
     def put_inner(
         self,
@@ -735,6 +737,13 @@ class MessageStore:
             return self._last_timestamp
         self._last_timestamp = now
         return now
+
+    def _checked_bytes(self, batch: Batch, overhead: int, suffix_length: int) -> int:
+        """The bytes of all records of ``batch`` together. RequestRefused when the log has no place for so many."""
+        total, most_properties = batch.total_bytes(overhead), batch.most_properties + suffix_length
+        if total > self.log.max_record_bytes or most_properties > MAX_PROPERTIES:
+            raise self._too_large(total, most_properties)
+        return total
 
     def _too_large(self, size: int, properties_size: int) -> RequestRefused:
         return RequestRefused(

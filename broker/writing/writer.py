@@ -251,8 +251,11 @@ class Writer:
             there.append((flag, body, stored))
             slots_ms.append(slot_ms)
         placed = PlacedRows([0] * len(rows), [0] * len(rows), slots_ms, 0)
-        for (topic, queue_id), (numbers, there) in places.items():
-            put = self.put_batch(fields._replace(topic=topic, queue_id=queue_id), RowBatch(there), properties)
+        batches = [(*place, numbers, RowBatch(there)) for place, (numbers, there) in places.items()]
+        for topic, queue_id, _, batch in batches:
+            self._store.check_batch(topic, queue_id, batch, suffix=self._suffix, born_host=fields.born_host)
+        for topic, queue_id, numbers, batch in batches:
+            put = self.put_batch(fields._replace(topic=topic, queue_id=queue_id), batch, properties)
             for index, number in enumerate(numbers):
                 placed.physical_offsets[number] = put.physical_offsets[index]
                 placed.queue_offsets[number] = put.queue_offset + index

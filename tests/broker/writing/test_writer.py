@@ -3,6 +3,7 @@
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.observe.stats import BrokerStats
 from broker.store.queue.batch_records import RowBatch
-from broker.store.store import PutResult
+from broker.store.store import PutResult, StoreOptions
 from broker.writing.stored_properties import Incoming
 from broker.writing.writer import BatchFields
 from mqcommon.errors import RequestRefused
@@ -21,16 +22,16 @@ from mqcommon.message.record import Record, decode_record
 from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.codes import ResponseCode
 from tests.broker.meta.support import MetadataDir, options
-from tests.broker.store.support import HOST, open_store
+from tests.broker.store.support import HOST, SMALL, open_store
 from tests.broker.writing.support import Answers, make_sends
 
 V6_HOST = bytes(15) + b"\x01" + (50001).to_bytes(4, "big")
 
 
 class Desk:
-    def __init__(self, **changes: object) -> None:
+    def __init__(self, store_options: StoreOptions = SMALL, **changes: object) -> None:
         meta = MetadataDir(options(**changes))
-        self.store = open_store(meta.fs, meta.clock)
+        self.store = open_store(meta.fs, meta.clock, store_options)
         self.sends = make_sends(
             self.store, meta.topics, meta.options, meta.clock,
             stats=BrokerStats(meta.clock, now=lambda: 0.0),
@@ -165,7 +166,9 @@ def test_the_rows_of_a_batch_are_placed_as_single_messages_are(parts: list[tuple
             properties = b"".join(texts).replace(b"%07d", b"%07d" % (kind * 100 + number))
             rows.append((number, b"body %d" % number, properties.replace(b"%d", b"%d" % number)))
     fields = BatchFields("t", 0, 0, 1, HOST, 0)
-    together, alone = (Desk(timer_max_delay_sec=3_600) for _ in range(2))
+    # A batch must fit into a file of the log as a whole, a message only on its own.
+    roomy = replace(SMALL, commitlog_segment_bytes=65_536)
+    together, alone = (Desk(roomy, timer_max_delay_sec=3_600) for _ in range(2))
     try:
         singles = [alone.put(body, properties, flag=flag) for flag, body, properties in rows]
     except RequestRefused as refused:
@@ -183,6 +186,18 @@ def test_the_rows_of_a_batch_are_placed_as_single_messages_are(parts: list[tuple
         assert placed.end == together.store.log.end
     for desk in (together, alone):
         desk.store.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "filler"), [(b"x" * 4096, b""), (b"x", b"K\x01%s\x02" % (b"v" * 32_760))], ids=["body", "properties"]
+)
+def test_no_row_is_placed_when_a_later_row_is_too_large(body: bytes, filler: bytes) -> None:
+    desk = Desk(timer_max_delay_sec=3_600)
+    rows = [(0, b"x", b""), (0, body, b"TIMER_DELAY_SEC\x013\x02" + filler)]
+    with pytest.raises(RequestRefused, match="properties length not matched"):
+        desk.writer.place_rows(BatchFields("t", 0, 0, 1, HOST, 0), rows)
+    assert desk.store.log.end == 0
+    desk.store.close()
 
 
 def test_what_was_stored_before_is_stored_again_although_it_would_be_refused_today() -> None:
