@@ -5,7 +5,7 @@ broker only (enableRemoteEscape), which this broker does not have, so messages w
 A level is delivered in its order and in slices, so that a backlog does not block the event loop. A message that cannot
 be delivered now (a full disk) holds its level up; it is tried again. One that never can is logged and skipped.
 The offsets are saved every SAVE_S, as `LevelProgress` allows; slaves copy them (45), so a promoted slave goes on there.
-After a crash the messages since the last save are delivered again.
+After a crash or a demotion the messages since the last save are delivered again.
 Neighbours: writing/deferred.py (into a level, and out of it), meta/delay_offsets.py (the saved offsets).
 """
 

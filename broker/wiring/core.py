@@ -139,7 +139,8 @@ def make_core(
         logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
     # A slave that becomes the master waits for its slaves, as in RocketMQ.
     durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER", elected=elected)
-    unique_keys = UniqueKeys(ip, os.getpid(), port)
+    # Not the port: brokers in containers share address, pid and port, and a recall would take another's message.
+    unique_keys = UniqueKeys(ip, os.getpid(), int.from_bytes(os.urandom(4), "big"))
     writer = Writer(
         store, durability, stats, StoredProperties(options, unique_keys, clock), Deferral(options, unique_keys, clock),
         store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,

@@ -44,6 +44,19 @@ async def test_a_message_is_pulled_as_it_was_sent() -> None:
         assert len(message.msg_id) == 32, "the broker makes a unique key when the client sent none"
 
 
+async def test_a_broker_that_starts_again_makes_other_keys_even_in_the_same_millisecond() -> None:
+    makers: list[str] = []
+    port = 0
+    for _ in range(2):
+        async with running(listen_port=port) as (client, addr):
+            port = int(addr.rpartition(":")[2])
+            await client.invoke(addr, send_request("t", b"x"))
+            (message,) = messages(await client.invoke(addr, pull_request("t", 0)))
+            # The rest of a key is its time and number.
+            makers.append(message.properties["UNIQ_KEY"][:-12])
+    assert makers[0] != makers[1]
+
+
 async def test_the_long_form_and_batches() -> None:
     async with running() as (client, addr):
         long_form = {

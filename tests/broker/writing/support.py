@@ -1,6 +1,7 @@
 """A Writer and the handlers of sends, on a store in memory."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import NamedTuple
 
 from broker.meta.topics import Topics
@@ -18,6 +19,9 @@ from mqcommon.message.ids import UniqueKeys
 from remoting.net.steps import Stepper
 from remoting.protocol.command import Command
 from tests.broker.store.support import HOST
+
+# A broker that starts again makes other keys than before, even in the same millisecond.
+_generator_numbers = count(1)
 
 
 class Answers:
@@ -62,7 +66,7 @@ def make_sends(
         LogWaits() if commits is None else commits, AckLedger(1 << 20) if acks is None else acks, options,
         double_write=options.is_sync_master, max_waiting=max_waiting,
     )  # fmt: skip
-    keys = UniqueKeys("127.0.0.1", 1, 1)
+    keys = UniqueKeys("127.0.0.1", 1, next(_generator_numbers))
     writer = Writer(
         store, durability, stats, StoredProperties(options, keys, clock), Deferral(options, keys, clock),
         store_host_is_v6=False, max_message_bytes=options.max_message_size,
