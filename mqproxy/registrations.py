@@ -205,11 +205,11 @@ class TrioRegistrations:
     # --- what brokers ask, see `sdk.membership.ProxiedConsumers`
 
     async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
-        """307."""
+        """307: what a client at this proxy tells about itself."""
         return await self._in_asyncio(self._questions.running_info(group, client_id, jstack=jstack))
 
     async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """309."""
+        """309: give a message to one client at this proxy, and return its result."""
         return await self._in_asyncio(self._questions.consume_directly(group, client_id, message))
 
     async def _in_asyncio(self, work: Coroutine[Any, Any, T]) -> T:

@@ -44,7 +44,7 @@ def build_slow_handlers(state: State) -> dict[int, SlowHandler]:
 
 
 async def put_kv(state: State, channel: Channel, request: Command) -> Command:
-    """100."""
+    """100: set a key of a namespace."""
     header = PUT_KV_CONFIG.header(request)
     try:
         await state.kv_config.put(header.namespace, header.key, header.value)
@@ -54,7 +54,7 @@ async def put_kv(state: State, channel: Channel, request: Command) -> Command:
 
 
 async def delete_kv(state: State, channel: Channel, request: Command) -> Command:
-    """102."""
+    """102: delete a key of a namespace."""
     header = DELETE_KV_CONFIG.header(request)
     try:
         await state.kv_config.delete(header.namespace, header.key)
@@ -64,7 +64,7 @@ async def delete_kv(state: State, channel: Channel, request: Command) -> Command
 
 
 def get_kv(state: State, channel: Channel, request: Command) -> Command:
-    """101."""
+    """101: the value of a key."""
     header = GET_KV_CONFIG.header(request)
     value = state.kv_config.get(header.namespace, header.key)
     if value is None:
@@ -74,7 +74,7 @@ def get_kv(state: State, channel: Channel, request: Command) -> Command:
 
 
 def get_kv_namespace(state: State, channel: Channel, request: Command) -> Steps[Command]:
-    """219."""
+    """219: all keys of a namespace with their values."""
     namespace = GET_KVLIST_BY_NAMESPACE.header(request).namespace
     values = state.kv_config.namespace(namespace)
     if values is None:
@@ -83,12 +83,12 @@ def get_kv_namespace(state: State, channel: Channel, request: Command) -> Steps[
 
 
 def get_config(state: State, channel: Channel, request: Command) -> Command:
-    """319."""
+    """319: the options of this NameServer, as a conf file has them."""
     return request.respond(body=to_properties(state.options).encode())
 
 
 async def update_config(state: State, channel: Channel, request: Command) -> Command:
-    """318."""
+    """318: change options of this NameServer, and write them to its conf file."""
     return await update_options(state, channel, request)
 
 

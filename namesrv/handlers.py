@@ -196,13 +196,13 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 
 
 def get_all_topics(state: State, channel: Channel, request: Command) -> Steps[Command]:
-    """206."""
+    """206: the names of all topics."""
     _check_allowed(state.options.enable_all_topic_list)
     return (yield from _topic_list(GET_ALL_TOPIC_LIST_FROM_NAMESERVER, channel, request, state.routes.tables()))
 
 
 def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Steps[Command]:
-    """224."""
+    """224: the names of the topics that a cluster's brokers have."""
     _check_allowed(state.options.enable_topic_list)
     tables = state.routes.tables(GET_TOPICS_BY_CLUSTER.header(request).cluster)
     return (yield from _topic_list(GET_TOPICS_BY_CLUSTER, channel, request, tables))
@@ -226,7 +226,7 @@ def get_system_topics(state: State, channel: Channel, request: Command) -> Comma
 def _topics_by_flag(
     what: TopicsRequest, predicate: Callable[[int], bool]
 ) -> Callable[[State, Channel, Command], Steps[Command]]:
-    """311, 312, 313."""
+    """The handler of 311, 312 or 313: topics whose flags fulfil ``predicate``."""
 
     def handler(state: State, channel: Channel, request: Command) -> Steps[Command]:
         _check_allowed(state.options.enable_topic_list)
@@ -241,7 +241,7 @@ def _topics_by_flag(
 
 
 def delete_topic(state: State, channel: Channel, request: Command) -> Command:
-    """216."""
+    """216: forget a topic, in all clusters or in one."""
     header = DELETE_TOPIC_IN_NAMESRV.header(request)
     state.routes.delete_topic(header.topic, header.cluster_name or None)
     logger.info("topic deleted: %s cluster=%s by=%s", header.topic, header.cluster_name or "all", channel.remote)
@@ -263,7 +263,7 @@ def register_topic(state: State, channel: Channel, request: Command) -> Command:
 
 
 def wipe_write_perm(state: State, channel: Channel, request: Command) -> Steps[Command]:
-    """205."""
+    """205: let no client send to a broker's topics."""
     name = WIPE_WRITE_PERM_OF_BROKER.header(request).broker_name
     count = yield from state.routes.wipe_write_perm(name)
     logger.info("write permission wiped: %s topics=%d by=%s", name, count, channel.remote)
@@ -271,7 +271,7 @@ def wipe_write_perm(state: State, channel: Channel, request: Command) -> Steps[C
 
 
 def add_write_perm(state: State, channel: Channel, request: Command) -> Steps[Command]:
-    """327."""
+    """327: let clients send to a broker's topics again."""
     name = ADD_WRITE_PERM_OF_BROKER.header(request).broker_name
     count = yield from state.routes.add_write_perm(name)
     logger.info("write permission added: %s topics=%d by=%s", name, count, channel.remote)

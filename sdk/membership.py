@@ -245,7 +245,7 @@ class Membership:
                 self._differences[group] = told
                 if not before:
                     logger.warning(
-                        "the members of group %s have different subscriptions, so messages reach nobody: %s "
+                        "the members of group %s have different subscriptions, so some messages reach nobody: %s "
                         "(docs/consumers.md, One group, one subscription)", group, text,
                     )  # fmt: skip
             elif not told:

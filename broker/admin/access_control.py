@@ -94,7 +94,7 @@ class UserHandlers(Part):
         }
 
     async def create(self, channel: Channel, request: Command) -> Command:
-        """3001."""
+        """3001: create a user; one who exists is refused."""
         name = checked_username(AUTH_CREATE_USER.header(request).username)
         user = checked_user(AUTH_CREATE_USER.body(request), name, None)
         if user.user_type == SUPER:
@@ -153,7 +153,7 @@ class UserHandlers(Part):
         return answer_with(AUTH_GET_USER, request, self._shown([user], channel, request)[0])
 
     def list_users(self, channel: Channel, request: Command) -> Command:
-        """3005."""
+        """3005: the users whose names contain a text; no body without any, as in RocketMQ."""
         part = AUTH_LIST_USER.header(request).filter or ""
         found = [user for name, user in sorted(self._users.all().items()) if part in name]
         if not found:
@@ -204,7 +204,7 @@ class ExplainHandlers(Part):
         return {EXPLAIN_ACCESS.code: self.explain}
 
     def explain(self, channel: Channel, request: Command) -> Command:
-        """7102."""
+        """7102: whether a user may send a request, and by which policy; without access control everybody may."""
         header = EXPLAIN_ACCESS.header(request)
         needs = needs_about(header.request_code, header.topic, header.group)
         if not needs and not (header.topic or header.group):
@@ -266,7 +266,7 @@ class PolicyHandlers(Part):
         return request.respond()
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """3008."""
+        """3008: delete a subject's policies, all or those about one resource."""
         header = AUTH_DELETE_ACL.header(request)
         subject = self._subject(header.subject)
         old = self._acls.get(subject)
@@ -290,7 +290,7 @@ class PolicyHandlers(Part):
         return request.respond() if acl is None else answer_with(AUTH_GET_ACL, request, acl)
 
     def list_acls(self, channel: Channel, request: Command) -> Command:
-        """3010."""
+        """3010: the policies of all subjects, or those that match a filter; no body without any, as in RocketMQ."""
         header = AUTH_LIST_ACL.header(request)
         subjects, resources = header.subject_filter or "", header.resource_filter or ""
         acls = [containing(acl, resources) for subject, acl in sorted(self._acls.all().items()) if subjects in subject]

@@ -80,7 +80,7 @@ class AccountHandlers(Part):
         return request.respond()
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """51."""
+        """51: delete an account from the file that has it."""
         name = DELETE_ACL_CONFIG.header(request).access_key
         code, live = ResponseCode.DELETE_ACL_CONFIG_FAILED, self._live()
         account = live.rules.accounts.get(name)
@@ -105,7 +105,7 @@ class AccountHandlers(Part):
         return request.respond()
 
     def versions(self, channel: Channel, request: Command) -> Command:
-        """52."""
+        """52: the versions of this broker's files of accounts."""
         live, who = self._live(), self._identity
         versions = {file.path: file.version.to_wire() for file in live.rules.files}
         # One version for tools that know a single file, plain_acl.yml, and those of all files for newer ones.
@@ -119,7 +119,7 @@ class AccountHandlers(Part):
         return GET_BROKER_CLUSTER_ACL_INFO.answer(request, header)
 
     def config(self, channel: Channel, request: Command) -> Command:
-        """54."""
+        """54: all accounts, and the addresses that need none."""
         rules = self._live().rules
         white = [text for file in rules.files for text in file.white.texts]
         config = AclConfig(white, [_shown(account) for account in rules.accounts.values()])

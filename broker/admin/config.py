@@ -77,7 +77,7 @@ class ConfigHandlers(Part):
         return {UPDATE_BROKER_CONFIG.code: self.update}
 
     def get(self, channel: Channel, request: Command) -> Command:
-        """26."""
+        """26: all options of the broker, as a conf file has them."""
         version = encode_body(self._version).decode()
         known = {o.key for o in options_of(BrokerOptions)}
         others = [f"{key}={value}\n" for key, value in _FOR_JAVA_TOOLS.items() if key not in known]
@@ -85,7 +85,7 @@ class ConfigHandlers(Part):
         return GET_BROKER_CONFIG.answer(request, GetBrokerConfigResponseHeader(version), body="".join(lines).encode())
 
     def runtime(self, channel: Channel, request: Command) -> Command:
-        """28."""
+        """28: figures of the running broker, each with its name."""
         return answer_with(GET_BROKER_RUNTIME_INFO, request, KVTable(self._runtime_info()))
 
     async def update(self, channel: Channel, request: Command) -> Command:

@@ -131,7 +131,7 @@ class Draining(Part):
         return request.respond()
 
     def status(self, channel: Channel, request: Command) -> Steps[Command]:
-        """7131."""
+        """7131: how far a drain is: what waits in this broker, and which groups have not read to the end."""
         forgotten = group_names(GET_DRAIN_STATUS.header(request).forgotten)
         found, seals = self._undelivered, self._metadata.seals
         status = DrainStatus(

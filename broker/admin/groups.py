@@ -121,7 +121,7 @@ class GroupHandlers(Part):
         return answer
 
     def get(self, channel: Channel, request: Command) -> Command:
-        """352."""
+        """352: one group's settings; the group is created where that is allowed, as in RocketMQ."""
         group = GET_SUBSCRIPTIONGROUP_CONFIG.header(request).group
         config = self._groups.get_or_create(group)
         if config is None:

@@ -196,7 +196,7 @@ class TopicHandlers(Part):
         return answer
 
     def get(self, channel: Channel, request: Command) -> Command:
-        """351."""
+        """351: one topic's settings, and its mapping when the topic is static and the request asks for that."""
         header = GET_TOPIC_CONFIG.header(request)
         config = self._topics.get(header.topic)
         if config is None:
@@ -205,7 +205,7 @@ class TopicHandlers(Part):
         return answer_with(GET_TOPIC_CONFIG, request, TopicConfigAndMapping.of(config, mapping))
 
     def get_system(self, channel: Channel, request: Command) -> Steps[Command]:
-        """305."""
+        """305: the names of the system topics."""
         found: list[str] = []
         for part in slices(self._topics.names(), NAMES):
             found += [name for name in part if self._topics.is_system(name) or is_system_topic(name)]

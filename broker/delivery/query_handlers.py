@@ -60,7 +60,7 @@ class QueryHandlers(Part):
         return {QUERY_MESSAGE.code: self.query}
 
     def query(self, channel: Channel, request: Command) -> Steps[Command]:
-        """12."""
+        """12: the messages of a topic with a key, within some time."""
         header = QUERY_MESSAGE.header(request)
         if header.index_type == TAG_INDEX:
             raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "this broker's index has keys, not tags")
@@ -87,7 +87,7 @@ class QueryHandlers(Part):
         return QUERY_MESSAGE.answer(request, fields, remark=remark, body=b"".join(result.records))
 
     def view(self, channel: Channel, request: Command) -> Command:
-        """33."""
+        """33: the message at an offset of the commit log."""
         header = VIEW_MESSAGE_BY_ID.header(request)
         offset = header.offset
         record = self._store.visible_record_at(offset)
@@ -99,7 +99,7 @@ class QueryHandlers(Part):
         return request.respond(body=record)
 
     def entries(self, channel: Channel, request: Command) -> Command:
-        """321."""
+        """321: entries of a consume queue, with their tag codes and what the filter of a group makes of them."""
         header = QUERY_CONSUME_QUEUE.header(request)
         topic, queue_id, index = header.topic, header.queue_id, header.index
         queue = self._store.queues.find(topic, queue_id)

@@ -137,7 +137,7 @@ class QueueLocks(Part):
         return answer_with(LOCK_BATCH_MQ, request, LockBatchResponseBody(owned))
 
     def unlock(self, channel: Channel, request: Command) -> Command:
-        """42."""
+        """42: give up a client's locks of queues."""
         given_up = UNLOCK_BATCH_MQ.body(request, BODY)
         _check(given_up)
         self._table.unlock(given_up.consumer_group, given_up.client_id, given_up.mq_set)

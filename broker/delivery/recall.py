@@ -46,7 +46,7 @@ class Recall(Part):
         return {RECALL_MESSAGE.code: self.recall}
 
     def recall(self, channel: Channel, request: Command) -> Command | None:
-        """370."""
+        """370: take a timed message back before it is delivered."""
         header = RECALL_MESSAGE.header(request)
         handle = self._checked(header)
         properties = {

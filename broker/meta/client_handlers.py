@@ -121,7 +121,7 @@ class ClientHandlers(Part):
         _check_heartbeat(data)
         now_ms = self._clock.monotonic_ms()
         language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
-        known_otherwise = False
+        fingerprint_changed = False
         changed = []
         new_groups = 0
         try:
@@ -130,25 +130,29 @@ class ClientHandlers(Part):
                 if self._groups.get(name) is None and not self._groups.is_mirror:
                     new_groups += 1
                     if new_groups > MAX_NEW_GROUPS:
-                        continue  # the next heartbeat creates more of them
+                        continue  # the next heartbeat creates more groups
                 if self.prepared_group(consumer) is None:
-                    continue
-                if self._clients.consume(channel, data, consumer, language, request.version, now_ms):
+                    continue  # a group that must be made with mqadmin first; its pulls are answered with an error
+                if self._clients.join_consumer_group(channel, data, consumer, language, request.version, now_ms):
                     changed.append(name)
                 if data.heartbeat_fingerprint:
-                    known_otherwise |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
+                    fingerprint_changed |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
         finally:
-            # Also when a later group of the heartbeat is refused: the groups before it have a new member already, and
-            # their queues must be shared anew.
+            # Also when a later group of the heartbeat is refused: the groups before it have a new member already, with
+            # whom their members must share the queues.
             self.notices.changed(changed)
         for producer in data.producer_data_set:
-            self._clients.produce(channel, data, producer.group_name, language, request.version, now_ms)
-        # A client whose heartbeats have no fingerprint always sends its subscriptions.
-        sub_change = known_otherwise if data.heartbeat_fingerprint else True
-        return HEART_BEAT.answer(request, HeartbeatResponseHeader(True, sub_change, self._differences_of(data)))
+            self._clients.join_producer_group(channel, data, producer.group_name, language, request.version, now_ms)
+        # True asks for the subscriptions, which heartbeats with a known fingerprint leave out. RocketMQ tells so every
+        # client whose heartbeats have no fingerprint.
+        sub_change = fingerprint_changed if data.heartbeat_fingerprint else True
+        header = HeartbeatResponseHeader(
+            is_support_heart_beat_v2=True, is_sub_change=sub_change, subscription_differences=self._differences_of(data)
+        )
+        return HEART_BEAT.answer(request, header)
 
     def _differences_of(self, data: HeartbeatData) -> str | None:
-        """For each group of the client whose members have different subscriptions: a line about that."""
+        """A line for each group of the client whose members have different subscriptions; None without such groups."""
         lines = []
         for consumer in data.consumer_data_set:
             group = self._clients.consumer_group(consumer.group_name)
@@ -157,7 +161,7 @@ class ClientHandlers(Part):
         return "\n".join(lines[:MAX_DIVIDED]) or None
 
     def unregister(self, channel: Channel, request: Command) -> Command:
-        """35: leave a producer group, a consumer group, or both; names may be empty."""
+        """35: leave a producer group, a consumer group, or both; an empty name stands for no group."""
         header = UNREGISTER_CLIENT.header(request)
         if header.producer_group:
             self._clients.leave_producer_group(channel, header.producer_group)
@@ -171,21 +175,21 @@ class ClientHandlers(Part):
         await self.notices.run()
 
     def channel_closed(self, channel: Channel) -> None:
-        """The client has left its groups."""
+        """Remove the client from its groups, and notify the members that stay."""
         self.notices.changed(self._clients.close(channel))
 
     def tick(self) -> None:
-        """Close the connections of clients that have fallen silent."""
+        """Close the connections of clients that have fallen silent, and log groups with different subscriptions."""
         for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
             logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
             channel.close("no heartbeat in time")
-            # Its fellows take over its queues now. The call that follows the end of the connection finds no group any
-            # more.
+            # At once, so that other members take over the queues. When the connection has ended, `channel_closed` is
+            # called again and finds no group.
             self.channel_closed(channel)
         self._log_divided()
 
     def _log_divided(self) -> None:
-        """Log which groups have members with different subscriptions since the last tick, and which no more."""
+        """Log each group once when its members begin to have different subscriptions, and once when that ends."""
         found = {group.name: group for group in self._clients.divided_groups()}
         for name in [name for name in self._divided if name not in found]:
             del self._divided[name]
@@ -193,14 +197,14 @@ class ClientHandlers(Part):
         for name in [name for name in found if name not in self._divided][:MAX_DIVIDED]:
             self._divided[name] = None
             logger.warning(
-                "the members of group %s have different subscriptions, so messages reach nobody: %s",
+                "the members of group %s have different subscriptions, so some messages reach nobody: %s",
                 name, found[name].differences,
             )  # fmt: skip
 
     # --- members of groups
 
     def consumer_ids(self, channel: Channel, request: Command) -> Command:
-        """38."""
+        """38: the client ids of a consumer group's members, among which they share the queues."""
         name = GET_CONSUMER_LIST_BY_GROUP.header(request).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
@@ -208,14 +212,14 @@ class ClientHandlers(Part):
         return answer_with(GET_CONSUMER_LIST_BY_GROUP, request, ConsumerIdList(group.client_ids()))
 
     def consumer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
-        """203."""
+        """203: a consumer group's members with their connections, those at proxies, too, and its subscriptions."""
         name = GET_CONSUMER_CONNECTION_LIST.header(request).consumer_group
         group = self._clients.consumer_group(name)
         proxied = self._proxied.consumers(name)
         if group is None and not proxied:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         listed = yield from _connections([] if group is None else group.members.values())
-        listed += yield from _proxied_connections([one for one, _ in proxied])
+        listed += yield from _proxied_connections([member for member, _ in proxied])
         subscriptions = {each.topic: each for _, data in proxied for each in data.subscription_data_set}
         if group is None:
             _, data = proxied[0]
@@ -233,7 +237,7 @@ class ClientHandlers(Part):
         return (yield from answer_steps(GET_CONSUMER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
 
     def subscription(self, channel: Channel, request: Command) -> Command:
-        """345: of the members that are connected to this broker."""
+        """345: what a group subscribes to of one topic, as members connected to this broker or a proxy say."""
         asked = QUERY_SUBSCRIPTION_BY_CONSUMER.header(request)
         found = self._clients.subscription(asked.group, asked.topic) or next(
             (
@@ -248,7 +252,7 @@ class ClientHandlers(Part):
         return answer_with(QUERY_SUBSCRIPTION_BY_CONSUMER, request, body)
 
     def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
-        """204."""
+        """204: a producer group's members with their connections, those at proxies, too."""
         name = GET_PRODUCER_CONNECTION_LIST.header(request).producer_group
         members, proxied = self._clients.producers(name), self._proxied.producers(name)
         if not members and not proxied:

@@ -209,7 +209,7 @@ class Clients:
 
     # --- joining
 
-    def consume(
+    def join_consumer_group(
         self, channel: Channel, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int
     ) -> bool:
         """Take in a heartbeat's part about one consumer group; returns whether members or subscriptions changed."""
@@ -238,7 +238,7 @@ class Clients:
         before, members.fingerprint = members.fingerprint, fingerprint
         return before not in (0, fingerprint)
 
-    def produce(
+    def join_producer_group(
         self, channel: Channel, heartbeat: HeartbeatData, group: str, language: str, version: int, now_ms: int
     ) -> None:
         """Take in a heartbeat's part about one producer group."""

@@ -103,7 +103,7 @@ class OffsetHandlers(Part):
         return header.commit_offset < present <= self._store.max_offset(header.topic, header.queue_id)
 
     def search(self, channel: Channel, request: Command) -> Command:
-        """29."""
+        """29: the offset of a queue at a time."""
         header = SEARCH_OFFSET_BY_TIMESTAMP.header(request)
         boundary = (header.boundary_type or "LOWER").upper()
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
@@ -117,13 +117,13 @@ class OffsetHandlers(Part):
         return GET_MAX_OFFSET.answer(request, OffsetResponseHeader(offset))
 
     def get_min(self, channel: Channel, request: Command) -> Command:
-        """31."""
+        """31: the first offset of a queue that has its message still."""
         header = GET_MIN_OFFSET.header(request)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return GET_MIN_OFFSET.answer(request, OffsetResponseHeader(offset))
 
     def get_earliest_time(self, channel: Channel, request: Command) -> Command:
-        """32."""
+        """32: when the oldest message of a queue was stored; -1 without one."""
         header = GET_EARLIEST_MSG_STORETIME.header(request)
         timestamp = self._store.first_store_time(header.topic, header.queue_id)
         return GET_EARLIEST_MSG_STORETIME.answer(request, TimestampResponseHeader(timestamp))

@@ -150,7 +150,7 @@ class ProxyHandlers(Part):
         return {PROXY_HEART_BEAT.code: self.heartbeat}
 
     def heartbeat(self, channel: Channel, request: Command) -> Command:
-        """7140."""
+        """7140: the clients that a proxy serves, and those that have left it."""
         data = PROXY_HEART_BEAT.body(request, HEARTBEAT)
         now_ms = self._clock.monotonic_ms()
         for client_id in data.left:

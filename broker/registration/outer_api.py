@@ -132,7 +132,7 @@ class OuterApi:
         return response.changed
 
     async def unregister(self) -> None:
-        """104."""
+        """104: take this broker out of the NameServer's routes."""
         await call(self._at(), UNREGISTER_BROKER, self._broker_header())
 
     def _broker_header(self) -> BrokerRequestHeader:

@@ -110,12 +110,12 @@ class MasterClient:
         return Offsets(await _body(answer), version, response.is_part, _next_page(answer))
 
     async def delay_offsets(self) -> LevelOffsets:
-        """45."""
+        """45: the master's delay offsets."""
         answer = await call(self._at, GET_ALL_DELAY_OFFSET)
         return LevelOffsets(await _body(answer), answer.header().log_end or 0)
 
     async def request_modes(self) -> MessageRequestModes:
-        """402."""
+        """402: which groups of the master pop and which pull."""
         return await _body(await call(self._at, GET_ALL_MESSAGE_REQUEST_MODE))
 
     async def auth_tables(self) -> AuthTables:

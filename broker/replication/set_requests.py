@@ -151,11 +151,11 @@ class SlaveTableHandlers(Part):
         return request.respond(body=_TIMER_CHECKPOINT.pack(read_ms, 0, timers.read_to, timers.read_to, 0, 0, 0))
 
     def timer_metrics(self, channel: Channel, request: Command) -> Command:
-        """61."""
+        """61: an empty table: timed messages are not counted by topic here."""
         return answer_with(GET_TIMER_METRICS, request, TimerMetrics())
 
     def request_modes(self, channel: Channel, request: Command) -> Steps[Command]:
-        """402."""
+        """402: which groups pop and which pull, for slaves."""
         modes = MessageRequestModes(self._modes.by_topic())
         return (
             yield from answer_steps(

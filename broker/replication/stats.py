@@ -207,7 +207,7 @@ class HaHandlers(Part):
         self._received.sample(self._clock.now_ms(), (self._progress.received_bytes,))
 
     def status(self, channel: Channel, request: Command) -> Command:
-        """907."""
+        """907: how far each slave has copied the log of this master, or what a slave says of its own copy."""
         return answer_with(GET_BROKER_HA_STATUS, request, self._slave() if self._role.now.follows else self._master())
 
     def reset_master_flush_offset(self, channel: Channel, request: Command) -> Command:

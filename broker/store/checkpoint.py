@@ -77,7 +77,7 @@ class NotedEnd(NamedTuple):
 
 @lazy_dataclass
 class CheckpointMark:
-    """What one checkpoint makes durable, and its progress; see `DurableStore.begin_checkpoint`."""
+    """What one checkpoint makes durable, and its progress; see `MessageStore.begin_checkpoint`."""
 
     log_offset: int
     timestamp: int

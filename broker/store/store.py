@@ -145,7 +145,7 @@ class MessageStore:
         self._last_timestamp = 0
         self._flushed_timestamp = 0
         # A sync failed: what is on disk is unknown, so nothing may be called durable any more.
-        self._sync_failed = False
+        self._has_failed = False
         self._ends_noted_to = 0
         self._entries_written = 0
 
@@ -232,7 +232,7 @@ class MessageStore:
         the kernel has dropped the bytes of the failed one, so nothing can be called durable any more.
         """
         try:
-            if not self._sync_failed:
+            if not self._has_failed:
                 with suppress(DiskFull):
                     self.build_index(CLOSE_CATCH_UP)
                 self.checkpoint(with_ends=True, clean=True)
@@ -601,9 +601,10 @@ class MessageStore:
         for _, write in steps:
             files = write.run(self._fs)
             try:
-                with self._must_succeed():
-                    for file in [] if together else files:
-                        file.sync()
+                if not together:
+                    with self._must_succeed():
+                        for file in files:
+                            file.sync()
             finally:
                 for file in files:
                     file.close()
@@ -617,14 +618,15 @@ class MessageStore:
             queue.written(write)
 
     def ends_now(self) -> QueueEnds:
-        """The ends of all queues and index files."""
+        """The first and the next offset of each queue, and the last offset in each index file."""
         return QueueEnds(self.log.start, self.queues.ends(), self.index.ends())
 
     def note_ends(self, ends: QueueEnds) -> None:
-        """Write ``ends`` to disk without a checkpoint. Needed on a full disk: no old file may go before this is done.
+        """Write ``ends`` to disk without a checkpoint.
 
-        The log must be flushed as far as ``ends`` go: a start takes from it the entries that the queues' files lack.
-        Runs in any thread, one at a time.
+        Needed on a full disk, where no checkpoint can be written: no file of the log may be removed before the ends of
+        its queues are noted. All messages that ``ends`` counts must be on disk: a restart reads from the log the
+        entries that the files of the queues lack. Runs in any thread, one at a time, and beside no checkpoint.
         """
         self._ends.replace(ends.queues)
         with self._must_succeed():
@@ -633,77 +635,85 @@ class MessageStore:
 
     @property
     def last_timestamp(self) -> int:
-        """No message was stored later."""
+        """The store time of the newest message, or a later time."""
         return self._last_timestamp
 
     def mark_now(self) -> CheckpointMark:
-        """A mark for `lower_checkpoint`."""
-        index_state, end = self.index.state(), self.log.end
-        return CheckpointMark(end, self._last_timestamp, 0, 0, [], [], None, index_state, noted_to=end)
+        """A mark for `lower_checkpoint`: the log as it is now, and no queue that must be written first."""
+        return CheckpointMark(
+            log_offset=self.log.end, timestamp=self._last_timestamp, left=0, entries=0, gone=[], emptied=[],
+            ends_head=None, index_state=self.index.state(), noted_to=self.log.end,
+        )  # fmt: skip
 
-    def end_was_cut(self, timestamp: int) -> None:
-        """The log now ends earlier; the last of its messages was stored at or before ``timestamp``."""
+    def lower_timestamps(self, timestamp: int) -> None:
+        """The log was truncated: its last message was stored at or before ``timestamp``."""
         self._last_timestamp = min(self._last_timestamp, timestamp)
         self._flushed_timestamp = min(self._flushed_timestamp, timestamp)
 
     def lower_checkpoint(self, mark: CheckpointMark, ends: QueueEnds) -> None:
-        """Write a checkpoint for a log that was cut: the one on disk claims what is gone. For any thread.
+        """Write the checkpoint of a truncated log: the one on disk still covers messages that are gone.
 
-        Everything that ``mark`` and ``ends`` claim is on disk already, as the one before covered all entries of queues.
+        The truncation began with a checkpoint of all queues, so all that ``mark`` and ``ends`` claim is on disk
+        already. Runs in any thread, one at a time.
         """
         with self._must_succeed():
             self._checkpoint.write(mark.log_offset, mark.timestamp, rocketmq_times(self.log, mark, clean=False))
         self.note_ends(ends)
 
     @contextmanager
-    def no_way_back(self) -> Iterator[None]:
-        """An error within leaves the store half changed: it can only be closed, and the next start ends the change."""
+    def truncating_files(self) -> Iterator[None]:
+        """Steps of a truncation: after an error within, the store can only be closed; a restart does the rest."""
         try:
             yield
         except (OSError, StoreError) as error:
-            self._sync_failed = True
-            raise StoreError(f"the log is cut only in part, the broker stops; its start ends that: {error}") from error
+            self._has_failed = True
+            text = "the log is truncated only in part, the broker stops; when it starts again it does the rest"
+            raise StoreError(f"{text}: {error}") from error
 
     def give_up_checkpoint(self, mark: CheckpointMark) -> None:
         """Abandon a checkpoint that failed: the next one covers everything in ``mark``."""
         for noted in mark.noted:
+            # A topic that was deleted, and made again, has other queues now.
             if self.queues.find(noted.queue.topic, noted.queue.queue_id) is noted.queue:
                 self.queues.touch(noted.queue)
         self.queues.put_back_removed(mark.gone, mark.emptied)
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
-        """Make log and index durable up to ``mark`` and write the checkpoint. Runs in any thread, one at a time.
+        """Make log, index and noted ends durable up to ``mark``, then write the checkpoint.
 
-        Raises as `flush`. Call `give_up_checkpoint` after either error.
+        Raises StoreError and OutOfDescriptors, as `flush`. Call `give_up_checkpoint` then. Runs in any thread, one at a
+        time.
         """
-        assert not mark.left, "entries of queues are in memory only"
+        assert not mark.left, "queues of the mark are not written yet"
         ends: dict[str, dict[int, tuple[int, int]]] = {}
         for topic in mark.gone:
             self._ends.drop(topic)
         for queue, low, next_offset in mark.noted:
-            if next_offset:
+            if next_offset:  # an empty queue needs no note: it begins at 0 again
                 ends.setdefault(queue.topic, {})[queue.queue_id] = low, next_offset
         for topic, by_id in ends.items():
             self._ends.note(topic, by_id)
         with self._must_succeed():
+            # With a head `make_durable` writes the ends of all queues; without one, those that changed are added.
             make_durable(self._fs, self._directory, self.log, self.index, self._ends, mark)
             if mark.ends_head is None:
                 self._ends.add(self._fs, self._directory, mark.gone, ends)
             times = rocketmq_times(self.log, mark, clean=clean)
             self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
+            # An empty log may have no file, which the next start would miss.
             if mark.log_offset > self.log.start:
                 self.inventory.note_log_start(self.log.start)
         if mark.ends_head is not None:
             self._ends_noted_to = mark.log_offset
 
     def checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False, clean: bool = False) -> None:
-        """All steps of a checkpoint at once. Blocks; only while nothing else uses the store.
+        """All steps of a checkpoint at once, as `begin_checkpoint` describes them; ``clean``: the last one of a stop.
 
-        Raises DiskFull or OSError if no checkpoint could be written.
+        Blocks; only while nothing else uses the store. Raises as `write_queues`: no checkpoint was written then.
         """
         mark = self.begin_checkpoint(with_ends=with_ends, as_flushed=as_flushed)
         try:
-            self.queues.remove_files()
+            self.queues.remove_files()  # of topics that were deleted
             while steps := self.take_queues(mark):
                 self.write_queues(steps)
                 self.queues_written(steps)
@@ -713,6 +723,7 @@ class MessageStore:
             raise
 
     def _write_all_queues(self) -> None:
+        """Write the queues' entries to their files, without a checkpoint: recovery makes room in memory."""
         while queues := self.queues.take_dirty(QUEUES_AT_ONCE):
             steps = [(queue, queue.unwritten()) for queue in queues]
             self.write_queues(steps)
@@ -720,12 +731,16 @@ class MessageStore:
 
     @contextmanager
     def _must_succeed(self) -> Iterator[None]:
+        """After an error within, the store can only be closed: a page whose fsync failed may be dropped by the system.
+
+        OutOfDescriptors is no such error: a file could not be opened, and a later sync of that file covers its pages.
+        """
         try:
             yield
         except OutOfDescriptors:
-            raise  # a file could not be opened: no sync was tried, so a later one still covers all that was written
+            raise
         except OSError as error:
-            self._sync_failed = True
+            self._has_failed = True
             raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
 
     # --- inside

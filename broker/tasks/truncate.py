@@ -166,13 +166,13 @@ class Truncation:
             if queue is not None:
                 queue.end_at(cut.next_offset)
         self._index_files = store.index.retire_after(self._start)
-        store.end_was_cut(intent.timestamp)
+        store.lower_timestamps(intent.timestamp)
 
     def cut_files(self) -> None:
         """Let the files end at ``start``. Blocks. After a StoreError only a new start helps."""
         intent = self._intent
         assert intent is not None
-        with self._store.no_way_back():
+        with self._store.truncating_files():
             truncate_log(self._fs, self._store.log.chain.directory, intent.start, intent.end)
             for segment in self._segments:
                 segment.close()
@@ -192,7 +192,7 @@ class Truncation:
 
         Returns the paths of older saved files that were removed to make room.
         """
-        with self._store.no_way_back():
+        with self._store.truncating_files():
             self._store.lower_checkpoint(mark, ends)
             remove_intent(self._fs, self._directory)
         return saved.prune(self._fs, self._directory)

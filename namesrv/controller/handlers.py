@@ -142,7 +142,7 @@ class BrokerHandlers:
             self._leases.answer_later(channel, request, (header.broker_name, broker_id), now_ms, timeout_ms)
 
     async def next_id(self, channel: Channel, request: Command) -> Command:
-        """1012."""
+        """1012: the id that the next new broker of a set gets."""
         header = CONTROLLER_GET_NEXT_BROKER_ID.header(request)
         # The id is not reserved: of two brokers that get the same one, `apply_id` lets the first have it.
         await self._view.read()
@@ -151,7 +151,7 @@ class BrokerHandlers:
         return CONTROLLER_GET_NEXT_BROKER_ID.answer(request, answer)
 
     async def apply_id(self, channel: Channel, request: Command) -> Command:
-        """1013."""
+        """1013: give a new broker the id that it asks for."""
         header = CONTROLLER_APPLY_BROKER_ID.header(request)
         if not header.broker_name or max(map(len, (header.broker_name, header.cluster_name))) > MAX_NAME:
             raise RequestRefused(
@@ -218,7 +218,7 @@ class BrokerHandlers:
         )
 
     async def replica_info(self, channel: Channel, request: Command) -> Command:
-        """1004."""
+        """1004: the master of a set, its epochs, and its SyncStateSet."""
         header = CONTROLLER_GET_REPLICA_INFO.header(request)
         await self._view.read()
         known = self._view.replicas.sets.get(header.broker_name)
@@ -230,7 +230,7 @@ class BrokerHandlers:
         return CONTROLLER_GET_REPLICA_INFO.answer(request, answer, body=_encoded(request, known.in_sync))
 
     async def alter(self, channel: Channel, request: Command) -> Command:
-        """1001."""
+        """1001: a master changes its SyncStateSet."""
         header, body = CONTROLLER_ALTER_SYNC_STATE_SET.header(request), CONTROLLER_ALTER_SYNC_STATE_SET.body(request)
         # Who is alive is known to the leader alone, so it goes into the entry: all Controllers must decide the same.
         alive = self._view.live_ids(self._view.replicas.sets.get(header.broker_name))
@@ -285,7 +285,7 @@ class AdminHandlers:
         }
 
     def metadata(self, channel: Channel, request: Command) -> Command:
-        """1005."""
+        """1005: who leads the Controllers, and where they are."""
         group = self._view.group
         peers = "".join(f"{node}:{addr};" for node, addr in sorted(group.members.all.items()))
         answer = GetMetaDataResponseHeader(
@@ -294,11 +294,11 @@ class AdminHandlers:
         return CONTROLLER_GET_METADATA_INFO.answer(request, answer)
 
     def get_config(self, channel: Channel, request: Command) -> Command:
-        """1010."""
+        """1010: the options of this Controller, as a conf file has them."""
         return request.respond(body=to_properties(self._holder.options).encode())
 
     async def update_config(self, channel: Channel, request: Command) -> Command:
-        """1009."""
+        """1009: change options of this Controller, and write them to its conf file."""
         return await update_options(self._holder, channel, request)
 
     async def sync_state_data(self, channel: Channel, request: Command) -> Command:
@@ -322,7 +322,7 @@ class AdminHandlers:
         )
 
     async def clean(self, channel: Channel, request: Command) -> Command:
-        """1011."""
+        """1011: forget brokers of a set."""
         header = CLEAN_BROKER_DATA.header(request)
         try:
             ids = tuple(int(each) for each in (header.broker_controller_ids_to_clean or "").split(";") if each.strip())
@@ -345,7 +345,7 @@ class AdminHandlers:
         return request.respond()
 
     async def members(self, channel: Channel, request: Command) -> Command:
-        """7120."""
+        """7120: list the Controllers, add or remove one, or make one the leader."""
         header = RAFT_MEMBERS.header(request)
         with self._view.refusing(RemotingError, BrokerError, ProtocolError):
             members = await do_members_request(self._view.group, header, TIMEOUT_MS)

@@ -176,7 +176,7 @@ class PushMember:
 
     def divided(self, differences: str) -> None:
         """The members of the group have different subscriptions, or not any more."""
-        text = f"members have different subscriptions, so messages reach nobody: {differences}"
+        text = f"members have different subscriptions, so some messages reach nobody: {differences}"
         self._problems.note(f"group {self._settings.group}", SkylarkError(text) if differences else None)
 
     def members_changed(self) -> None:

@@ -1,10 +1,12 @@
-"""Handlers whose argument is annotated with a type: they get the value of a message, and, if they want, the message.
+"""Handlers whose first parameter is annotated with a type, and which get values of that type instead of messages.
 
-A handler without an annotation, or with one of `MessageExt`, is left as it is. A body that is no such value raises
-`UnreadableValue` in place of the handler, and a retry policy makes a dead letter of it.
+A second parameter without a default gets the message that the value was read from. A handler whose first parameter has
+no annotation, or one of a message, `Any` or `object`, is left as it is. A body that cannot be read as the type raises
+`UnreadableValue` before the handler is called, which a retry policy can answer with a dead letter.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
@@ -13,18 +15,23 @@ from typing import Any, get_args
 from mqcommon.message.message import Message, MessageExt
 from sdk.values.values import Values
 
-# Names of annotations that need not be resolved: they may be imported for type checkers only.
-_MESSAGES = ("MessageExt", "Message", "StreamMessage", "ReceivedMessage", "Any", "object")
+# An annotation that is a text is not evaluated when it names one of these, often imported for type checkers only.
+_MESSAGE_CLASSES = frozenset({"MessageExt", "Message", "StreamMessage", "ReceivedMessage"})
+_ANYTHING = frozenset({"Any", "typing.Any", "object"})
 AnyHandler = Callable[..., Any]
-_OF_MESSAGE = inspect.Signature([inspect.Parameter("message", inspect.Parameter.POSITIONAL_ONLY)])
+_ONE_MESSAGE = inspect.Signature([inspect.Parameter("message", inspect.Parameter.POSITIONAL_ONLY)])
 
 
 def reading_values(handler: AnyHandler | None) -> AnyHandler | None:
-    """``handler`` for messages: itself, or one that calls it with values."""
-    kind, takes_message = _wanted(handler)
-    if handler is None or kind is None:
+    """``handler`` if it is one of messages; else a handler of messages that reads the value and calls ``handler``.
+
+    What ``handler`` returns is returned as it is, so a coroutine is awaited by the caller, as it would be without
+    values. TypeError when the type cannot be read, or ``handler`` cannot be called with a value.
+    """
+    value_type, takes_message = _annotated(handler)
+    if handler is None or value_type is None:
         return handler
-    values, call = Values(kind), handler
+    values, call = Values(value_type), handler
 
     @wraps(handler)
     def handle(message: MessageExt) -> Any:
@@ -32,39 +39,51 @@ def reading_values(handler: AnyHandler | None) -> AnyHandler | None:
             return call(values.read(message), message)
         return call(values.read(message))
 
-    # `wraps` would show the parameters of the handler to those who check that it can be called with a message.
-    handle.__signature__ = _OF_MESSAGE  # type: ignore[attr-defined]
+    # The consumer checks that its handler takes one message, and would see the parameters of what `wraps` has wrapped.
+    handle.__signature__ = _ONE_MESSAGE  # type: ignore[attr-defined]
     return handle
 
 
-def _wanted(handler: object) -> tuple[Any, bool]:
-    """The type that a handler wants, None if it wants messages; and whether it wants the message, too."""
+def _annotated(handler: object) -> tuple[Any, bool]:
+    """The type of the values that a handler takes, None if it takes messages; and whether it takes the message, too."""
     if not callable(handler):
         return None, False
     try:
-        parameters = list(inspect.signature(handler).parameters.values())
+        signature = inspect.signature(handler)
     except ValueError:
-        return None, False  # a function of C that does not tell
-    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    if not places or places[0].annotation is inspect.Parameter.empty:
+        return None, False  # a function in C whose parameters Python does not know
+    positional = [
+        each
+        for each in signature.parameters.values()
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if not positional or positional[0].annotation is inspect.Parameter.empty:
         return None, False
-    kind = places[0].annotation
-    if isinstance(kind, str):
-        kind = None if kind.rpartition(".")[2] in _MESSAGES else _found(kind, handler)
-    if kind is None or kind in (Any, object) or _is_message(kind):
+    annotation = positional[0].annotation
+    if isinstance(annotation, str):
+        if annotation in _ANYTHING or _MESSAGE_CLASSES.intersection(re.findall(r"\w+", annotation)):
+            return None, False
+        annotation = _evaluated(annotation, handler)
+    if annotation is None or annotation in (Any, object) or _is_message(annotation):
         return None, False
-    needed = [one for one in places if one.default is inspect.Parameter.empty]
-    return kind, len(needed) == 2
+    takes_message = len([each for each in positional if each.default is inspect.Parameter.empty]) > 1
+    try:
+        signature.bind(*[None] * (1 + takes_message))
+    except TypeError as error:
+        raise TypeError(f"a handler of values takes the value, or the value and its message: {error}") from None
+    return annotation, takes_message
 
 
-def _is_message(kind: Any) -> bool:
-    if isinstance(kind, type):
-        return issubclass(kind, Message | MessageExt)
-    return any(_is_message(arg) for arg in get_args(kind))
+def _is_message(annotation: Any) -> bool:
+    """Whether this is a class of messages, or has one in it: a union, or a list as batch handlers take it."""
+    if isinstance(annotation, type):
+        return issubclass(annotation, Message | MessageExt)
+    return any(_is_message(arg) for arg in get_args(annotation))
 
 
-def _found(text: str, handler: Any) -> Any:
-    """The type that an annotation names which is a text. TypeError when it cannot be found."""
+def _evaluated(annotation: str, handler: Any) -> Any:
+    """The type that ``annotation`` of the handler's parameter names. TypeError when it names none."""
+    # The function whose names the text uses: within partials, methods, objects with `__call__`, and decorators.
     function = handler
     while isinstance(function, partial):
         function = function.func
@@ -73,10 +92,11 @@ def _found(text: str, handler: Any) -> Any:
     function = inspect.unwrap(getattr(function, "__func__", function))
     names = dict(getattr(function, "__globals__", {}))
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    # `typing.get_type_hints` does not look here, where a type is that was made in a function.
     for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
-        with suppress(ValueError):  # it has no value yet, as the name of a function that is being made
+        with suppress(ValueError):  # the name has no value yet
             names[name] = cell.cell_contents
     try:
-        return eval(text, names)
-    except NameError as error:
-        raise TypeError(f"the type of the handler's argument, {text!r}, cannot be found: {error}") from None
+        return eval(annotation, names)  # the user's own source, as Python would have evaluated it
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise TypeError(f"the type of the handler's argument, {annotation!r}, cannot be found: {error}") from None

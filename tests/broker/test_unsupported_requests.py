@@ -66,7 +66,7 @@ async def test_a_refusal_is_logged_once_for_each_client_group_and_code(caplog: p
     refused, one, other = Refused(), Caller("10.0.0.1:1").channel, Caller("10.0.0.1:2").channel
     for channel, client in ((one, "one"), (other, "other")):
         heartbeat = HeartbeatData(client, consumer_data_set=[])
-        refused.clients.consume(channel, heartbeat, ConsumerData("a"), "JAVA", 400, 0)
+        refused.clients.join_consumer_group(channel, heartbeat, ConsumerData("a"), "JAVA", 400, 0)
     for _ in range(3):
         for channel in (one, other):
             for group in ("a", "b"):

@@ -68,7 +68,7 @@ class AckHandlers(Part):
         }
 
     def ack(self, channel: Channel, request: Command) -> Command | None:
-        """200051."""
+        """200051: acknowledge one popped message."""
         header = ACK_MESSAGE.header(request)
         check_group(header.consumer_group)
         self._check_offset(header.topic, header.queue_id, header.offset)

@@ -112,7 +112,7 @@ class PopHandlers(Part):
     # --- requests
 
     def pop(self, channel: Channel, request: Command) -> Command | None:
-        """200050."""
+        """200050: give a consumer messages, which others of its group get only when its invisible time is over."""
         header = POP_MESSAGE.header(request)
         if not 1 <= header.max_msg_nums <= MAX_POP_COUNT:
             text = f"the broker[{self._options.broker_ip1}] pop message's num is {header.max_msg_nums}"
@@ -166,7 +166,7 @@ class PopHandlers(Part):
         return self._answer(pop.request, query, hidden, pop_ms, header.invisible_time, result.rest)
 
     def peek(self, channel: Channel, request: Command) -> Command:
-        """200052."""
+        """200052: messages that a pop would return; none of them becomes invisible."""
         header = PEEK_MESSAGE.header(request)
         self._checks.reader(header.consumer_group, header.topic, header.queue_id)
         self._log.check_ready()
@@ -183,7 +183,7 @@ class PopHandlers(Part):
         return self._answer(request, query, result.queues, pop_ms, 0, result.rest)
 
     def notify(self, channel: Channel, request: Command) -> Command | None:
-        """200054."""
+        """200054: whether there is a message for a group; the answer waits for one."""
         header = NOTIFICATION.header(request)
         group, topic = header.consumer_group, header.topic
         self._checks.reader(group, topic, header.queue_id)
@@ -204,7 +204,7 @@ class PopHandlers(Part):
         return NOTIFICATION.answer(pop.request, NotificationResponseHeader(has_message, is_full))
 
     def polling_info(self, channel: Channel, request: Command) -> Command:
-        """200055."""
+        """200055: how many pops wait for messages of a queue."""
         header = POLLING_INFO.header(request)
         self._checks.reader(header.consumer_group, header.topic, header.queue_id)
         waiting = self._held.waiting((header.topic, header.consumer_group), header.queue_id)

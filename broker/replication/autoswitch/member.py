@@ -139,7 +139,7 @@ class Membership(Part):
         return {NOTIFY_BROKER_ROLE_CHANGED.code: self.role_notice}
 
     def role_notice(self, channel: Channel, request: Command) -> Command:
-        """1008."""
+        """1008: a Controller tells who is the master of this set now."""
         self.ask_soon()
         return request.respond()
 

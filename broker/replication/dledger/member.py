@@ -198,7 +198,7 @@ class GroupMember(Part):
         return {RAFT_MEMBERS.code: self.members}
 
     async def members(self, channel: Channel, request: Command) -> Command:
-        """7120."""
+        """7120: list the members of the DLedger group, add or remove one, or make one the leader."""
         header, node = RAFT_MEMBERS.header(request), self.node
         try:
             if node is None:

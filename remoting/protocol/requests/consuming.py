@@ -44,7 +44,7 @@ class LockBatchRequestBody(Body):
 
 @lazy_dataclass(slots=True)
 class UnlockBatchRequestBody(Body):
-    """42."""
+    """42: the queues whose locks a client gives up."""
 
     consumer_group: str = member(TEXT, "")
     client_id: str = member(TEXT, "")

@@ -78,7 +78,7 @@ class RegisterBrokerToControllerResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetReplicaInfoRequestHeader(Header):
-    """1004."""
+    """1004: the set whose master is asked for."""
 
     broker_name: str = required(read_text)
 
@@ -107,7 +107,7 @@ class CleanBrokerDataRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetNextBrokerIdRequestHeader(Header):
-    """1012."""
+    """1012: the set that a new broker joins."""
 
     cluster_name: str = required(read_text)
     broker_name: str = required(read_text)

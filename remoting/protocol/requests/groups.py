@@ -106,7 +106,7 @@ class GroupRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class QueryConsumeTimeSpanRequestHeader(Header):
-    """303."""
+    """303: the group and the topic whose queues are asked for."""
 
     topic: str = required(read_text)
     group: str = required(read_text)

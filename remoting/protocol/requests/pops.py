@@ -117,7 +117,7 @@ class NotificationResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class PollingInfoRequestHeader(Header):
-    """200055."""
+    """200055: the queue whose waiting pops are counted."""
 
     consumer_group: str = required(read_text)
     topic: str = required(read_text)
@@ -166,7 +166,7 @@ class BatchAck(Body):
 
 @lazy_dataclass(slots=True)
 class BatchAckMessageRequestBody(Body):
-    """200151."""
+    """200151: the messages that are acknowledged, by the pop that gave them out."""
 
     acks: list[BatchAck] = member(list_of(body_of(BatchAck)))
     broker_name: str = member(TEXT, "")

@@ -21,7 +21,7 @@ class RaftMessagesHeader(Header):
 
 @lazy_dataclass(slots=True)
 class RaftStatusRequestHeader(Header):
-    """7111."""
+    """7111: the group whose member is asked for its state."""
 
     group: str = required(read_text)
 

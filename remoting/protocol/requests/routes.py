@@ -13,7 +13,7 @@ from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 @lazy_dataclass(slots=True)
 class PutKVConfigRequestHeader(Header):
-    """100."""
+    """100: a key of a namespace, and its new value."""
 
     namespace: str = required(read_text)
     key: str = required(read_text)
@@ -103,7 +103,7 @@ class QueryDataVersionResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetRouteInfoRequestHeader(Header):
-    """105."""
+    """105: the topic whose route is asked for."""
 
     topic: str = required(read_text)
     accept_standard_json_only: bool | None = optional(read_flag)

@@ -474,7 +474,7 @@ def subscriptions_agree(facts: Facts) -> Iterator[Finding]:
         if text := differences(members):
             divided += 1
             yield Finding(
-                FAIL, group, f"its members have different subscriptions, so messages reach nobody: {text}",
+                FAIL, group, f"its members have different subscriptions, so some messages reach nobody: {text}",
                 "give all members the same subscriptions, or each kind of consumer a group of its own",
             )  # fmt: skip
     if facts.wanted and not divided:

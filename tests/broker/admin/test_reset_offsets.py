@@ -41,7 +41,7 @@ def desk_with_messages(**changes: Any) -> Desk:
 def connect(desk: Desk, language: str = "JAVA", version: int = 479) -> Caller:
     caller = Caller()
     data = ConsumerData("g", subscription_data_set=[SubscriptionData("T")])
-    desk.clients.consume(caller.channel, HeartbeatData(f"client-{language}"), data, language, version, 0)
+    desk.clients.join_consumer_group(caller.channel, HeartbeatData(f"client-{language}"), data, language, version, 0)
     return caller
 
 
@@ -165,7 +165,7 @@ async def test_a_group_gets_the_offsets_of_another() -> None:
 async def test_topics_that_connected_consumers_have_left_are_cloned_offline_only() -> None:
     desk = desk_with_messages()
     data = ConsumerData("g", subscription_data_set=[SubscriptionData("other")])
-    desk.clients.consume(Caller().channel, HeartbeatData("c"), data, "JAVA", 479, 0)
+    desk.clients.join_consumer_group(Caller().channel, HeartbeatData("c"), data, "JAVA", 479, 0)
     assert (await desk.ask(CLONE, clone(topic=None))).code == 0
     assert committed(desk, "h") == -1
     assert (await desk.ask(CLONE, clone(offline=True))).code == 0

@@ -247,7 +247,7 @@ async def test_a_held_pull_is_few_objects_and_all_are_gone_with_its_peer() -> No
 
 def member(desk: Desk, **changes: Any) -> None:
     data = ConsumerData("group", **changes)
-    desk.clients.consume(desk.caller.channel, HeartbeatData("c"), data, "JAVA", 479, 0)
+    desk.clients.join_consumer_group(desk.caller.channel, HeartbeatData("c"), data, "JAVA", 479, 0)
 
 
 async def test_a_reset_reaches_the_next_pull_only() -> None:
@@ -297,7 +297,9 @@ async def test_a_group_that_may_not_broadcast() -> None:
 def subscribed(desk: Desk, expression: str, kind: str = "SQL92") -> None:
     """A member of the group says in its heartbeat what it reads."""
     data = ConsumerData("group", subscription_data_set=[SubscriptionData("T", expression, kind, sub_version=1)])
-    desk.clients.consume(desk.caller.channel, HeartbeatData("me", consumer_data_set=[data]), data, "JAVA", 1, 0)
+    desk.clients.join_consumer_group(
+        desk.caller.channel, HeartbeatData("me", consumer_data_set=[data]), data, "JAVA", 1, 0
+    )
 
 
 async def test_the_condition_of_a_heartbeat_chooses_messages_by_their_properties() -> None:

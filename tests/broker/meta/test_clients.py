@@ -28,7 +28,7 @@ def consume(
 ) -> bool:
     heartbeat = HeartbeatData(f"client of {channel}", without_sub=without_sub)
     data = ConsumerData(group, consume_type, subscription_data_set=list(subscriptions))
-    return clients.consume(channel, heartbeat, data, "JAVA", 479, now_ms)
+    return clients.join_consumer_group(channel, heartbeat, data, "JAVA", 479, now_ms)
 
 
 def test_remembered_subscriptions_of_groups_that_left_are_bounded() -> None:
@@ -116,7 +116,7 @@ def test_consumers_that_choose_their_queues_themselves_may_differ() -> None:
 def test_silent_clients_are_found_by_their_last_heartbeat_in_any_group() -> None:
     clients = Clients()
     consume(clients, ONE, subscription("T"), now_ms=0)
-    clients.produce(ONE, HeartbeatData("c"), "p", "JAVA", 479, 100_000)
+    clients.join_producer_group(ONE, HeartbeatData("c"), "p", "JAVA", 479, 100_000)
     consume(clients, TWO, subscription("T"), now_ms=50_000)
     assert clients.silent(120_000, 120_000) == []
     assert clients.silent(170_001, 120_000) == [TWO]
@@ -143,7 +143,7 @@ class ClientsModel(RuleBasedStateMachine):
 
     @rule(channel=CHANNELS, group=GROUPS)
     def produce(self, channel: Any, group: str) -> None:
-        self.clients.produce(channel, HeartbeatData(channel), group, "JAVA", 479, 0)
+        self.clients.join_producer_group(channel, HeartbeatData(channel), group, "JAVA", 479, 0)
         self.producers.add((channel, group))
 
     @rule(channel=CHANNELS, group=GROUPS)
@@ -180,7 +180,7 @@ def test_the_connection_of_a_producer_is_known_by_the_client_id() -> None:
 
     def beat(channel: Any, client_id: str, group: str) -> None:
         data = HeartbeatData(client_id, producer_data_set=[ProducerData(group)])
-        clients.produce(channel, data, group, "JAVA", 1, 0)
+        clients.join_producer_group(channel, data, group, "JAVA", 1, 0)
 
     beat(one, "a", "g")
     beat(one, "a", "h")

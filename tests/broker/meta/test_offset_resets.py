@@ -17,7 +17,7 @@ from tests.broker.meta.support import MetadataDir
 def with_member() -> tuple[OffsetResets, MetadataDir, Any]:
     meta, clients = MetadataDir(), Clients()
     channel: Any = object()  # only a key here
-    clients.consume(channel, HeartbeatData("c"), ConsumerData("g"), "JAVA", 479, 0)
+    clients.join_consumer_group(channel, HeartbeatData("c"), ConsumerData("g"), "JAVA", 479, 0)
     return OffsetResets(meta.offsets, clients, HeldPulls().release_group), meta, channel
 
 

@@ -54,7 +54,7 @@ def desk_with_messages() -> Desk:
 def connect(desk: Desk, group: str, topic: str) -> Channel:
     channel = Caller().channel
     data = ConsumerData(group, subscription_data_set=[SubscriptionData(topic)])
-    desk.clients.consume(channel, HeartbeatData("client"), data, "JAVA", 479, 0)
+    desk.clients.join_consumer_group(channel, HeartbeatData("client"), data, "JAVA", 479, 0)
     return channel
 
 

@@ -74,7 +74,7 @@ async def test_after_a_start_that_failed_all_parts_are_closed(
 def test_a_broker_that_is_no_longer_the_master_forgets_pending_resets() -> None:
     meta, clients, role = MetadataDir(), Clients(), RoleMachine(0)
     channel: Any = object()  # only a key here
-    clients.consume(channel, HeartbeatData("c"), ConsumerData("g"), "JAVA", 479, 0)
+    clients.join_consumer_group(channel, HeartbeatData("c"), ConsumerData("g"), "JAVA", 479, 0)
     core: Any = SimpleNamespace(metadata=meta.metadata, clients=clients, role=role)
     resets = wire_resets(core, HeldPulls())
     resets.set("g", "T", 0, 7)

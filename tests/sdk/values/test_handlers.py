@@ -28,13 +28,18 @@ MESSAGE = stored(Values(Order).message("t", Order(7)))
 def unannotated(message): ...  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, RUF100
 def of_messages(message: MessageExt) -> None: ...
 def of_a_name(message: "ReceivedMessage") -> None: ...
+def of_names(message: "ReceivedMessage | None") -> None: ...
 def of_anything(message: Any) -> None: ...
+def of_anything_text(message: "Any") -> None: ...
 def of_either(message: MessageExt | StreamMessage) -> None: ...
 
 
 @pytest.mark.parametrize(
     "handler",
-    [unannotated, of_messages, of_a_name, of_anything, of_either, print, [].append, lambda message: None, 5, None],
+    [
+        *(unannotated, of_messages, of_a_name, of_names, of_anything, of_anything_text, of_either),
+        *(print, [].append, lambda message: None, 5, None),
+    ],
 )
 def test_a_handler_of_messages_stays_as_it_is(handler: Any) -> None:
     assert reading_values(handler) is handler
@@ -97,9 +102,33 @@ def test_types_that_cannot_be_used_are_refused_when_the_handler_is_given() -> No
     def lost(order: "NotThere") -> None:  # type: ignore[name-defined]  # noqa: F821
         ...
 
+    def misspelled(order: "Order.Missing") -> None:  # type: ignore[name-defined]
+        ...
+
     def odd(order: complex) -> None: ...
 
     with pytest.raises(TypeError, match="the type of the handler's argument, 'NotThere', cannot be found"):
         reading_values(lost)
+    with pytest.raises(TypeError, match=r"'Order\.Missing', cannot be found: type object 'Order' has no attribute"):
+        reading_values(misspelled)
     with pytest.raises(TypeError, match="values of type complex are not supported"):
         reading_values(odd)
+
+
+def test_a_handler_that_needs_more_than_value_and_message_is_refused_when_it_is_given() -> None:
+    def three(order: Order, message: MessageExt, shop: str) -> None: ...
+    def named(order: Order, *, shop: str) -> None: ...
+
+    with pytest.raises(TypeError, match="takes the value, or the value and its message: missing a required argument"):
+        reading_values(three)
+    with pytest.raises(TypeError, match=r"missing a required .*argument: 'shop'"):
+        reading_values(named)
+
+
+def test_a_text_that_names_a_type_with_any_in_it_is_a_type() -> None:
+    def handle(order: "dict[str, Any]") -> object:
+        return order
+
+    made = reading_values(handle)
+    assert made is not None
+    assert made(MESSAGE) == {"number": 7}
