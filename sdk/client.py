@@ -60,7 +60,7 @@ from sdk.nameservers import (
 from sdk.namespaces import Names, Namespace
 from sdk.route_watch import RouteWatch
 from sdk.routes import RouteCache, TopicRoute, make_route
-from sdk.runtime import FORKS, Home, check_trio, make_client_id, survived
+from sdk.runtime import FORKS, Home, check_trio, keep_freed_memory, make_client_id, survived
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +151,7 @@ class ClientInstance:
         if self._nursery is not None:
             raise RuntimeError("this client is open already; make another")
         check_trio()
+        keep_freed_memory()
         self._home = Home()
         self.forks = self._home.forks
         # Made here and not in the constructor: processes that were forked in between must not share an id.
