@@ -204,6 +204,8 @@ class SendHandlers(Part):
             raise illegal(_NO_BATCH)
         if sys_flag & COMPRESSED:
             fields = fields._replace(sys_flag=sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
+        if self._columns is None:
+            self._first_batch.set()
         is_kept = self._writer.keeps_batches(fields.topic, fields.queue_id)
         batch = _Batch(channel, request, fields, properties, is_kept)
         try:
@@ -213,7 +215,7 @@ class SendHandlers(Part):
                 if len(data) > UNPACKED_AT_ONCE:
                     raise RunInTask(self._stepper.slow(lambda *_: self._unpack_in_steps(batch, unpack)))
                 data = unpack()
-            if is_kept and 0 < (count := uniform_rows(data)) <= MAX_MESSAGES:
+            if is_kept and 0 < (count := uniform_rows(data, 0, len(data))) <= MAX_MESSAGES:
                 return self._answer_batch(batch, self._writer.put_inner(fields, data, count, properties))
             if not is_kept and (uniform := self._uniform(data)) is not None:
                 return self._answer_batch(batch, self._writer.put_batch(fields, uniform, properties))
@@ -245,7 +247,6 @@ class SendHandlers(Part):
     def _uniform(self, data: bytes) -> UniformBatch | None:
         """The batch if it can be stored by columns; None for one that is stored row by row."""
         if self._columns is None:
-            self._first_batch.set()
             return None
         uniform = self._columns.of(data)
         if uniform is not None and (uniform.has_only_keys or asks_nothing(uniform.properties)):

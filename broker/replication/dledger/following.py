@@ -1,6 +1,7 @@
-"""A member of a group that does not lead: it is ready for entries of a leader, and builds queues of them.
+"""What a member of a DLedger group does while it does not lead: it takes the leader's entries and builds queues.
 
-The entries come to the group's port, whatever this broker is (member.py); `LogDisk` writes them. Here is when it may.
+Entries arrive at the group's port at any time (member.py). `LogDisk` writes them into the log of messages, but only
+between `run` and `finish`: the leader is the only one that writes its log itself.
 """
 
 from collections.abc import Callable
@@ -10,27 +11,27 @@ from broker.replication.dledger.log_disk import CopyingTo, LogDisk
 
 
 class Following:
-    """A `LogCopier`. ``leader``: the id of the leader, "" while none is known."""
+    """The `LogCopier` (copying.py) of DLedger mode. ``leader`` returns the id of the leader, "" if none is known."""
 
     def __init__(self, log: CopiedLog, disk: LogDisk, leader: Callable[[], str]) -> None:
         self._queues = QueueBuilding(log)
-        self._to = CopyingTo(log.replica, self._queues, log.guard)
+        self._target = CopyingTo(log.replica, self._queues, log.guard)
         self._disk = disk
         self._leader = leader
         self._is_open = False
 
     @property
     def following(self) -> str:
-        """The leader whose entries are taken; "" when there is none."""
+        """The id of the leader whose entries this member copies; "" when there is none."""
         return self._leader() if self._is_open else ""
 
     async def run(self) -> None:
-        """Run until cancelled; then call `finish`."""
-        await self._disk.follow(self._to)
+        """Copy until cancelled. The caller then calls `finish`, which must not be cancelled."""
+        await self._disk.follow(self._target)
         self._is_open = True
         await self._queues.run()
 
     async def finish(self) -> None:
-        """Take no more entries, and complete the queues."""
+        """Take no more entries; returns when the queues have those of all copied messages."""
         self._is_open = False
-        await self._disk.end_following(self._to)
+        await self._disk.end_following(self._target)

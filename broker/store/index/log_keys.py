@@ -9,6 +9,7 @@ import mmap
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from broker.store.queue.entry import uniform_rows
@@ -36,6 +37,8 @@ _MAX_STARTS = 4096
 _MAX_STARTS_OF_SHAPE = 256
 # Longer starts are not cached: they are rare, and would make the cache large.
 _MAX_START = 512
+# What `_of_inner` looks at: only uncompressed batches with IPv4 hosts that are in no transaction have just `WRAPPED`.
+_FLAGS_OF_INNER = WRAPPED | COMPRESSED | HOSTS_V6 | TRANSACTION_MASK
 # A record counts once more for each so many keys.
 MANY_KEYS = 8
 
@@ -71,7 +74,7 @@ class LogKeys:
             if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD:
                 break
             if magic == MAGIC_V2 or sys_flag & (HOSTS_V6 | INNER_BATCH) or not 0 <= body_bytes <= size - MIN_RECORD:
-                hashes, store_ms = self._unusual(view[at : at + size])
+                hashes, store_ms = self._of_inner(view, at, size, body_bytes) or self._unusual(view[at : at + size])
             elif sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
                 hashes = []
             else:
@@ -119,27 +122,46 @@ class LogKeys:
         prefix = record.topic.encode() + b"#"
         if record.sys_flag & (WRAPPED | COMPRESSED) == WRAPPED:
             with suppress(KeyError):
-                return self._of_uniform(prefix, record), record.store_timestamp
+                hashes = self._of_uniform(prefix, record.body, 0, len(record.body), record.properties)
+                return hashes, record.store_timestamp
         hashes = [self._hasher.index_hash(prefix + key) for key in record_keys(record)]
         return hashes, record.store_timestamp
 
-    def _of_uniform(self, prefix: bytes, record: Record) -> list[int]:
-        """As `_unusual`, of an inner batch whose messages are of one size, column by column. KeyError for any other."""
-        count = uniform_rows(record.body)
+    def _of_inner(self, view: mmap.mmap, at: int, size: int, body_bytes: int) -> tuple[list[int], int] | None:
+        """As `_unusual`, of the most usual inner batches, whose bodies are read where they are; None for any other."""
+        _, magic, sys_flag, store_ms, _ = _HEAD.unpack_from(view, at)
+        if magic != MAGIC_V1 or sys_flag & _FLAGS_OF_INNER != WRAPPED or not 0 <= body_bytes <= size - MIN_RECORD:
+            return None
+        start, end = at + _BODY_AT, at + _BODY_AT + body_bytes
+        tail = view[end : at + size]
+        prefix = tail[_TOPIC_AT : tail[0] + _TOPIC_AT] + b"#"
+        # Caught here: a file cannot be closed while the frames of an error hold arrays on it.
+        try:
+            return self._of_uniform(prefix, view, start, end, tail[tail[0] + TAIL_BYTES_V1 :]), store_ms
+        except KeyError:
+            return None
+
+    def _of_uniform(self, prefix: bytes, data: bytes | mmap.mmap, start: int, end: int, properties: bytes) -> list[int]:
+        """The hashes of an inner batch whose messages are of one size, column by column. KeyError for any other.
+
+        The batch is ``data`` from ``start`` to ``end``; ``properties``: those of its record.
+        """
+        count = uniform_rows(data, start, end)
         if not count:
             raise KeyError
-        stride = len(record.body) // count
-        body_length = int.from_bytes(record.body[BODY_LENGTH_AT:BODY_AT], "big")
+        stride = (end - start) // count
+        body_length = int.from_bytes(data[start + BODY_LENGTH_AT : start + BODY_AT], "big")
         key_at = OVERHEAD + body_length + len(_UNIQ_KEY)
         if stride - 1 - key_at < TAIL:
             raise KeyError
         # The batch's own key may be that of one of its messages; a second entry of a hash would find nothing new.
-        own = [self._hasher.index_hash(prefix + key) for key in index_keys(record.properties)]
+        own = [self._hasher.index_hash(prefix + key) for key in index_keys(properties)]
         if self.np is not None:
-            columns = self.np.frombuffer(record.body, self.np.uint8).reshape(count, stride)[:, key_at : stride - 1]
-            return list(dict.fromkeys(own + _column_hashes(self.np, prefix, columns)))
+            rows = self.np.frombuffer(data, self.np.uint8, end - start, start).reshape(count, stride)
+            return list(dict.fromkeys(own + _column_hashes(self.np, prefix, rows[:, key_at : stride - 1])))
         keys = struct.Struct(f"{key_at}x{stride - 1 - key_at - TAIL}s2s2sx")
-        heads, high, low = zip(*keys.iter_unpack(record.body), strict=True)
+        with memoryview(data) as view, view[start:end] as batch:
+            heads, high, low = zip(*keys.iter_unpack(batch), strict=True)
         starts = {}
         for head in dict.fromkeys(heads):
             if b"\x02" in head:  # another property follows the key
@@ -189,11 +211,17 @@ class LogKeys:
         ]
 
 
+@lru_cache(16)
+def _powers(np: Any, count: int) -> Any:
+    """`powers_of_31` as an array; most keys of a topic are of one length."""
+    return np.array(powers_of_31(count), np.uint32)
+
+
 def _column_hashes(np: Any, prefix: bytes, keys: Any) -> list[int]:
     """As `KeyHasher.index_hash` of ``prefix`` and each row of ``keys``, bytes of ASCII; KeyError for others."""
     if bool((keys >= 0x80).any()) or bool((keys == 2).any()):
         raise KeyError("another property follows the key, or it is not plain")
-    powers = np.array(powers_of_31(keys.shape[1] + 1), np.uint32)
+    powers = _powers(np, keys.shape[1] + 1)
     head = np.uint32(java_hash(prefix.decode("utf-8", "replace")) & 0xFFFFFFFF) * powers[:1]
     # In 32 bits, as Java counts.
     hashes = keys.astype(np.uint32) @ powers[1:] + head

@@ -5,6 +5,7 @@ batch:   physicalOffset 8 | size 4 | tagsCode 8 | storeTime 8 | queue offset of 
          | compactedOffset 4 (-1) | reserved 4
 """
 
+import mmap
 import struct
 from collections.abc import Sequence
 
@@ -40,25 +41,27 @@ def messages_in(record: Record) -> int:
         return 1
 
 
-def uniform_rows(batch: bytes) -> int:
+def uniform_rows(data: bytes | mmap.mmap, start: int, end: int) -> int:
     """How many messages a batch has if they are of one size, with a unique key as their only property; 0 otherwise.
 
-    The bytes that must be the same in all messages are compared column by column: that costs some 50 ns a message.
+    The batch is ``data`` from ``start`` to ``end``. The bytes that must be the same in all messages are compared column
+    by column: that costs some 50 ns a message.
     """
-    if len(batch) < OVERHEAD:
+    length = end - start
+    if length < OVERHEAD:
         return 0
-    size, body_length = _SIZE.unpack_from(batch)[0], _SIZE.unpack_from(batch, _BODY_LENGTH_AT)[0]
+    size, body_length = _SIZE.unpack_from(data, start)[0], _SIZE.unpack_from(data, start + _BODY_LENGTH_AT)[0]
     length_at = _BODY_AT + body_length
     key_at = length_at + _LENGTH_BYTES
-    if body_length < 0 or key_at + len(_UNIQ_KEY) >= size or len(batch) % size:
+    if body_length < 0 or key_at + len(_UNIQ_KEY) >= size or length % size:
         return 0
-    first, count = batch[:size], len(batch) // size
+    first, count = data[start : start + size], length // size
     if count > MAX_INNER or int.from_bytes(first[length_at:key_at], "big") != size - key_at:
         return 0
     if not first.startswith(_UNIQ_KEY, key_at) or first.find(b"\x02", key_at) != size - 1:
         return 0
     columns = *range(4), *range(_BODY_LENGTH_AT, _BODY_AT), *range(length_at, key_at + len(_UNIQ_KEY)), size - 1
-    return count if all([batch[at::size].count(first[at]) == count for at in columns]) else 0
+    return count if all([data[start + at : end : size].count(first[at]) == count for at in columns]) else 0
 
 
 def shared_tag(rows: Sequence[tuple[int, bytes, bytes]]) -> bytes | None:

@@ -130,11 +130,11 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
             ),
         )  # fmt: skip
 
-    # --- life
+    # --- start and stop
 
     async def _connect(self) -> Client:
         client = Client(**self._connection_kwargs)
-        await client.__aenter__()
+        await client.__aenter__()  # `stop` closes it
         config = self.config.broker_config
         try:
             await self._own_producer.connect(client, config.fd_config._serializer, config.broker_codec)
@@ -145,7 +145,10 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         return client
 
     async def start(self) -> None:
-        """Connect, and start all subscribers. Raises what keeps them from working, as NoNameServer and BrokerError."""
+        """Connect, and start all subscribers.
+
+        Raises NoNameServer, BrokerError and other errors of the cluster; `stop` then closes what is open.
+        """
         await self.connect()
         await super().start()
 
@@ -155,21 +158,21 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Stop the subscribers, send what still waits, and disconnect."""
+        """Stop the subscribers, send the messages that wait in the producer, and disconnect."""
         try:
             await super().stop(exc_type, exc_val, exc_tb)
         finally:
+            # Connections are closed also when a subscriber could not be stopped.
             client, self._connection = self._connection, None
             self.config.broker_config.opened = None
-            # Also when a subscriber's stop has raised: connections must not stay open behind an error.
             if client is not None:
                 try:
-                    await self._own_producer.disconnect()
+                    await self._own_producer.disconnect()  # flushes first
                 finally:
                     await client.__aexit__(None, None, None)
 
     async def ping(self, timeout: float | None = None) -> bool:
-        """Whether a NameServer answers."""
+        """Whether this broker is connected and a NameServer answers. ``timeout`` in seconds."""
         if self._connection is None:
             return False
         try:
@@ -181,7 +184,10 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
 
     @property
     def client(self) -> Client:
-        """The client that all share, for other classes of `sdk.aio`. IncorrectState unless the broker is connected."""
+        """The client of this broker's publishers and subscribers, to be given to other classes of `sdk.aio`.
+
+        Raises IncorrectState unless the broker is connected.
+        """
         return self.config.broker_config.client
 
     # --- messages
@@ -200,10 +206,11 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         correlation_id: str | None = None,
         reply_to: str = "",
     ) -> SendResult:
-        """Publish a message and return where it is stored. SendFailed when it could not be stored.
+        """Publish a message; returns its queue and offset. Raises SendFailed when it could not be stored.
 
-        ``sharding_key``: messages with one key keep their order. ``delay`` and ``deliver_at``: when it is delivered.
-        ``reply_to``: the topic to which the handler's result is published.
+        ``sharding_key``: messages with the same sharding key keep their order. ``delay`` or ``deliver_at``, not both:
+        the message is delivered after this time, or at this time. ``reply_to``: the topic to which the consumer's
+        handler publishes its result.
         """
         sending = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, deliver_at=deliver_at)
         cmd = RocketPublishCommand(
@@ -225,7 +232,8 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
     ) -> list[SendResult]:
         """Publish several messages in few requests; with a ``sharding_key`` they keep their order.
 
-        Raises an ExceptionGroup with SendFailed if some are not stored.
+        Without messages nothing is published. Raises an ExceptionGroup with a SendFailed for each message that is not
+        stored; the others are.
         """
         cmd = RocketPublishCommand(
             *(messages or (None,)), topic=topic, headers=headers,

@@ -242,13 +242,19 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         return await self._send(producer, cmd.message(body, content_type), cmd)
 
     async def publish_batch(self, cmd: RocketPublishCommand) -> list[SendResult]:
-        """Send a message for each body; the SDK puts them into few requests. Raises an ExceptionGroup of SendFailed."""
+        """Send a message for each body; the SDK puts them into few requests.
+
+        Raises an ExceptionGroup with the error of each message that could not be sent, after all others were.
+        """
         producer = self._opened
         messages = await encoded(self.codec, self._serializer, cmd)
         # All at once: the SDK makes batches of what waits for a lane together.
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._send(producer, message, cmd)) for message in messages]
-        return [task.result() for task in tasks]
+        sends = [self._send(producer, message, cmd) for message in messages]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
+            raise BaseExceptionGroup(f"{len(errors)} of {len(messages)} messages could not be sent", errors)
+        return [result for result in results if not isinstance(result, BaseException)]
 
     async def request(self, cmd: RocketPublishCommand) -> MessageExt:
         """Send a message and wait for its reply. TimeoutError when there is none in time."""

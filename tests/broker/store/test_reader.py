@@ -350,12 +350,14 @@ PROPERTIES = st.sampled_from([b"UNIQ_KEY\x01ab\x02", RED, b""])
 def test_uniform_rows_are_those_that_decode_so(rows: list[Row]) -> None:
     batch = encode_batch(rows)
     is_uniform = len({len(body) for _, body, _ in rows}) == 1 and all(p.startswith(b"UNIQ") for _, _, p in rows)
-    assert uniform_rows(batch) == (len(rows) if is_uniform else 0)
+    count = len(rows) if is_uniform else 0
+    assert uniform_rows(batch, 0, len(batch)) == count
+    assert uniform_rows(b"before" + batch + b"after", 6, 6 + len(batch)) == count
 
 
 @given(st.binary(max_size=200))
 def test_uniform_rows_of_any_bytes_are_a_batch(data: bytes) -> None:
-    if count := uniform_rows(data):
+    if count := uniform_rows(data, 0, len(data)):
         assert len(decode_batch(data)[0]) == count
 
 
@@ -363,7 +365,7 @@ def test_uniform_rows_of_any_bytes_are_a_batch(data: bytes) -> None:
 def test_a_spoiled_uniform_batch_is_not_uniform(count: int, at: int, byte: bytes) -> None:
     batch = bytearray(encode_batch([(0, b"body", b"UNIQ_KEY\x01%032d\x02" % number) for number in range(count)]))
     batch[at % len(batch) : at % len(batch) + 1] = byte
-    if found := uniform_rows(bytes(batch)):
+    if found := uniform_rows(bytes(batch), 0, len(batch)):
         rows, end = decode_batch(bytes(batch))
         assert (len(rows), end) == (found, len(batch))
         assert all(properties.startswith(b"UNIQ_KEY\x01") and properties[-1] == 2 for _, _, properties in rows)

@@ -463,6 +463,22 @@ async def test_a_publisher_of_batches_sends_a_message_for_each_element(broker: R
 
 
 @in_asyncio
+async def test_a_message_of_a_batch_that_cannot_be_sent_stops_no_other(broker: RocketBroker, topic: str) -> None:
+    seen = Seen()
+
+    @broker.subscriber(topic)
+    async def note(text: str) -> None:
+        seen.append(text)
+
+    async with started(broker):
+        with pytest.raises(ExceptionGroup, match="2 of 4 messages could not be sent") as failed:
+            await broker.publish_batch("a", "x" * (5 << 20), "y" * (5 << 20), "b", topic=topic)
+        await seen.reaches(2)
+    assert len(failed.value.exceptions) == 2
+    assert sorted(seen) == ["a", "b"]
+
+
+@in_asyncio
 async def test_broadcast_reaches_every_process(cluster: Cluster, topic: str, tmp_path: Any) -> None:
     seen = Seen()
     brokers = [RocketBroker(cluster.nameserver, group="own", logger=None) for _ in range(2)]
