@@ -13,7 +13,7 @@ from broker.writing.writer import Writer
 from mqcommon.errors import DiskFull
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record
-from mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX
+from mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX, dlq_topic
 from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from remoting.protocol.requests.topics import TopicConfig
 
@@ -57,15 +57,25 @@ class RevivedCopies:
         config = self._groups.get(group)
         return 16 if config is None else config.retry_max_times
 
+    def make_topic(self, record: Record, queue: Queue) -> bool:
+        """Make the topic in which `redeliver` stores the copy of this message; returns whether it was missing."""
+        if self._is_dead(record, queue.group):
+            known = self._topics.get(dlq_topic(queue.group)) is not None
+            made_dlq_topic(self._topics, queue.group)
+        else:
+            name = self._retry_name(queue)
+            known = self._topics.get(name) is not None
+            self._retry_topic(name)
+        return not known
+
     def redeliver(self, record: Record, queue: Queue, pop_ms: int) -> None:
         """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""
-        group = queue.group
         # The copy is popped and counted like any other message, so a message that always fails ends here.
-        if record.reconsume_times >= self.most_deliveries(group):
+        if self._is_dead(record, queue.group):
             self.make_dead_letter(record, queue)
             return
-        name = retry_topic_of(queue.topic, group, self._options.enable_retry_topic_v2)
-        self._writer.put_again(retry_copy(record, self._retry_topic(name).topic_name, pop_ms))
+        config = self._retry_topic(self._retry_name(queue))
+        self._writer.put_again(retry_copy(record, config.topic_name, pop_ms))
 
     def make_dead_letter(self, record: Record, queue: Queue) -> None:
         """Store a dead letter of the group."""
@@ -75,6 +85,12 @@ class RevivedCopies:
         self._writer.put_again(dead_letter(record, origin, config.topic_name))
         logger.warning("message %d of %s queue %d became a dead letter of group %s, which popped it too often",
                        record.queue_offset, topic, queue.queue_id, group)  # fmt: skip
+
+    def _is_dead(self, record: Record, group: str) -> bool:
+        return record.reconsume_times >= self.most_deliveries(group)
+
+    def _retry_name(self, queue: Queue) -> str:
+        return retry_topic_of(queue.topic, queue.group, self._options.enable_retry_topic_v2)
 
     def _retry_topic(self, name: str) -> TopicConfig:
         config = self._topics.get(name)

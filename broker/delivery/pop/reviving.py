@@ -56,7 +56,7 @@ class Reviving(Part):
         persist: Callable[[], Awaitable[None]],
         counts: PopCounts,
     ) -> None:
-        """``safe_end``: how far the log is on disk and with slaves. ``persist`` returns when commits are on disk."""
+        """``safe_end``: how far the log is on disk and with slaves. ``persist`` returns when metadata are on disk."""
         self._log = log = state.log
         self._positions = state.positions
         self._copies = state.copies
@@ -181,6 +181,9 @@ class Reviving(Part):
             self._held.wake((topic, group))
             return
         records = await from_disk(partial(self._read, lease))
+        if any([self._copies.make_topic(record, key.queue) for record in records.values()]):
+            # A power loss may keep the log and lose the topic: nobody would read the copies.
+            await self._persist()
         done: list[int] = []
         try:
             # Some may have been acknowledged while the disk was read.

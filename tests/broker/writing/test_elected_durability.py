@@ -212,6 +212,7 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool) -> 
             master.durability.lead(False)
             end = max(end - size, 0)
             flushed = min(flushed, end)
+            master.commits.cut(end)
             elected.cut(end)
             for each in sent:
                 each.is_cut |= each.end > end

@@ -141,6 +141,8 @@ async def finish(model: History) -> None:
 @example([("send", 0), ("send", 0), ("pop", 1), ("ack", 0), ("kill", 0), ("pop", 1), ("wait", 5), ("kill", 0)], 1)
 @example([("send", 0), ("pop", 0), ("wait", 2), ("stop", 0), ("wait", 2), ("stop", 0)], 1)
 @example([("send", 0), ("pop", 0), ("role", 0), ("role", 0), ("pop", 0), ("hide", 5), ("kill", 0)], 1)
+# The copy stays in the log, and the retry topic, made for it a moment before, must not be lost.
+@example([("send", 0), ("pop", 0), ("stop", 0), ("wait", 4), ("power", 0)], 0)
 # Popped while the log is brought to the disk: what that flush did not cover must not be committed.
 @example([("send", 0), ("wait", 2), ("pop", 0), ("wait", 1), ("persist", 0), ("power", 0)], 3)
 # The log does not get to the disk for long: its start must not be saved.
