@@ -232,8 +232,8 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
     ) -> list[SendResult]:
         """Publish several messages in few requests; with a ``sharding_key`` they keep their order.
 
-        Without messages nothing is published. Raises an ExceptionGroup with a SendFailed for each message that is not
-        stored; the others are.
+        Without messages nothing is published. Raises an ExceptionGroup with the error of each message that is not
+        stored, as SendFailed; the others are stored.
         """
         cmd = RocketPublishCommand(
             *(messages or (None,)), topic=topic, headers=headers,
