@@ -20,15 +20,18 @@ from spark_connector.writing.writer import Deduplicated, Task
 pair = cluster_fixture(brokers=2, scope="module")
 
 
-def write(cluster: Cluster, topic: str, *, create_topic: bool) -> int:
-    options = WriteOptions(nameserver=cluster.nameserver, topic=topic, create_topic=create_topic, send_timeout_ms=2_000)
+def write(cluster: Cluster, topic: str, *, create_topic: bool, send_timeout_ms: int = 2_000) -> int:
+    options = WriteOptions(
+        nameserver=cluster.nameserver, topic=topic, create_topic=create_topic, send_timeout_ms=send_timeout_ms
+    )
     options.check()
     with Deduplicated(options, Task("query", "0", 0)) as target:
         return target.send(Lot(topic, [b"a", b"b", b"c"]))
 
 
 def test_a_topic_that_is_missing_is_created_at_all_brokers(pair: Cluster) -> None:
-    assert write(pair, "new", create_topic=True) == 3
+    # Long, as this is also how long a busy machine has to register the topic; heartbeats come only every 30 s.
+    assert write(pair, "new", create_topic=True, send_timeout_ms=20_000) == 3
     with PullConsumer(pair.nameserver) as consumer:
         queues = consumer.message_queues("new")
         assert sorted(f"{queue.broker_name} {queue.queue_id}" for queue in queues) == [
@@ -38,6 +41,7 @@ def test_a_topic_that_is_missing_is_created_at_all_brokers(pair: Cluster) -> Non
 
 
 def test_rows_of_a_task_that_is_run_again_are_in_the_topic_already(pair: Cluster) -> None:
+    pair.create_topic("again")
     assert write(pair, "again", create_topic=True) == 3
     assert write(pair, "again", create_topic=True) == 0
 
