@@ -252,7 +252,8 @@ class Writer:
             slots_ms.append(slot_ms)
         placed = PlacedRows([0] * len(rows), [0] * len(rows), slots_ms, 0)
         batches = [(*place, numbers, RowBatch(there)) for place, (numbers, there) in places.items()]
-        for topic, queue_id, _, batch in batches:
+        # `put_batch` checks the first one before anything is stored.
+        for topic, queue_id, _, batch in batches[1:]:
             self._store.check_batch(topic, queue_id, batch, suffix=self._suffix, born_host=fields.born_host)
         for topic, queue_id, numbers, batch in batches:
             put = self.put_batch(fields._replace(topic=topic, queue_id=queue_id), batch, properties)

@@ -59,14 +59,15 @@ class RevivedCopies:
 
     def make_topic(self, record: Record, queue: Queue) -> bool:
         """Make the topic in which `redeliver` stores the copy of this message; returns whether it was missing."""
-        if self._is_dead(record, queue.group):
-            known = self._topics.get(dlq_topic(queue.group)) is not None
+        is_dead = self._is_dead(record, queue.group)
+        name = dlq_topic(queue.group) if is_dead else self._retry_name(queue)
+        if self._topics.get(name) is not None:
+            return False
+        if is_dead:
             made_dlq_topic(self._topics, queue.group)
         else:
-            name = self._retry_name(queue)
-            known = self._topics.get(name) is not None
             self._retry_topic(name)
-        return not known
+        return True
 
     def redeliver(self, record: Record, queue: Queue, pop_ms: int) -> None:
         """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""

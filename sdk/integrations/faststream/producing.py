@@ -244,7 +244,7 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
     async def publish_batch(self, cmd: RocketPublishCommand) -> list[SendResult]:
         """Send a message for each body; the SDK puts them into few requests.
 
-        Raises an ExceptionGroup with the error of each message that could not be sent, after all others were.
+        Raises an ExceptionGroup with the error of each message that could not be sent, when all others are sent.
         """
         producer = self._opened
         messages = await encoded(self.codec, self._serializer, cmd)

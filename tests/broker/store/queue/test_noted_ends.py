@@ -14,13 +14,13 @@ from tests.support.memory_files import MemoryFiles
 
 TOPICS = ("t", "u")
 topics = st.sampled_from(TOPICS)
-#: A checkpoint that cannot remove its own file ends the store.
-FILES = {"remove": "/consumequeue/"}
+#: Where removals fail: at files of queues. A checkpoint that cannot remove `queueEnds.since` ends the store.
+PATH_PARTS = {"remove": "/consumequeue/"}
 #: Which call of a checkpoint fails, and how; none of them ends the store.
 faults = st.one_of(
     st.tuples(st.sampled_from(["allocate", "create", "write"]), st.integers(1, 4), st.just(errno.ENOSPC)),
     st.tuples(st.sampled_from(["open", "sync", "fsync_dir"]), st.integers(1, 6), st.just(errno.EMFILE)),
-    st.tuples(st.just("remove"), st.integers(1, 2), st.just(errno.EIO)),  # of a queue's file, see FILES
+    st.tuples(st.just("remove"), st.integers(1, 2), st.just(errno.EIO)),  # see PATH_PARTS
 )
 steps = st.one_of(
     st.tuples(st.just("put"), topics, st.integers(0, 2)),
@@ -51,7 +51,7 @@ def test_noted_ends_are_those_of_the_queues(todo: list[tuple[Any, ...]]) -> None
             case "checkpoint", [bool(with_ends), fault]:
                 if fault is not None:
                     operation, nth, code = fault
-                    fs.faults.fail(operation, nth=nth, code=code, path_part=FILES.get(operation, ""))
+                    fs.faults.fail(operation, nth=nth, code=code, path_part=PATH_PARTS.get(operation, ""))
                 with suppress(DiskFull, OSError, OutOfDescriptors):
                     store.checkpoint(with_ends=with_ends)
                 fs.faults.clear()

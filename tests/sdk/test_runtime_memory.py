@@ -1,4 +1,7 @@
-"""What malloc does with blocks of some MiB once the process keeps freed memory."""
+"""What malloc does with blocks of some MiB once the process keeps freed memory.
+
+Not in test_runtime.py: each case needs a process of its own, and `scripts/test --quick` leaves such files out.
+"""
 
 import platform
 import subprocess
