@@ -228,6 +228,7 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
         "--fast-listen-port", "0",
         "--broker-name", name, "--namesrv-addr", nameserver, "--store-path-root-dir", str(home / name),
         # The broker must not depend on how full this machine's disk is, nor on the hour.
+        "--disk-max-used-space-ratio", "95", "--disk-space-clean-forcibly-ratio", "100",
         "--disk-space-warning-level-ratio", "100", "--clean-file-forcibly-enable", "false",
         "--file-reserved-time", "1000000", *options,
     ]  # fmt: skip

@@ -3,14 +3,20 @@
 "use strict";
 (() => {
   if (!document.getElementById("live-at") || !window.EventSource) return;
+  // A page whose form was submitted is left: what it shows may be gone before the next page is there.
+  const LEAVING_MS = 30_000;
   let busy = false;
+  let leaving = false;
+  let reading = null;
   async function refresh() {
     // A table that is read by keyboard, or a text that is being selected, must not be replaced below the reader.
     const selection = window.getSelection();
-    if (busy || document.hidden || (selection && !selection.isCollapsed)) return;
+    if (busy || leaving || document.hidden || (selection && !selection.isCollapsed)) return;
     busy = true;
+    reading = new AbortController();
     try {
-      const answer = await fetch(window.location.href, { headers: { "X-Refresh": "1" }, redirect: "error" });
+      const options = { headers: { "X-Refresh": "1" }, redirect: "error", signal: reading.signal };
+      const answer = await fetch(window.location.href, options);
       if (!answer.ok) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const part of document.querySelectorAll("[data-live]")) {
@@ -19,7 +25,7 @@
         part.replaceWith(document.adoptNode(next));
       }
     } catch (error) {
-      console.warn("the page is not up to date", error);
+      if (!leaving) console.warn("the page is not up to date", error);
     } finally {
       busy = false;
     }
@@ -37,6 +43,12 @@
     }
   }
   document.addEventListener("visibilitychange", listen);
+  document.addEventListener("submit", () => {
+    leaving = true;
+    if (reading) reading.abort();
+    setTimeout(() => { leaving = false; }, LEAVING_MS);  // the answer never came
+  });
+  window.addEventListener("pageshow", () => { leaving = false; });
   window.addEventListener("pagehide", () => events && events.close());
   if (!document.hidden) {
     events = new EventSource("/events");

@@ -36,6 +36,8 @@ SMALL = {
 }
 # A test must not depend on how full this machine's disk is, nor on the hour.
 ANY_DISK = {
+    "diskMaxUsedSpaceRatio": "95",
+    "diskSpaceCleanForciblyRatio": "100",
     "diskSpaceWarningLevelRatio": "100",
     "cleanFileForciblyEnable": "false",
     "fileReservedTime": "1000000",

@@ -13,6 +13,7 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.command import Command
 from remoting.protocol.requests.pulls import PULL_MESSAGE
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from tests.support.in_process import ANY_DISK
 from tests.support.memory_files import MemoryFiles
 
 SMALL: dict[str, Any] = {
@@ -25,10 +26,7 @@ SMALL: dict[str, Any] = {
     "mapped_file_size_consume_queue": 20 * 100,
     "max_hash_slot_num": 100,
     "max_index_num": 400,
-    # Neither how full the machine's disk is nor the hour is to matter to a test of something else.
-    "disk_space_warning_level_ratio": 100,
-    "clean_file_forcibly_enable": False,
-    "file_reserved_time": 1_000_000,
+    **ANY_DISK,
 }
 
 

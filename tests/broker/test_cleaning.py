@@ -48,7 +48,10 @@ def open_store(fs: MemoryFiles) -> MessageStore:
 
 def cleaning(fs: MemoryFiles, **options: Any) -> AbstractAsyncContextManager[tuple[RemotingClient, str]]:
     """A broker that looks at its disk as one does by default."""
-    by_default = {"disk_space_warning_level_ratio": 90, "clean_file_forcibly_enable": True, "file_reserved_time": 72}
+    by_default = {
+        "disk_max_used_space_ratio": 75, "disk_space_clean_forcibly_ratio": 85, "disk_space_warning_level_ratio": 90,
+        "clean_file_forcibly_enable": True, "file_reserved_time": 72,
+    }  # fmt: skip
     return running(fs, **{**by_default, **options})
 
 

@@ -116,8 +116,7 @@ async def test_the_log_says_what_was_taken_over_and_nothing_alarming(
     caplog.set_level("INFO")
     store = unpack(version, tmp_path)
     for _ in range(2):
-        # The disk of this machine may be nearly full.
-        async with running(**conf(store), disk_max_used_space_ratio=95, clean_file_forcibly_enable=False):
+        async with running(**conf(store)):
             pass
     lines = [record.getMessage() for record in caplog.records]
     (imported,) = [line for line in lines if line.startswith("metadata imported: ")]

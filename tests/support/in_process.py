@@ -15,6 +15,15 @@ from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin
 from tests.namesrv.peer import serve
 
+# A test must not depend on how full this machine's disk is, nor on the hour.
+ANY_DISK: dict[str, Any] = {
+    "disk_max_used_space_ratio": 95,
+    "disk_space_clean_forcibly_ratio": 100,
+    "disk_space_warning_level_ratio": 100,
+    "clean_file_forcibly_enable": False,
+    "file_reserved_time": 1_000_000,
+}
+
 
 @dataclass(frozen=True)
 class Servers:
@@ -29,7 +38,7 @@ def small_broker(nameserver: str, store: Path, **others: Any) -> Broker:
     options = {
         "broker_name": "broker-a", "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
         "namesrv_addr": nameserver, "store_path_root_dir": str(store), "mapped_file_size_commit_log": 1 << 20,
-        "mapped_file_size_consume_queue": 20 * 1000, "max_hash_slot_num": 1000, "max_index_num": 4000,
+        "mapped_file_size_consume_queue": 20 * 1000, "max_hash_slot_num": 1000, "max_index_num": 4000, **ANY_DISK,
     }  # fmt: skip
     return Broker(BrokerOptions(**{**options, **others}))
 
