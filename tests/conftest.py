@@ -4,12 +4,14 @@ CI tries the same examples and seeds each time, so that a change fails by what i
 try new ones; what they find becomes an ``@example`` or a seed in a test of its own.
 """
 
+import gc
 import importlib.util
 import os
 import re
 import shutil
 import signal
 import sys
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -137,6 +139,17 @@ def seed(pytestconfig: pytest.Config) -> int:
     chosen = int(os.environ.get(SEED) or default)
     sys.stdout.write(f"{SEED}={chosen}\n")
     return chosen
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The garbage collector walks over the many objects that stay, the tests, neither now nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

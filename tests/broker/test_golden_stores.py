@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli import main
-from mqcommon.disk.files import OsFiles
+from mqcommon.disk.files import DiskUsage, OsFiles
 from mqcommon.message.message import MessageExt, decode_messages
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
@@ -29,8 +29,15 @@ CONF: dict[str, Any] = {
 }
 
 
+class RoomyDisk(OsFiles):
+    """The files of this machine's disk, which is as good as empty: how full it is is no matter here."""
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        return DiskUsage(total=100, used=1, free=99)
+
+
 def conf(store: Path) -> dict[str, Any]:
-    return {**CONF, "fs": OsFiles(), "store_path_root_dir": str(store)}
+    return {**CONF, "fs": RoomyDisk(), "store_path_root_dir": str(store)}
 
 
 async def pull_all(client: RemotingClient, addr: str, topic: str, queue_id: int, offset: int = 0) -> list[MessageExt]:

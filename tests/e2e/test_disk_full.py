@@ -26,6 +26,7 @@ OPTIONS = (
     *SMALL,
     "--clean-resource-interval", str(3_600_000),
     "--clean-file-forcibly-enable", "false",
+    "--disk-space-clean-forcibly-ratio", "85",
     "--disk-space-warning-level-ratio", "90",
     "--delete-commit-log-files-interval", "1",
 )  # fmt: skip
