@@ -4,7 +4,6 @@
 master), dledger/following.py (entries of a leader).
 """
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -13,11 +12,8 @@ import trio
 from broker.replication.replica import Replica
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import NotResident, resident_only, warm
-from mqcommon.errors import DiskFull, StoreCorrupt
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.signal import Signal
-
-logger = logging.getLogger(__name__)
 
 # Records per step of building queues: about a millisecond.
 BUILD_RECORDS = 300
@@ -92,12 +88,12 @@ class QueueBuilding:
             yield
 
     async def finish(self) -> None:
-        """Call when nothing is copied any more: all whole records get their entries, and a partial one is cut."""
-        try:
-            async with self._building:
-                await trio.to_thread.run_sync(self._replica.finish)
-        except (StoreCorrupt, DiskFull) as error:
-            logger.error("the queues of the slave are not complete: %s", error)
+        """Call when nothing is copied any more: all whole records get their entries, and a partial one is cut.
+
+        StoreCorrupt and DiskFull as in `Replica.finish`.
+        """
+        async with self._building:
+            await trio.to_thread.run_sync(self._replica.finish)
 
     def _step(self, *, guarded: bool = False) -> int:
         """Add a few records to their queues; returns how many."""

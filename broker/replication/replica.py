@@ -105,6 +105,11 @@ class Replica:
         """Whether `build` should pause, because too many queue entries wait in memory for a checkpoint."""
         return self._store.entries_waiting > MAX_ENTRIES_WAITING
 
+    @property
+    def refusal(self) -> str:
+        """Why the queues get no entries: those in memory cannot be written. "" if they can."""
+        return self._store.refusal_of(QUEUES)
+
     def begin_at(self, offset: int) -> None:
         """Let the empty log begin at ``offset``, the start of one of the master's files. Blocks; may raise DiskFull."""
         log = self.log
@@ -154,9 +159,12 @@ class Replica:
         move, as when a topic was deleted and created again; then `wants_guard` is set.
         StoreCorrupt when the bytes are not records. DiskFull when queue entries cannot be written.
         """
-        done = 0
-        if reason := self._store.refusal_of(QUEUES):
+        if reason := self.refusal:
             raise DiskFull(reason)
+        return self._build(limit, guarded)
+
+    def _build(self, limit: int, guarded: bool) -> int:
+        done = 0
         self.wants_guard = False
         while done < limit:
             log = self.log
@@ -191,11 +199,13 @@ class Replica:
     def finish(self) -> None:
         """Add all whole records to their queues and cut a partial record at the end, so that messages can be appended.
 
-        Blocks.
+        Blocks. After StoreCorrupt or DiskFull nothing may be appended: it would be written over bytes that others count
+        as copied.
         """
         # All whole records first: a message that is appended next gets its queue offset from the queue. Then the
-        # partial record goes, since the next one would follow a torn one.
-        while self.build(10_000, guarded=True):
+        # partial record goes, since the next one would follow a torn one. Entries that cannot be written to disk now
+        # wait in memory, and the store refuses messages until they are written.
+        while self._build(10_000, guarded=True):
             pass
         if self.log.chain.segments:
             self.log.open_at(self.log.end, flushed=self.log.flushed, clear=self.behind > 0)

@@ -5,9 +5,9 @@ The order of steps at a role change keeps the log's single writer (see role.py) 
   `DRAIN_TIMEOUT_S` to copy the rest of the log, since one of them may be the next master. Only then are they
   disconnected, and this broker starts to copy.
 - Promotion: copying stops, then `LogCopier.finish` cuts a partial record at the end of the log and completes the
-  queues. Messages appended before that would follow a torn record, or get queue offsets that are already in use. Then
-  the HA port opens, because NameServers give its address to slaves as soon as this broker is the master. `took_over` is
-  last.
+  queues. Messages appended before that would follow a torn record, or get queue offsets that are already in use. A
+  broker whose log cannot be finished stops instead. Then the HA port opens, because NameServers give its address to
+  slaves as soon as this broker is the master. `took_over` is last.
 Neighbours: role.py, master.py and slave.py, or dledger/; slave_sync.py; wiring/replication.py makes this.
 """
 
@@ -22,7 +22,7 @@ from broker.replication.autoswitch.link import CONFIRM_S
 from broker.replication.master import HaServer
 from broker.replication.role import Role, RoleKind, RoleMachine
 from broker.replication.slave_sync import SlaveSync
-from mqcommon.errors import UserError
+from mqcommon.errors import DiskFull, StoreCorrupt, StoreError, UserError
 from mqcommon.signal import Signal
 from remoting.net.transport import Listener
 
@@ -65,7 +65,7 @@ class LogCopier(Protocol):
         """Run until cancelled, or until the log is found corrupt; then call `finish`."""
 
     async def finish(self) -> None:
-        """Make the store an ordinary one, to which messages can be appended."""
+        """Make the store an ordinary one, to which messages can be appended. StoreCorrupt or DiskFull if it is not."""
 
 
 class HaPort:
@@ -145,15 +145,21 @@ class Replication(Part):
         """Run until cancelled."""
         task_status.started()
         while True:
+            unfinished: StoreError | None = None
             # Cleared before the role is looked at: a change that comes after this ends the side that is started below.
             self._changed.clear()
             if self._role.now.is_master:
                 await self._lead(self._changed)
             elif self._role.now.follows:
-                await self._follow(self._changed)
+                unfinished = await self._follow(self._changed)
             # The copying has ended above, so the log does not grow any more. What is left to do before this broker
             # stores messages is done here, in order; a demotion meanwhile waits for its end.
             if self._role.now.kind is RoleKind.TAKING_OVER:
+                if unfinished is not None:
+                    # The log has bytes that were confirmed, and messages of this broker would be written over them.
+                    # Without this broker another one that has them can be elected.
+                    logger.error("this broker was elected, but stops: its log cannot be finished")
+                    raise unfinished
                 await self._server.open()
                 await self._before_leading()
                 self._role.took_over()
@@ -192,7 +198,8 @@ class Replication(Part):
             await self._server.drain(DRAIN_TIMEOUT_S)
             nursery.cancel_scope.cancel()
 
-    async def _follow(self, changed: Signal) -> None:
+    async def _follow(self, changed: Signal) -> StoreError | None:
+        """Copy until the role changes; returns why the store is not an ordinary one then, if it is not."""
         # A new slave for each master: nothing that was agreed with the former one holds for the next.
         slave = self._new_slave()
         try:
@@ -205,4 +212,14 @@ class Replication(Part):
             # Queues get all whole records, and a part of a record at the end of the log is cut, before the role
             # changes: a master appends there.
             with trio.CancelScope(shield=True):
-                await slave.finish()
+                unfinished = await _finish(slave)
+        return unfinished
+
+
+async def _finish(slave: LogCopier) -> StoreError | None:
+    try:
+        await slave.finish()
+    except (StoreCorrupt, DiskFull) as error:
+        logger.error("the queues of the slave are not complete: %s", error)
+        return error
+    return None

@@ -4,10 +4,14 @@ Entries arrive at the group's port at any time (member.py). `LogDisk` writes the
 between `run` and `finish`: the leader is the only one that writes its log itself.
 """
 
+import logging
 from collections.abc import Callable
 
 from broker.replication.copying import CopiedLog, QueueBuilding
 from broker.replication.dledger.log_disk import CopyingTo, LogDisk
+from mqcommon.errors import DiskFull
+
+logger = logging.getLogger(__name__)
 
 
 class Following:
@@ -29,9 +33,17 @@ class Following:
         """Copy until cancelled. The caller then calls `finish`, which must not be cancelled."""
         await self._disk.follow(self._target)
         self._is_open = True
-        await self._queues.run()
+        while True:
+            try:
+                await self._queues.run()
+            except DiskFull as error:
+                # `LogDisk` takes no entries until there is room, and then lets the queues go on.
+                logger.error("the queues of this member are not complete: %s", error)
 
     async def finish(self) -> None:
-        """Take no more entries; returns when the queues have those of all copied messages."""
+        """Take no more entries; returns when the queues have those of all copied messages.
+
+        StoreCorrupt and DiskFull as in `Replica.finish`.
+        """
         self._is_open = False
         await self._disk.end_following(self._target)

@@ -133,8 +133,9 @@ class LogDisk:
 
     def build_queues(self) -> None:
         """The log may have grown by a leader's entries; call it when these are acknowledged."""
-        if self._copying is not None and self._copying.replica.behind:
-            self._copying.queues.grown()
+        copying = self._copying
+        if copying is not None and copying.replica.behind and not copying.replica.refusal:
+            copying.queues.grown()
 
     async def align(self) -> None:
         """Cut what follows the last entry. Nothing may append to the log meanwhile."""
@@ -274,7 +275,13 @@ class LogDisk:
         new = _new_entries(raft, message)
         if not new:
             return True
-        return self.entries.writer is not None and new[0].index > raft.log.last and self._has_room(new)
+        return self._takes_entries and new[0].index > raft.log.last and self._has_room(new)
+
+    @property
+    def _takes_entries(self) -> bool:
+        """Whether this member copies a leader's log, and its queues can follow."""
+        copying = self._copying
+        return self.entries.writer is not None and copying is not None and not copying.replica.refusal
 
     async def prepare(self, raft: Raft, message: RaftMessage) -> bool:
         try:
@@ -285,6 +292,8 @@ class LogDisk:
             if _conflict(raft, message) is not None:
                 await self._forget_tail(raft, message)
                 await self.align()
+            if (copying := self._copying) is not None and (reason := copying.replica.refusal):
+                raise DiskFull(reason)
             new = _new_entries(raft, message)
             while self.entries.writer is not None and not self._has_room(new):
                 await add_file(self._log)

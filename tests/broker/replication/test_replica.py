@@ -368,6 +368,20 @@ def test_a_full_disk_stops_at_a_record_and_goes_on_later() -> None:
     assert_same(slave, its_master)
 
 
+def test_a_slave_whose_entries_cannot_be_written_is_finished_with_them_in_memory() -> None:
+    its_master = master(Random(1))
+    slave, replica = copy_of(its_master)
+    feed(replica, b"\0\0\1")
+    slave.refuse(QUEUES, "no room")
+    replica.finish()
+    assert_same(slave, its_master)
+    with pytest.raises(DiskFull):
+        put(slave, "A", 0, b"later")
+    slave.checkpoint()
+    slave.refuse(QUEUES, "")
+    assert put(slave, "A", 0, b"later") == put(its_master, "A", 0, b"later")
+
+
 def test_held_pulls_hear_of_messages() -> None:
     its_master = open_store(MemoryFiles())
     put(its_master, "A", 0, b"one")

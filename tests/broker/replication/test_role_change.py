@@ -4,14 +4,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.registration import registrar as registrar_module
 from broker.replication import replication as part_module
 from broker.replication import slave as slave_module
-from broker.replication.role import RoleKind
+from broker.replication.replication import Replication
+from broker.replication.role import RoleKind, RoleMachine
+from mqcommon.errors import DiskFull, StoreCorrupt, StoreError
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
@@ -132,3 +136,48 @@ async def test_who_waits_for_slaves_is_answered_when_the_master_is_demoted(monke
         one.broker.role.demoted(2)
         await until(lambda: bool(codes), "it is answered")
         assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+
+
+class Endless:
+    """Copies tables, or serves the log, until cancelled."""
+
+    was_opened = False
+
+    async def run(self) -> None:
+        await trio.sleep_forever()
+
+    serve = run
+
+    async def open(self) -> None:
+        self.was_opened = True
+
+
+class Unfinished(Endless):
+    """Copies a log that cannot be finished."""
+
+    def __init__(self, error: StoreError) -> None:
+        self.error = error
+        self.ends = 0
+
+    async def finish(self) -> None:
+        self.ends += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [StoreCorrupt("/store/commitlog/0", 7, "rot"), DiskFull("no room")])
+async def test_a_slave_whose_log_cannot_be_finished_does_not_lead(error: StoreError) -> None:
+    role, slave = RoleMachine(1), Unfinished(error)
+    others: Any = Endless()
+    part = Replication(role, others, lambda: slave, others)
+    role.observe(part.role_changed)
+    with pytest.raises(ExceptionGroup) as raised:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(part.run)
+            await trio.testing.wait_all_tasks_blocked()
+            # It follows on if nothing is to be appended to its log.
+            role.numbered(2)
+            await trio.testing.wait_all_tasks_blocked()
+            assert slave.ends == 1
+            role.promoted()
+    assert raised.value.exceptions == (error,)
+    assert (role.now.kind, others.was_opened) == (RoleKind.TAKING_OVER, False)

@@ -20,6 +20,7 @@ from broker.replication.session import MasterTarget
 from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, HaClient, MasterAccess
 from broker.replication.stats import SlaveProgress
 from broker.store.store import MessageStore
+from mqcommon.errors import StoreCorrupt
 from remoting.net import sockets
 from remoting.net.transport import Connect, Transport
 from tests.broker.replication.sets import broker
@@ -229,9 +230,12 @@ async def test_bytes_that_are_no_log_stop_a_slave_for_good(
         while await next_reports(stream, reader):
             pass
 
-    async with listening(network, converse) as target, following(store, target, network.connect) as slave:
-        await until(lambda: bool(slave.stopped), "the slave's word")
-        assert "the master sent a bad record" in slave.stopped and "broker resyncSlave" in slave.stopped
+    async with listening(network, converse) as target:
+        # Nor is it finished, so it does not lead.
+        with pytest.raises(StoreCorrupt, match="the master sent a bad record"):
+            async with following(store, target, network.connect) as slave:
+                await until(lambda: bool(slave.stopped), "the slave's word")
+                assert "the master sent a bad record" in slave.stopped and "broker resyncSlave" in slave.stopped
     assert store.max_offset("A", 0) == 1
     assert sum("replication stopped" in record.message for record in caplog.records) == 1
 

@@ -1,5 +1,6 @@
 """A group of brokers in one process: who accepts messages, what a switch keeps, and who is kept out."""
 
+import errno
 from random import Random
 
 import pytest
@@ -8,6 +9,8 @@ import trio
 from broker.broker import Broker
 from broker.commands.dledger_store import init_group
 from broker.options import BrokerOptions
+from broker.replication.dledger import log_disk
+from broker.tasks import flush
 from broker.writing.durability import NO_MAJORITY
 from mqcommon.errors import ConfigError
 from remoting.net.client import open_client
@@ -243,6 +246,29 @@ async def delete_first_files(member: Running) -> None:
     request = Command(DELETE_EXPIRED_COMMITLOG.code)
     assert (await member.client.invoke(member.addr, request, 5_000)).code == ResponseCode.SUCCESS
     await until(lambda: member.fs.listdir("/store/commitlog")[0] != before, "files are deleted")
+
+
+async def test_a_member_that_cannot_write_queues_takes_no_entries_until_it_can(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(flush, "CHECKPOINT_INTERVAL_S", 0.02)
+    monkeypatch.setattr(log_disk, "FULL_PAUSE_S", 0.02)
+    async with started(flush_interval_commit_log=20, flush_commit_log_thorough_interval=20) as made:
+        leader = await made.leader()
+        await leader.send("topic", b"first")
+        await made.until_equal()
+        follower = made.others(leader)[0]
+        for operation in ("open", "create", "allocate", "write"):
+            follower.fs.faults.fail(operation, times=1_000_000, code=errno.ENOSPC, path_part="/consumequeue/")
+        await leader.send("topic", b"second")
+        await until(lambda: "entries of consume queues cannot be written" in caplog.text, "its checkpoint fails")
+        await leader.send("topic", *BODIES)
+        await until(lambda: "entries of the leader are not taken" in caplog.text, "it takes none")
+        assert BODIES[-1] not in await follower.bodies("topic")
+        follower.fs.faults.clear()
+        assert await follower.has("topic", 2 + len(BODIES)) == [b"first", b"second", *BODIES]
+        await made.until_equal()
+        assert "after_turn failed" not in caplog.text
 
 
 # --- strangers
