@@ -138,16 +138,25 @@ class LogDisk:
             copying.queues.grown()
 
     async def align(self) -> None:
-        """Cut what follows the last entry. Nothing may append to the log meanwhile."""
+        """Cut what follows the last entry. Nothing may append to the log meanwhile. DiskFull: it can be repeated."""
         async with self._changing:
-            end = self.entries.position
-            if self._log.raw_end <= end:
-                return
-            if self._copying is None:
-                await self._group.cut(end)
-                return
-            async with self._copying.queues.complete():
-                await self._group.cut(end)
+            await self._cut_rest()
+
+    async def _align_copy(self) -> None:
+        """As `align`, if this member still copies a leader's log: a new leader's own messages are no entries yet."""
+        async with self._changing:
+            if self._copying is not None:
+                await self._cut_rest()
+
+    async def _cut_rest(self) -> None:
+        end = self.entries.position
+        if self._log.raw_end <= end:
+            return
+        if self._copying is None:
+            await self._group.cut(end)
+            return
+        async with self._copying.queues.complete():
+            await self._group.cut(end)
 
     # --- Disk
 
@@ -279,9 +288,14 @@ class LogDisk:
 
     @property
     def _takes_entries(self) -> bool:
-        """Whether this member copies a leader's log, and its queues can follow."""
+        """Whether this member copies a leader's log, which ends with the last entry, and its queues can follow."""
         copying = self._copying
-        return self.entries.writer is not None and copying is not None and not copying.replica.refusal
+        return (
+            self.entries.writer is not None
+            and self._log.raw_end == self.entries.position
+            and copying is not None
+            and not copying.replica.refusal
+        )
 
     async def prepare(self, raft: Raft, message: RaftMessage) -> bool:
         try:
@@ -291,7 +305,8 @@ class LogDisk:
             await self._opened.wait()
             if _conflict(raft, message) is not None:
                 await self._forget_tail(raft, message)
-                await self.align()
+            # Not only after a conflict: an earlier cut may have found no room.
+            await self._align_copy()
             if (copying := self._copying) is not None and (reason := copying.replica.refusal):
                 raise DiskFull(reason)
             new = _new_entries(raft, message)

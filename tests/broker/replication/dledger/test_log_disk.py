@@ -1,0 +1,95 @@
+"""What one member keeps on its disk, and takes of a leader: full and damaged disks, and stops at bad moments."""
+
+import errno
+from zlib import crc32
+
+import pytest
+import trio
+
+from broker.options import BrokerOptions
+from broker.replication.copying import CopiedLog, QueueBuilding
+from broker.replication.dledger import log_disk
+from broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
+from broker.replication.dledger.log_entries import Reference
+from broker.replication.replica import Replica
+from broker.store.store import MessageStore
+from broker.tasks.flush import Flusher
+from broker.tasks.truncate import LogTruncation
+from broker.writing.waits import LogWaits
+from mqcommon.raft.config import Config
+from mqcommon.raft.membership import Members
+from mqcommon.raft.messages import APPLICATION, EMPTY, AppendRequest, RaftEntry, RaftMessage, Snapshot
+from mqcommon.raft.raft import Raft
+from tests.broker.replication.test_replica import log_bytes
+from tests.broker.store.support import bodies, open_store, put
+from tests.support.memory_files import MemoryFiles
+
+NEW = Snapshot(0, 0, Members({"n0": "", "n1": ""}), b"")
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_disk, "FULL_PAUSE_S", 0)
+
+
+class Member:
+    """Member n0, which gets messages of n1."""
+
+    def __init__(self, fs: MemoryFiles) -> None:
+        self.fs = fs
+        self.store = open_store(fs)
+        flusher = Flusher(self.store, LogWaits(), BrokerOptions(), trio.lowlevel.checkpoint)
+        cut = LogTruncation(fs, "/store", self.store, flusher).cut
+        self.disk = LogDisk(fs, "/store", GroupLog(self.store.log, flusher.flush, cut, sync_flush=False))
+        replica, guard = Replica(self.store), flusher.one_at_a_time
+        self.copying = CopyingTo(replica, QueueBuilding(CopiedLog(replica, lambda: None, guard)), guard)
+        self.raft: Raft
+
+    async def start(self) -> "Member":
+        await self.disk.follow(self.copying)
+        loaded = await self.disk.load()
+        if loaded is None:
+            await self.disk.begin("n0", NEW)
+            loaded = await self.disk.load()
+        assert loaded is not None
+        self.raft = Raft(Config("n0"), loaded.hard_state, loaded.snapshot, loaded.entries, 0)
+        return self
+
+    async def take(self, message: RaftMessage) -> bool:
+        """As the node does; whether the message was taken."""
+        if not self.disk.is_ready(self.raft, message) and not await self.disk.prepare(self.raft, message):
+            return False
+        self.raft.step(message)
+        return True
+
+
+def leader(*messages: bytes) -> MessageStore:
+    store = open_store(MemoryFiles())
+    for message in messages:
+        put(store, "t", 0, message)
+    return store
+
+
+def log_of(store: MessageStore, term: int) -> AppendRequest:
+    """All messages of a leader, as one entry after that with which it began its term."""
+    data = log_bytes(store, 0, store.log.end)
+    found = Reference(0, len(data), crc32(data)).pack() + data
+    entries = RaftEntry(1, term, EMPTY, b""), RaftEntry(2, term, APPLICATION, found)
+    return AppendRequest("n1", "n0", term, 0, 0, entries, 0)
+
+
+def no_room_for_what_is_cut(fs: MemoryFiles) -> None:
+    """Once."""
+    fs.faults.fail("open", code=errno.ENOSPC, path_part="/store/cut/")
+
+
+async def test_a_tail_that_finds_no_room_to_be_saved_is_cut_later() -> None:
+    member = await Member(MemoryFiles()).start()
+    assert await member.take(log_of(leader(b"old"), 1))
+    no_room_for_what_is_cut(member.fs)
+    news = log_of(leader(b"one", b"two"), 2)
+    assert not await member.take(news)
+    assert await member.take(news)
+    await member.disk.end_following(member.copying)
+    assert bodies(member.store, "t", 0) == [b"one", b"two"]
+    assert member.disk.entries.position == member.store.log.raw_end
