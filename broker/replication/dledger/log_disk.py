@@ -115,18 +115,20 @@ class LogDisk:
     # --- the role
 
     async def follow(self, copying: CopyingTo) -> None:
-        """This broker may get entries of a leader from now on."""
+        """This broker may get entries of a leader from now on; returns when its log ends with the last entry."""
         async with self._changing:
             self._copying = copying
         if self._is_loaded:
-            await self.align()
+            await self._align_when_possible()
         self.entries.writer = copying.replica
         self._opened.set()
 
     async def end_following(self, copying: CopyingTo) -> None:
         """No more entries of a leader are taken, and the queues have what the log has."""
         self.entries.writer = None
-        self._opened = trio.Event()
+        # A message may wait for an event that is not set, as when the log could not be cut.
+        if self._opened.is_set():
+            self._opened = trio.Event()
         async with self._changing:
             self._copying = None
             await copying.queues.finish()
@@ -141,6 +143,14 @@ class LogDisk:
         """Cut what follows the last entry. Nothing may append to the log meanwhile. DiskFull: it can be repeated."""
         async with self._changing:
             await self._cut_rest()
+
+    async def _align_when_possible(self) -> None:
+        while True:
+            try:
+                return await self.align()
+            except DiskFull as error:
+                logger.error("no entries of a leader are taken yet: %s", error)
+                await trio.sleep(FULL_PAUSE_S)
 
     async def _align_copy(self) -> None:
         """As `align`, if this member still copies a leader's log: a new leader's own messages are no entries yet."""
@@ -171,7 +181,7 @@ class LogDisk:
             await self.sync()
         self._is_loaded = True
         await self._opened.wait()
-        await self.align()
+        await self._align_when_possible()
         # A leader's entries may have come before its term was written: this node did not vote in it, and may not.
         state, last_term = self._hard_state, self.index.term(self.index.last) or 0
         if last_term > state.term:

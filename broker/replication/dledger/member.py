@@ -16,13 +16,13 @@ import trio
 from broker.part import Part
 from broker.replication.dledger.agreed_tables import AgreedTables
 from broker.replication.dledger.followers import FollowerReport
-from broker.replication.dledger.log_disk import LogDisk
+from broker.replication.dledger.log_disk import FULL_PAUSE_S, LogDisk
 from broker.replication.dledger.log_entries import reference_of
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Role, RoleKind, RoleMachine
 from broker.writing.elected import Elected
 from mqcommon.clock import Clock
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
+from mqcommon.errors import BrokerError, DiskFull, ProtocolError, RemotingError, RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.errors import NotLeader, RaftError
 from mqcommon.signal import Signal
@@ -230,13 +230,16 @@ class GroupMember(Part):
         while node.is_leader:
             try:
                 await node.read(READ_MS)
+                await self._disk.align()
             except RaftError as error:
                 logger.info("not the master yet: %s", error)
                 await trio.sleep(ASK_S)
-                continue
-            await self._disk.align()
-            self._began(node.term)
-            return
+            except DiskFull as error:
+                logger.error("elected, but no messages are accepted until the log can be cut: %s", error)
+                await trio.sleep(FULL_PAUSE_S)
+            else:
+                self._began(node.term)
+                return
 
     # --- who leads
 

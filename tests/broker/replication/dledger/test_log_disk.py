@@ -1,20 +1,26 @@
 """What one member keeps on its disk, and takes of a leader: full and damaged disks, and stops at bad moments."""
 
 import errno
+from types import SimpleNamespace
+from typing import Any
 from zlib import crc32
 
 import pytest
 import trio
+import trio.testing
 
 from broker.options import BrokerOptions
 from broker.replication.copying import CopiedLog, QueueBuilding
 from broker.replication.dledger import log_disk
 from broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
 from broker.replication.dledger.log_entries import Reference
+from broker.replication.dledger.member import GroupMember, LeadershipEffects
 from broker.replication.replica import Replica
+from broker.replication.role import RoleMachine
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
 from broker.tasks.truncate import LogTruncation
+from broker.writing.elected import Elected
 from broker.writing.waits import LogWaits
 from mqcommon.raft.config import Config
 from mqcommon.raft.membership import Members
@@ -22,6 +28,7 @@ from mqcommon.raft.messages import APPLICATION, EMPTY, AppendRequest, RaftEntry,
 from mqcommon.raft.raft import Raft
 from tests.broker.replication.test_replica import log_bytes
 from tests.broker.store.support import bodies, open_store, put
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 NEW = Snapshot(0, 0, Members({"n0": "", "n1": ""}), b"")
@@ -81,6 +88,75 @@ def log_of(store: MessageStore, term: int) -> AppendRequest:
 def no_room_for_what_is_cut(fs: MemoryFiles) -> None:
     """Once."""
     fs.faults.fail("open", code=errno.ENOSPC, path_part="/store/cut/")
+
+
+async def test_a_deposed_leader_without_room_for_its_tail_follows_when_there_is_room() -> None:
+    member = await Member(MemoryFiles()).start()
+    assert await member.take(log_of(leader(b"one"), 1))
+    await member.disk.end_following(member.copying)
+    put(member.store, "t", 0, b"nobody else has it")
+    no_room_for_what_is_cut(member.fs)
+    await member.disk.follow(member.copying)
+    assert not member.fs.faults.pending
+    assert bodies(member.store, "t", 0) == [b"one"]
+
+
+async def test_a_start_without_room_for_what_is_no_entry_ends_when_there_is_room() -> None:
+    fs = MemoryFiles()
+    member = await Member(fs).start()
+    assert await member.take(log_of(leader(b"one"), 1))
+    await member.disk.end_following(member.copying)
+    put(member.store, "t", 0, b"nobody else has it")
+    left = fs.killed()
+    no_room_for_what_is_cut(left)
+    again = await Member(left).start()
+    assert not left.faults.pending
+    assert bodies(again.store, "t", 0) == [b"one"]
+
+
+async def test_a_message_that_waits_for_a_member_to_follow_is_taken_at_its_next_try(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    member = await Member(MemoryFiles()).start()
+    await member.disk.end_following(member.copying)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.take, log_of(leader(b"one"), 1))
+            await trio.testing.wait_all_tasks_blocked()
+            await member.disk.end_following(member.copying)
+            await member.disk.follow(member.copying)
+    member.disk.build_queues()
+    assert bodies(member.store, "t", 0) == [b"one"]
+
+
+class LeadingNode:
+    """Of a leader that knows all that is committed."""
+
+    is_leader = True
+    term = 7
+
+    async def read(self, timeout_ms: float) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_an_elected_member_without_room_for_its_tail_leads_when_there_is_room(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    found = await Member(MemoryFiles()).start()
+    await found.disk.end_following(found.copying)
+    put(found.store, "t", 0, b"nobody else has it")
+    no_room_for_what_is_cut(found.fs)
+    terms: list[int] = []
+    unused: Any = SimpleNamespace(peers={})
+    effects = LeadershipEffects(
+        RoleMachine(1), Elected(trio.current_time), unused, 1, terms.append, unused, unused, list
+    )
+    part = GroupMember(unused, found.disk, effects, unused, ManualClock())
+    node: Any = LeadingNode()
+    part.node = node
+    await part.prepare_to_lead()
+    assert terms == [7]
+    assert found.store.log.end == found.disk.entries.position == 0
 
 
 async def test_a_tail_that_finds_no_room_to_be_saved_is_cut_later() -> None:
