@@ -10,9 +10,9 @@ A conflicting tail is forgotten first and cut then: a member that stands for ele
 """
 
 import logging
+import math
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
 from zlib import crc32
@@ -52,6 +52,8 @@ _MARK = Struct(">QII")
 _POSITION = Struct(">Q")
 # After an entry that found no room on the disk.
 FULL_PAUSE_S = 1.0
+# At most one log line in this time about bytes that cannot be read.
+UNREAD_LOG_S = 10.0
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class LogDisk:
         self._copying: CopyingTo | None = None
         self._opened = trio.Event()
         self._is_loaded = False
+        self._unread_logged_at = -math.inf
         # Whether it was logged that the leader's log begins after this one's end.
         self._lacks_deleted = False
         # Held while the log is cut, and while copying begins or ends.
@@ -236,15 +239,23 @@ class LogDisk:
         return encode_messages(whole)
 
     async def encode(self, messages: Sequence[RaftMessage]) -> bytes:
-        """Without the messages whose bytes are not there any more: the member needs a snapshot then."""
+        """Without the messages whose bytes cannot be read, as if they were lost on the way.
+
+        If the bytes are not there any more, the member needs a snapshot.
+        """
         return await trio.to_thread.run_sync(encode_messages, await self._all_whole(messages))
 
     async def _all_whole(self, messages: Sequence[RaftMessage]) -> list[RaftMessage]:
         whole: list[RaftMessage] = []
         for message in messages:
             if isinstance(message, AppendRequest) and message.entries:
-                with suppress(StoreError):
+                try:
                     read = await trio.to_thread.run_sync(self._read_entries, message.entries)
+                except OSError as error:
+                    self._log_unread(error)
+                except StoreError:
+                    continue  # deleted
+                else:
                     whole.append(replace(message, entries=read))
             elif isinstance(message, InstallSnapshot):
                 whole.append(replace(message, snapshot=self._first_snapshot(message.snapshot.members)))
@@ -269,8 +280,18 @@ class LogDisk:
         """Blocks. StoreError when bytes are not there any more."""
         return tuple([self._with_bytes(entry, self._read_file) for entry in entries])
 
+    def _log_unread(self, error: OSError) -> None:
+        # The leader sends again and again.
+        now = trio.current_time()
+        if now >= self._unread_logged_at + UNREAD_LOG_S:
+            self._unread_logged_at = now
+            logger.error("entries that a member lacks cannot be read from the log: %s", error)
+
     def _read_file(self, start: int, size: int) -> bytes:
-        payload = self._log.chain.read_file(start, size)
+        try:
+            payload = self._log.chain.read_file(start, size)
+        except FileNotFoundError:
+            payload = b""
         if len(payload) < size:
             raise StoreError(f"the bytes from {start} of the log were deleted")
         return payload

@@ -1,6 +1,7 @@
 """What one member keeps on its disk, and takes of a leader: full and damaged disks, and stops at bad moments."""
 
 import errno
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
@@ -24,7 +25,7 @@ from broker.writing.elected import Elected
 from broker.writing.waits import LogWaits
 from mqcommon.raft.config import Config
 from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import APPLICATION, EMPTY, AppendRequest, RaftEntry, RaftMessage, Snapshot
+from mqcommon.raft.messages import APPLICATION, EMPTY, AppendRequest, Heartbeat, RaftEntry, RaftMessage, Snapshot
 from mqcommon.raft.raft import Raft
 from tests.broker.replication.test_replica import log_bytes
 from tests.broker.store.support import bodies, open_store, put
@@ -157,6 +158,23 @@ async def test_an_elected_member_without_room_for_its_tail_leads_when_there_is_r
     await part.prepare_to_lead()
     assert terms == [7]
     assert found.store.log.end == found.disk.entries.position == 0
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ENOENT])
+async def test_entries_that_cannot_be_read_are_not_sent_and_other_messages_are(
+    code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = await Member(MemoryFiles()).start()
+    lacking = log_of(leader(b"one"), 1)
+    assert await member.take(lacking)
+    beat = Heartbeat("n0", "n1", 1, 0, 0)
+    entries = member.disk.entries.read(1, 3, 1 << 20)
+    request = replace(lacking, sender="n0", to="n1", entries=entries)
+    for number in range(3):
+        member.fs.faults.fail("read", code=code, path_part="/commitlog/")
+        assert member.disk.decode(await member.disk.encode([request, beat])) == [beat], number
+    assert member.disk.decode(await member.disk.encode([request])) == [replace(lacking, sender="n0", to="n1")]
+    assert caplog.text.count("cannot be read from the log") == (0 if code == errno.ENOENT else 1)
 
 
 async def test_a_tail_that_finds_no_room_to_be_saved_is_cut_later() -> None:
