@@ -18,7 +18,7 @@ from broker.replication.link import Range
 from broker.replication.session import Examine, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
 from mqcommon.addresses import limited_network, split_address
-from mqcommon.errors import FileClosed, ProtocolError
+from mqcommon.errors import FileClosed, ProtocolError, StoreError
 from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
 from remoting.net.transport import Listener, Transport
@@ -187,10 +187,10 @@ class _Connection:
         self._scope.cancel()
 
     async def _until_closed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work``; errors that a peer can cause close the connection.
+        """Run ``work``; errors that a peer can cause, and those of reading the log, close the connection.
 
         They are caught here: an exception that leaves a nursery keeps the connection's memory alive until the next
-        garbage collection.
+        garbage collection, and one that leaves `HaServer` ends the broker.
         """
         try:
             await work()
@@ -198,6 +198,11 @@ class _Connection:
             self.close(str(error))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self.close("the connection broke")
+        except (OSError, StoreError) as error:
+            # The master goes on without this slave, which connects again: no descriptor may be left for the moment, or
+            # one old file may be unreadable.
+            logger.error("the log cannot be read for %s: %s", self._addr, error)
+            self.close("the log cannot be read")
 
     async def _receive(self) -> None:
         session = self._session

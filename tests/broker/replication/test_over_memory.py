@@ -1,5 +1,6 @@
 """Master and slave over a network in memory: connections that break, and peers that read slowly."""
 
+import errno
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -89,6 +90,31 @@ async def test_a_connection_that_breaks_anywhere_costs_no_byte(seed: int, monkey
             its_set.put(b"%d" % number)
         await until(lambda: store.log.end == its_set.store.log.end, "the end of the log")
     assert_same(store, its_set.store)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("operation", ["read", "open"])
+async def test_a_read_error_of_the_master_costs_a_connection_only(
+    operation: str, code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("broker.replication.slave.FIRST_PAUSE_S", 0.001)
+    fs, store = MemoryFiles(), open_store(MemoryFiles())
+    before = Set(open_store(fs))
+    for number in range(40):
+        before.put(b"%d" % number + bytes(300))
+    if operation == "read":
+        # A slave that has something is compared.
+        async with before.serving(), following(store, before.target, before.connect):
+            await until(lambda: store.log.end == before.store.log.end, "what was there")
+    before.store.close()
+    its_set = Set(open_store(fs))
+    its_set.put(b"last")
+    fs.faults.fail(operation, code=code, path_part="/commitlog/")
+    async with its_set.serving(), following(store, its_set.target, its_set.connect):
+        await until(lambda: store.log.end == its_set.store.log.end, "the end of the log")
+    assert_same(store, its_set.store)
+    assert len(its_set.connections) == 2
+    assert "the log cannot be read" in caplog.text
 
 
 async def test_frames_go_on_where_a_full_connection_stopped_them() -> None:
