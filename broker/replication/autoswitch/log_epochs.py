@@ -50,25 +50,34 @@ class LogEpochs:
 
     def cover_log(self) -> None:
         """What is older than the Controllers of its set has epoch 0, from the same place on in all of the set."""
-        entries = list(self.now)
+        self.now = self._covered(self.now)
+
+    def _covered(self, epochs: Epochs) -> Epochs:
+        entries = list(epochs)
         if self._log.raw_end > self._log.start and (not entries or entries[0].start > self._log.start):
-            self.now = Epochs([Epoch(OLDER_THAN_CONTROLLER, 0), *(each for each in entries if each.epoch)])
+            return Epochs([Epoch(OLDER_THAN_CONTROLLER, 0), *(each for each in entries if each.epoch)])
+        return epochs
 
     async def begin(self, epoch: int) -> None:
-        """This broker writes in ``epoch`` from the end of its log on."""
+        """This broker writes in ``epoch`` from the end of its log on. OSError or StoreError changes nothing."""
         if self.last < epoch:
             # Epochs whose bytes were announced by a master, and did not come. Then the new one, on disk before this
-            # broker accepts its first message.
-            self.now.cut_to(self._log.end)
-            self.cover_log()
-            self.now.begin(epoch, self._log.end)
-            await self.save()
+            # broker accepts its first message, and before `last` says that the epoch has begun.
+            begun = Epochs(self.now)
+            begun.cut_to(self._log.end)
+            begun = self._covered(begun)
+            begun.begin(epoch, self._log.end)
+            await self._write(begun)
+            self.now = begun
 
     async def save(self) -> None:
         """Write the file, without epochs of files that were deleted."""
+        await self._write(self.now)
+
+    async def _write(self, epochs: Epochs) -> None:
         async with self._writing:
-            self.now.forget_before(self._log.start)
-            await trio.to_thread.run_sync(write_atomic, self._fs, self._path, encode_file(self.now))
+            epochs.forget_before(self._log.start)
+            await trio.to_thread.run_sync(write_atomic, self._fs, self._path, encode_file(epochs))
 
 
 class EpochHandlers(Part):

@@ -61,6 +61,21 @@ async def test_an_epoch_without_a_byte_is_forgotten_and_one_whose_files_are_gone
     assert [tuple(each) for each in loaded(files, Log(400, 800)).now] == [(2, 400), (4, 700)]
 
 
+@pytest.mark.parametrize("operation", ["open", "rename"])
+async def test_an_epoch_that_cannot_be_saved_has_not_begun(operation: str) -> None:
+    files, log = disk(), Log(0, 500)
+    epochs = loaded(files, log)
+    await epochs.begin(1)
+    log.end = 700
+    files.faults.fail(operation, path_part=PATH)
+    with pytest.raises(OSError, match="injected"):
+        await epochs.begin(2)
+    assert epochs.last == 1
+    await epochs.begin(2)
+    log.end = 900
+    assert [tuple(each) for each in loaded(files.killed(), log).now] == [(0, 0), (1, 500), (2, 700)]
+
+
 def test_a_damaged_file_is_refused_with_the_remedy() -> None:
     files = disk()
     files.open_append(PATH).write(b"1\n5\n7-0\n")
