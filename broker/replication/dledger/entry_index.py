@@ -192,11 +192,23 @@ class EntryIndex:
     # --- changes
 
     def begin(self, base: int, base_term: int, position: int) -> None:
-        """Remove all entries; the next one follows ``base`` and begins at ``position`` of the commit log."""
+        """Remove all entries; the next one follows ``base`` and begins at ``position`` of the commit log. Durable.
+
+        Blocks: it is called once or twice in the life of a member.
+        """
         self._forget_files()
-        for name in self._names():
-            self._fs.remove(f"{self._directory}/{name}")
+        # The new file first, or a crash in between would leave none. Until the old ones are gone it is ignored, as it
+        # does not fit to them. Only a file of the same name must go before.
+        new, old = f"{base + 1:020d}", self._names()
+        if new in old:
+            self._fs.remove(f"{self._directory}/{new}")
+            old.remove(new)
         self._add_file(base + 1, position, base_term, 0)
+        self.sync()
+        for name in old:
+            self._fs.remove(f"{self._directory}/{name}")
+        if old:
+            self._fs.fsync_dir(self._directory)
 
     def append(self, term: int, kind: int, place: int, size: int, crc: int, data: bytes = b"") -> None:
         """Add an entry of ``size`` bytes: those at `position` of the commit log, or ``data``."""

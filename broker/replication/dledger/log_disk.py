@@ -429,14 +429,18 @@ class LogDisk:
         return self._mark
 
     def _load_index(self) -> None:
-        index, end = self.index, self._log.raw_end
-        assert self._snapshot is not None
-        index.load(self._snapshot.index)
+        index, end, snapshot = self.index, self._log.raw_end, self._snapshot
+        assert snapshot is not None
+        index.load(snapshot.index)
+        if index.first - 1 > snapshot.index and index.end(index.first - 1) == self._log.start:
+            # The member was stopped while it took the leader's snapshot: the log and the entries began anew, and the
+            # state was not written yet. Nothing was promised meanwhile, so the leader can send that snapshot again.
+            index.begin(snapshot.index, snapshot.term, self._log.start)
         path = f"{self._directory}/mark"
         data = self._fs.read(path) if self._fs.exists(path) else b""
         last, _, crc = _MARK.unpack(data[: _MARK.size].ljust(_MARK.size, b"\0"))
         self._marked = last if crc == crc32(data[: _MARK.size - 4]) else 0
-        had = max(self._marked, self._snapshot.index)
+        had = max(self._marked, snapshot.index)
         # Entries whose bytes a power loss took were not promised to anybody.
         low, high = index.first - 1, index.last
         while low < high:

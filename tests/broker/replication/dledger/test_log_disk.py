@@ -1,7 +1,9 @@
 """What one member keeps on its disk, and takes of a leader: full and damaged disks, and stops at bad moments."""
 
 import errno
+import zlib
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
@@ -13,6 +15,7 @@ import trio.testing
 from broker.options import BrokerOptions
 from broker.replication.copying import CopiedLog, QueueBuilding
 from broker.replication.dledger import log_disk
+from broker.replication.dledger.entry_index import EntryIndex
 from broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
 from broker.replication.dledger.log_entries import Reference
 from broker.replication.dledger.member import GroupMember, LeadershipEffects
@@ -25,7 +28,16 @@ from broker.writing.elected import Elected
 from broker.writing.waits import LogWaits
 from mqcommon.raft.config import Config
 from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import APPLICATION, EMPTY, AppendRequest, Heartbeat, RaftEntry, RaftMessage, Snapshot
+from mqcommon.raft.messages import (
+    APPLICATION,
+    EMPTY,
+    AppendRequest,
+    Heartbeat,
+    InstallSnapshot,
+    RaftEntry,
+    RaftMessage,
+    Snapshot,
+)
 from mqcommon.raft.raft import Raft
 from tests.broker.replication.test_replica import log_bytes
 from tests.broker.store.support import bodies, open_store, put
@@ -36,8 +48,9 @@ NEW = Snapshot(0, 0, Members({"n0": "", "n1": ""}), b"")
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses_and_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_disk, "FULL_PAUSE_S", 0)
+    monkeypatch.setattr(log_disk, "open_index", lambda fs, root: EntryIndex(fs, f"{root}/dledger/entries", 64))
 
 
 class Member:
@@ -175,6 +188,31 @@ async def test_entries_that_cannot_be_read_are_not_sent_and_other_messages_are(
         assert member.disk.decode(await member.disk.encode([request, beat])) == [beat], number
     assert member.disk.decode(await member.disk.encode([request])) == [replace(lacking, sender="n0", to="n1")]
     assert caplog.text.count("cannot be read from the log") == (0 if code == errno.ENOENT else 1)
+
+
+async def test_a_new_member_that_was_stopped_in_the_leaders_snapshot_takes_it_again() -> None:
+    base, member = 200_000, await Member(MemoryFiles()).start()
+    begin = member.store.log.chain.segment_bytes
+    snapshot = Snapshot(base, 1, NEW.members, zlib.compress(begin.to_bytes(8, "big")))
+    first = InstallSnapshot("n1", "n0", 1, snapshot)
+    left: list[MemoryFiles] = []
+    # Wherever it is killed, until the state that has the snapshot is written.
+    member.fs.before_call = lambda operation, path: left.append(member.fs.killed())
+    assert await member.take(first)
+    persist = member.raft.ready().persist
+    assert persist is not None and persist.snapshot == snapshot
+    await member.disk.write(persist)
+    member.fs.before_call = None
+    assert len(left) > 10
+    for fs in [*left, member.fs.killed(), *[member.fs.crash(Random(seed)) for seed in range(3)]]:
+        again = await Member(fs).start()
+        if again.raft.log.snapshot.index == base:
+            assert fs is not left[0]
+            continue
+        assert (again.disk.entries.base, again.disk.entries.last) == (0, 0)
+        assert await again.take(first)
+        assert (again.store.log.start, again.disk.entries.position) == (begin, begin)
+        assert again.disk.entries.last == base
 
 
 async def test_a_tail_that_finds_no_room_to_be_saved_is_cut_later() -> None:
