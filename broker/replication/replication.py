@@ -6,8 +6,9 @@ The order of steps at a role change keeps the log's single writer (see role.py) 
   disconnected, and this broker starts to copy.
 - Promotion: copying stops, then `LogCopier.finish` cuts a partial record at the end of the log and completes the
   queues. Messages appended before that would follow a torn record, or get queue offsets that are already in use. A
-  broker whose log cannot be finished stops instead. Then the HA port opens, because NameServers give its address to
-  slaves as soon as this broker is the master. `took_over` is last.
+  broker whose log cannot be finished stops instead, and one that is not elected any more by then follows again. Then
+  the HA port opens, because NameServers give its address to slaves as soon as this broker is the master. `took_over` is
+  last.
 Neighbours: role.py, master.py and slave.py, or dledger/; slave_sync.py; wiring/replication.py makes this.
 """
 
@@ -124,10 +125,10 @@ class Replication(Part):
         server: LogServer,
         new_slave: Callable[[], LogCopier],
         slave_sync: SlaveSync,
-        before_leading: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+        before_leading: Callable[[], Awaitable[bool]],
     ) -> None:
         """``new_slave`` is called each time this broker starts to copy a master. ``before_leading`` is the last step of
-        a promotion before messages are accepted.
+        a promotion before messages are accepted; it returns whether this broker still is to lead.
         """
         self._role = role
         self._server = server
@@ -160,9 +161,11 @@ class Replication(Part):
                     # Without this broker another one that has them can be elected.
                     logger.error("this broker was elected, but stops: its log cannot be finished")
                     raise unfinished
-                await self._server.open()
-                await self._before_leading()
-                self._role.took_over()
+                if await self._before_leading():
+                    await self._server.open()
+                    self._role.took_over()
+                else:
+                    self._role.stepped_back()
 
     def role_changed(self, before: Role, now: Role) -> None:
         """Stop the running side if it does not fit the new role, or told its master another id."""

@@ -1,7 +1,7 @@
 """The role of this broker in its set: master, slave, or slave that acts as the master. Pure.
 
     MASTER --demoted--> SLAVE --promoted--> TAKING_OVER --took_over--> MASTER
-                        SLAVE <--acting--> ACTING --promoted--> TAKING_OVER
+                        SLAVE <--acting--> ACTING --promoted--> TAKING_OVER --stepped_back--> SLAVE
 
 Invariant: the log has at most one writer. In MASTER producers append to it, in SLAVE and ACTING the replica does, and
 in TAKING_OVER nobody does. So promotion has a state of its own: before the first message is appended, the replica must
@@ -86,6 +86,10 @@ class RoleMachine:
     def took_over(self) -> None:
         """This broker has stopped copying, and its queues have all records of its log: it is the master now."""
         self._change((RoleKind.TAKING_OVER,), Role(RoleKind.MASTER, MASTER_ID))
+
+    def stepped_back(self) -> None:
+        """Another broker was elected while this one took over: it has accepted nothing, and follows again."""
+        self._change((RoleKind.TAKING_OVER,), Role(RoleKind.SLAVE, self.now.broker_id))
 
     def acting(self, is_acting: bool) -> None:
         """Set whether this slave acts as the master, because no member of the set with a lower id is alive."""

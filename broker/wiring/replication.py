@@ -162,7 +162,7 @@ class _Link:
     changed: Callable[[], None]
     server: LogServer
     new_slave: Callable[[Replica], Copier]
-    before_leading: Callable[[], Awaitable[None]]
+    before_leading: Callable[[], Awaitable[bool]]
     by_namesrv: KnownMaster
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
     parts: tuple[Part, ...] = ()
@@ -209,8 +209,13 @@ def _plain_link(
     sessions, examine = plain_sessions(core.store.log, core.acks, terms), compare_logs(core.store.log)
     return _Link(
         finder.changed, _ha_port(core, listeners, listen, sessions, examine),
-        _ha_slaves(core, known, progress, finder.find, new_dialogue), trio.lowlevel.checkpoint, known, prepare,
+        _ha_slaves(core, known, progress, finder.find, new_dialogue), _is_to_lead, known, prepare,
     )  # fmt: skip
+
+
+async def _is_to_lead() -> bool:
+    """In a set whose master the configuration names, nobody else is elected meanwhile."""
+    return True
 
 
 @lazy_dataclass(frozen=True)

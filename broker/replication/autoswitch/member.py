@@ -168,8 +168,8 @@ class Membership(Part):
         """Wait until this broker has an id, without which it cannot register with NameServers."""
         await self.enrolled.wait()
 
-    async def prepare_to_lead(self) -> None:
-        """Called when copying has stopped, and this broker is about to accept messages."""
+    async def prepare_to_lead(self) -> bool:
+        """Called when copying has stopped, and this broker is about to accept messages; whether it still is to lead."""
         while (decision := self._leading_decision) is not None:
             try:
                 await self._epochs.begin(decision.epoch)
@@ -177,8 +177,11 @@ class Membership(Part):
                 logger.error("elected, but no messages are accepted until the epoch can be saved: %s", error)
                 await trio.sleep(RETRY_S)
             else:
-                self._began(decision.epoch)
-                return
+                now = self._leading_decision
+                if now is not None and now.epoch == decision.epoch:
+                    self._began(decision.epoch)
+                    return True
+        return False
 
     @property
     def _leading_decision(self) -> RoleDecision | None:

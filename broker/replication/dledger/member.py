@@ -221,8 +221,8 @@ class GroupMember(Part):
             await listener.aclose()
         self._disk.close()
 
-    async def prepare_to_lead(self) -> None:
-        """Called when copying has stopped, and this broker is about to accept messages."""
+    async def prepare_to_lead(self) -> bool:
+        """Called when copying has stopped, and this broker is about to accept messages; whether it still is to lead."""
         node = self.node
         assert node is not None
         # A new leader may not know yet what the former one committed. A read that succeeds shows that a majority still
@@ -238,8 +238,10 @@ class GroupMember(Part):
                 logger.error("elected, but no messages are accepted until the log can be cut: %s", error)
                 await trio.sleep(FULL_PAUSE_S)
             else:
-                self._began(node.term)
-                return
+                if node.is_leader:
+                    self._began(node.term)
+                    return True
+        return False
 
     # --- who leads
 

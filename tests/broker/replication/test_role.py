@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from broker.replication.role import Role, RoleKind, RoleMachine
 
-EVENTS = st.sampled_from(["promoted", "took_over", "demoted", "acts", "yields"])
+EVENTS = st.sampled_from(["promoted", "took_over", "stepped_back", "demoted", "acts", "yields"])
 # Where each event leads, by the present kind; what is not there is refused, or changes nothing.
 LEADS = {
     ("demoted", RoleKind.MASTER): RoleKind.SLAVE,
     ("promoted", RoleKind.SLAVE): RoleKind.TAKING_OVER,
     ("promoted", RoleKind.ACTING): RoleKind.TAKING_OVER,
     ("took_over", RoleKind.TAKING_OVER): RoleKind.MASTER,
+    ("stepped_back", RoleKind.TAKING_OVER): RoleKind.SLAVE,
     ("acts", RoleKind.SLAVE): RoleKind.ACTING,
     ("yields", RoleKind.ACTING): RoleKind.SLAVE,
 }
@@ -35,7 +36,7 @@ def test_changes(broker_id: int, events: list[str]) -> None:
     for event in events:
         before, told = machine.now, len(seen)
         leads_to = LEADS.get((event, before.kind))
-        if leads_to is None and event in ("promoted", "took_over", "demoted"):
+        if leads_to is None and event in ("promoted", "took_over", "stepped_back", "demoted"):
             with pytest.raises(RuntimeError, match=f"is {before.kind.value} cannot become"):
                 happen(machine, event)
         else:

@@ -152,6 +152,10 @@ class Endless:
         self.was_opened = True
 
 
+async def elected() -> bool:
+    return True
+
+
 class Unfinished(Endless):
     """Copies a log that cannot be finished."""
 
@@ -168,7 +172,7 @@ class Unfinished(Endless):
 async def test_a_slave_whose_log_cannot_be_finished_does_not_lead(error: StoreError) -> None:
     role, slave = RoleMachine(1), Unfinished(error)
     others: Any = Endless()
-    part = Replication(role, others, lambda: slave, others)
+    part = Replication(role, others, lambda: slave, others, elected)
     role.observe(part.role_changed)
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
@@ -181,3 +185,33 @@ async def test_a_slave_whose_log_cannot_be_finished_does_not_lead(error: StoreEr
             role.promoted()
     assert raised.value.exceptions == (error,)
     assert (role.now.kind, others.was_opened) == (RoleKind.TAKING_OVER, False)
+
+
+class Finished(Endless):
+    """Copies a log that can be finished."""
+
+    async def finish(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_slave_that_is_not_elected_any_more_when_it_is_ready_follows_again() -> None:
+    role, roles, answers = RoleMachine(3), [], [True, False]
+    others: Any = Endless()
+
+    async def is_elected() -> bool:
+        return answers.pop()
+
+    part = Replication(role, others, Finished, others, is_elected)
+    role.observe(part.role_changed)
+    role.observe(lambda before, now: roles.append((now.kind, now.broker_id)))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(part.run)
+        for _ in range(2):
+            await trio.testing.wait_all_tasks_blocked()
+            assert not others.was_opened
+            role.promoted()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    took_over = [(RoleKind.TAKING_OVER, 3), (RoleKind.MASTER, 0)]
+    assert roles == [(RoleKind.TAKING_OVER, 3), (RoleKind.SLAVE, 3), *took_over]
+    assert others.was_opened

@@ -60,8 +60,10 @@ class Member:
             async with trio.open_nursery() as nursery:
 
                 async def take_over() -> None:
-                    await self.part.prepare_to_lead()
-                    self.role.took_over()
+                    if await self.part.prepare_to_lead():
+                        self.role.took_over()
+                    else:
+                        self.role.stepped_back()
 
                 def role_changed(before: Role, now: Role) -> None:
                     if now.kind is RoleKind.TAKING_OVER:

@@ -168,7 +168,7 @@ async def test_an_elected_member_without_room_for_its_tail_leads_when_there_is_r
     part = GroupMember(unused, found.disk, effects, unused, ManualClock())
     node: Any = LeadingNode()
     part.node = node
-    await part.prepare_to_lead()
+    assert await part.prepare_to_lead()
     assert terms == [7]
     assert found.store.log.end == found.disk.entries.position == 0
 
