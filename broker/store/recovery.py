@@ -319,8 +319,9 @@ class Recovery:
         self._queues.touch(queue)
         if gap < 0:
             if self._has(queue, record):
-                # A killed process may have written the entry without a sync: into memory, for the next checkpoint.
-                queue.take_back(record.queue_offset)
+                # A killed process may have written the entry without a sync, or without its tags code: into memory, for
+                # the next checkpoint.
+                queue.take_back(record.queue_offset, self._tag_codes.of_record(record))
             else:
                 self._judge_other(queue, record)
             return

@@ -154,7 +154,8 @@ class BatchConsumeQueue(ConsumeQueue):
         if place < end:
             self.move_to(self.at(place - 1).end if place > self._first else self.at(place).base)
 
-    def take_back(self, offset: int) -> None:
+    def take_back(self, offset: int, tags_code: int) -> None:
+        """As in a plain queue. The tags code stays: after a kill there is no entry here that the kill may have torn."""
         place = self.place_of(offset)
         if place < self._stored:
             raw = b""

@@ -20,7 +20,7 @@ from broker.store.log.residency import check_resident
 from broker.store.log.segment import OnMap, SegmentChain, file_path
 from broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, first_where, two_entries
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, TAGS_CODE, TAGS_CODE_AT
 from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.layout import MIN_RECORD
@@ -300,10 +300,12 @@ class ConsumeQueue:
         del self._tail[:size]
         self._stored += size // self.entry_bytes
 
-    def take_back(self, offset: int) -> None:
+    def take_back(self, offset: int, tags_code: int) -> None:
         """Move the entries from ``offset`` on out of the files and into the tail; for recovery.
 
         A killed process may have written them without a sync. The next checkpoint writes and syncs the whole tail.
+        ``tags_code``: that of the message at ``offset``. The kernel ends the write of a killed process at a page, which
+        may be in the middle of an entry: then physical offset and size are there, and the code is not.
         """
         if offset < self._stored:
             start, end = offset * ENTRY_BYTES, self._stored * ENTRY_BYTES
@@ -315,6 +317,7 @@ class ConsumeQueue:
             self.chain.zero_from(start, sync=False)
             self._tail[:0] = b"".join(parts)
             self._stored = offset
+        TAGS_CODE.pack_into(self._tail, (offset - self._stored) * ENTRY_BYTES + TAGS_CODE_AT, tags_code)
 
     def put_record(self, record: Record, tags_code: int) -> None:
         """Set its entry, for recovery. If the queue had another one at this offset, it now ends after the new one."""

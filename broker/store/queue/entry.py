@@ -17,6 +17,8 @@ from mqcommon.message.record import Record
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY.size
+TAGS_CODE = struct.Struct(">q")
+TAGS_CODE_AT = ENTRY_BYTES - TAGS_CODE.size
 # The size in a blank entry. RocketMQ fills a file with them before the first message of a queue.
 BLANK_SIZE = 0x7FFFFFFF
 

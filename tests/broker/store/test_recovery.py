@@ -7,11 +7,13 @@ from random import Random
 import pytest
 
 from broker.commands.verify_store import verify
+from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.store import MessageStore
 from mqcommon.errors import StoreCorrupt
 from mqcommon.message.flags import BORN_HOST_V6
 from mqcommon.message.ids import encode_host
 from mqcommon.message.layout import SIZE_MAGIC, UNFINISHED_MAGIC
+from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
@@ -50,6 +52,26 @@ def test_entries_that_a_killed_process_did_not_sync_are_synced_by_the_next_start
     store = new_store(fs.crash(Random(seed)))
     store.open()
     assert bodies(store, "t", 0) == sent
+
+
+@pytest.mark.parametrize("kept", [4, 8, 12, 16])
+@pytest.mark.parametrize("topic", ["t", SCHEDULE_TOPIC, TIMER_TOPIC])
+def test_of_an_entry_that_a_kill_has_torn_the_tags_code_is_made_again(topic: str, kept: int) -> None:
+    """The kernel ends a killed write at a page, and pages end after a multiple of 4 bytes of an entry."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    properties = b"TAGS\x01order\x02DELAY\x013\x02TIMER_OUT_MS\x011700000009000\x02"
+    for n in range(10):
+        put(store, topic, 0, b"%d" % n, properties)
+    wanted = list(store.queues.get(topic, 0).entries(0, 10))
+    for _, write in store.take_queues(store.begin_checkpoint()):
+        for file in replace(write, data=write.data[: 6 * ENTRY_BYTES + kept]).run(fs):
+            file.close()
+    fs = fs.killed()
+    store = open_store(fs)
+    assert list(store.queues.get(topic, 0).entries(0, 10)) == wanted
+    store.close()
+    assert list(open_store(fs).queues.get(topic, 0).entries(0, 10)) == wanted
 
 
 def test_recovery_reads_from_the_checkpoint_only() -> None:
