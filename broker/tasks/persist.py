@@ -42,6 +42,7 @@ class Persister(Part):
         self._wanted = Signal()
         self._syncing = False
         self._round = _Round()
+        self._appending = trio.Lock()
         self._compacting = False
         self._stopped = ""
         self._failing = False
@@ -79,15 +80,19 @@ class Persister(Part):
     async def append_offsets(self) -> None:
         """Append the consumer offsets that changed, in slices, so that other tasks run in between."""
         offsets = self._metadata.consumer_offsets
-        changed = offsets.take_changed()
-        for start in range(0, len(changed), SLICE):
-            # What could not be appended counts as changed again, so that the next interval has it.
+        # One at a time: the offsets that another call has taken are not all in the journal until that call returns.
+        async with self._appending:
+            changed = offsets.take_changed()
+            done = 0
             try:
-                offsets.append_changed(changed[start : start + SLICE])
-            except StoreError:
-                offsets.put_back(changed[start + SLICE :])
-                raise
-            await trio.lowlevel.checkpoint()
+                while done < len(changed):
+                    offsets.append_changed(changed[done : done + SLICE])
+                    done += SLICE
+                    await trio.lowlevel.checkpoint()
+            finally:
+                # What was not appended, because of an error or a cancellation, counts as changed again: the next call
+                # appends it.
+                offsets.put_back(changed[done:])
 
     async def close(self) -> None:
         """Append offsets, sync, close the journal. Never takes longer than CLOSE_TIMEOUT_S."""

@@ -190,6 +190,37 @@ async def test_close_appends_the_last_offsets() -> None:
     assert meta.offsets.query("g", "T", 0) == 7
 
 
+async def test_what_a_cancelled_append_has_not_appended_is_appended_by_the_next_one() -> None:
+    meta = MetadataDir()
+    persister = Persister(meta.metadata, meta.options)
+    meta.offsets.commit("other", "T", 0, 7)
+    for queue_id in range(2 * SLICE):
+        meta.offsets.commit("g", "T", queue_id, 7)
+    with trio.CancelScope() as scope:
+        meta.journal.on_append = scope.cancel
+        await persister.append_offsets()
+    assert scope.cancelled_caught and meta.offsets.dirty
+    await persister.close()
+    meta.power_loss()
+    assert meta.offsets.query("other", "T", 0) == 7
+    assert len(meta.offsets.queues_of("g", "T")) == 2 * SLICE
+
+
+async def test_an_append_returns_when_the_journal_also_has_what_another_one_has_taken() -> None:
+    meta = MetadataDir()
+    persister = Persister(meta.metadata, meta.options)
+    begun = trio.Event()
+    for queue_id in range(10 * SLICE):
+        meta.offsets.commit("g", "T", queue_id, 7)
+    async with trio.open_nursery() as nursery:
+        meta.journal.on_append = begun.set
+        nursery.start_soon(persister.append_offsets)
+        await begun.wait()
+        await persister.append_offsets()
+        meta.kill()
+    assert len(meta.offsets.queues_of("g", "T")) == 10 * SLICE
+
+
 async def test_after_the_stop_waiting_is_an_error() -> None:
     meta = MetadataDir()
     async with running(meta) as persister:
