@@ -75,6 +75,8 @@ class Flusher(Part):
         self._may_be_behind = MAX_INDEX_BEHIND_BYTES
         self._most_behind = 0
         self._next_ends = 0.0
+        # Why known topics could not be made durable in the last flush; "" if they could.
+        self._unsettled = ""
         # Why queue entries cannot be written and stay in memory; "" if they can.
         self._cannot_write = store.refusal_of(QUEUES)
 
@@ -99,9 +101,13 @@ class Flusher(Part):
                 # durable first.
                 await self._settle()
             except StoreError as error:
-                logger.error("sends answered FLUSH_DISK_TIMEOUT, their topic may not be on disk: %s", error)
+                # Once, not with each flush: a journal that failed stays as it is until a restart.
+                if str(error) != self._unsettled:
+                    logger.error("sends answered FLUSH_DISK_TIMEOUT, their topic may not be on disk: %s", error)
+                self._unsettled = str(error)
                 self._commits.advance(reached, is_safe=False)
             else:
+                self._unsettled = ""
                 self._commits.advance(reached)
 
     async def checkpoint(self, *, note_ends: bool = False) -> None:

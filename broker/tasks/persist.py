@@ -41,6 +41,8 @@ class Persister(Part):
         self._options = options
         self._wanted = Signal()
         self._syncing = False
+        # Why the last fsync failed; "" if it did not.
+        self._unsynced = ""
         self._round = _Round()
         self._appending = trio.Lock()
         self._compacting = False
@@ -64,6 +66,8 @@ class Persister(Part):
         """As `wait`, but return at once if everything appended is on disk already."""
         if self._syncing or self._wanted.is_set():
             await self.wait()
+        elif self._unsynced:
+            raise StoreError(self._unsynced)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run all loops until cancelled."""
@@ -133,7 +137,7 @@ class Persister(Part):
                 error = str(failure)
                 logger.error("metadata not synced: %s", error)
             finally:
-                self._syncing = False
+                self._syncing, self._unsynced = False, error
                 self._end_round(current, error)
             if self._journal.wants_compaction and not self._compacting:
                 self._compacting = True

@@ -97,6 +97,18 @@ async def test_a_failed_fsync_is_an_error_for_those_who_wait_for_it(caplog: pyte
     assert "metadata not synced" in caplog.text
 
 
+async def test_after_a_failed_fsync_nothing_counts_as_settled() -> None:
+    meta = MetadataDir()
+    async with running(meta) as persister:
+        await persister.settle()
+        meta.fs.faults.fail("sync")
+        meta.topics.create_on_send("T", "TBW102", 1)
+        with pytest.raises(StoreError):
+            await persister.wait()
+        with pytest.raises(StoreError, match="read-only until a restart"):
+            await persister.settle()
+
+
 async def test_offsets_are_appended_by_interval() -> None:
     meta = MetadataDir(options(flush_consumer_offset_interval=10))
     async with running(meta):
