@@ -15,7 +15,8 @@ Neighbours: admin/topics.py (215), replication/slave_sync.py (a slave's part), f
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import trio
 
@@ -85,32 +86,39 @@ class TopicRemoval(Part):
     async def delete(self, names: Sequence[str]) -> None:
         """Delete topics; the caller holds `lock`. OSError or StoreError if that is not done to its end yet."""
         self._deletions.log_starts_at(self._log_bounds()[0])
-        for name in names:
-            # Both in one turn of the event loop. A kill between the two records leaves the mark, which is enough.
-            self._deletions.begin(name)
-            self._topics.delete(name)
-        try:
+        with self._continued_by_run():
+            for name in names:
+                # Both in one turn of the event loop. A kill between the two records leaves the mark, which is enough.
+                self._deletions.begin(name)
+                self._topics.delete(name)
             for name in names:
                 await self._finish(self._deletions.all()[name])
-        except (OSError, StoreError):
-            self._wanted.set()
-            raise
 
     async def follow(self, name: str, log_end: int) -> None:
         """On a slave whose log has reached ``log_end``: the master has deleted a topic there."""
         async with self.lock:
             self._deletions.log_starts_at(self._log_bounds()[0])
-            self._deletions.begin(name, log_end)
-            try:
+            with self._continued_by_run():
+                self._deletions.begin(name, log_end)
                 await self._finish(self._deletions.all()[name])
-            except (OSError, StoreError):
-                self._wanted.set()
-                raise
 
     def finish_soon(self, then: Callable[[], None]) -> None:
         """Deletions were begun elsewhere: `run` does them, and calls ``then`` when it has tried all of them."""
         self._then.append(then)
         self._wanted.set()
+
+    @contextmanager
+    def _continued_by_run(self) -> Iterator[None]:
+        """Have `run` finish what is begun within, if it ends early: with an error, or cancelled.
+
+        Also with an error of the first steps: a mark may be in the journal already, and the next start would delete a
+        topic that was used until then.
+        """
+        try:
+            yield
+        except BaseException:
+            self._wanted.set()
+            raise
 
     async def _finish_all(self) -> None:
         async with self.lock:
