@@ -25,6 +25,7 @@ from broker.store.truncation.intent import (
     remove_intent,
     truncate_log,
     truncate_queues,
+    withdraw_intent,
     write_intent,
 )
 from broker.store.truncation.saved import Survey, begins_record
@@ -52,9 +53,9 @@ class LogTruncation:
         """Let the log end at ``offset``, where a message begins, durably.
 
         The caller must see to it that this broker is a slave, and that nothing appends to the log or builds its queues
-        meanwhile. DiskFull when there is no room to save what would be cut: nothing has changed, and the call can be
-        repeated. ReplicationRefused when the log cannot be cut there; nothing has changed either. After any other
-        StoreError the broker must stop, and its next start ends the cut.
+        meanwhile. DiskFull when there is no room to save what would be cut, OSError when the disk refuses it: nothing
+        has changed, and the call can be repeated. ReplicationRefused when the log cannot be cut there; nothing has
+        changed either. After any other StoreError the broker must stop, and its next start ends the cut.
         """
         store, log = self._store, self._store.log
         if offset == log.raw_end or log.raw_end == log.start:
@@ -144,7 +145,10 @@ class Truncation:
         return [(queue, queue.bounds_search()) for queue in affected if not queue.is_empty]
 
     def begin(self, searches: Sequence[Search]) -> None:
-        """Find the ends of queues, and put the intent on disk. Blocks. DiskFull leaves the store as it is."""
+        """Find the ends of queues, and put the intent on disk. Blocks.
+
+        OSError or DiskFull leaves the store as it is. StoreError as in `cut_files`: the intent may be on disk.
+        """
         cuts = []
         for queue, search in searches:
             end = search.find_end(self._start)
@@ -154,7 +158,14 @@ class Truncation:
         first_ms = self._survey.first_ms
         timestamp = self._store.last_timestamp if first_ms is None else first_ms
         self._intent = TruncationIntent(self._start, self._end, timestamp, cuts)
-        write_intent(self._fs, self._directory, self._intent)
+        try:
+            write_intent(self._fs, self._directory, self._intent)
+        except (OSError, DiskFull):
+            # The caller goes on with the whole log, and may store messages after it. An intent that is left would have
+            # the next start cut these, too.
+            with self._store.truncating_files():
+                withdraw_intent(self._fs, self._directory)
+            raise
 
     def forget(self) -> None:
         """Let the log, queues and index in memory end at ``start``."""

@@ -63,7 +63,7 @@ class TruncationIntent(NamedTuple):
 
 
 def write_intent(fs: FileSystem, directory: str, intent: TruncationIntent) -> None:
-    """Begin the cut. Durable; DiskFull changes nothing."""
+    """Begin the cut. Durable. After an error the file may be there, or not: see `withdraw_intent`."""
     write_with_crc(fs, f"{directory}/{FILE_NAME}", cbor2.dumps([_VERSION, *intent]))
 
 
@@ -85,6 +85,13 @@ def remove_intent(fs: FileSystem, directory: str) -> None:
     """The cut is done. Durable: if a power loss brought the file back, the next start would cut new messages."""
     fs.remove(f"{directory}/{FILE_NAME}")
     fs.fsync_dir(directory)
+
+
+def withdraw_intent(fs: FileSystem, directory: str) -> None:
+    """After `write_intent` has failed: see to it that no start does this cut. If that fails, too, a start may do it."""
+    # The name appears before the directory is synced, which may have failed.
+    if fs.exists(f"{directory}/{FILE_NAME}"):
+        remove_intent(fs, directory)
 
 
 def truncate_log(fs: FileSystem, directory: str, start: int, end: int) -> None:

@@ -1,5 +1,6 @@
 """Cutting the log of a running store: what waits, what is refused, what an error in the middle leaves."""
 
+import errno
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from broker.tasks.truncate import LogTruncation
 from broker.writing.waits import LogWaits
 from mqcommon.errors import DiskFull, StoreError
 from tests.broker.replication.test_replica import build_all, feed, log_bytes, master
-from tests.broker.store.support import open_store
+from tests.broker.store.support import bodies, open_store, put
 from tests.broker.store.truncation.support import assert_alike, begun_again, boundaries, slave_of, whole
 from tests.support.memory_files import MemoryFiles
 
@@ -121,6 +122,44 @@ async def test_after_an_error_in_the_middle_the_next_start_ends_the_cut() -> Non
     parts.fs.before_call = None
     parts.store.close()
     assert_alike(open_store(parts.fs), parts.expected())
+
+
+def fail_after_the_rename(parts: Parts, code: int, times: int) -> None:
+    """The intent has its name, but its directory cannot be synced."""
+
+    def before_call(operation: str, path: str) -> None:
+        if operation == "rename" and path.endswith("unfinishedCut"):
+            parts.fs.faults.fail("fsync_dir", code=code, times=times)
+
+    parts.fs.before_call = before_call
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+async def test_an_intent_that_is_not_on_disk_for_sure_is_taken_back(code: int) -> None:
+    parts = Parts()
+    fail_after_the_rename(parts, code, times=1)
+    with pytest.raises((DiskFull, OSError)):
+        await parts.cutter.cut(parts.start)
+    parts.fs.before_call = None
+    assert not parts.fs.faults.pending
+    # The broker is elected, and goes on with the log that it has.
+    put(parts.store, "new", 0, b"new")
+    await parts.flusher.checkpoint(note_ends=True)
+    for after in (parts.fs.killed(), *(parts.fs.crash(Random(seed)) for seed in range(5))):
+        assert bodies(open_store(after), "new", 0) == [b"new"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+async def test_with_an_intent_that_may_be_on_disk_nothing_is_stored_any_more(code: int) -> None:
+    parts = Parts()
+    fail_after_the_rename(parts, code, times=2)
+    with pytest.raises(StoreError, match="the broker stops"):
+        await parts.cutter.cut(parts.start)
+    parts.fs.before_call = None
+    parts.store.close()
+    for seed in range(5):
+        end = open_store(parts.fs.crash(Random(seed))).log.end
+        assert end in (parts.start, parts.its_master.log.end)
 
 
 async def test_a_cut_that_has_begun_is_ended_when_its_caller_is_cancelled() -> None:
