@@ -7,6 +7,7 @@ removes a file. A store without this file, as RocketMQ's, is taken as it is.
 """
 
 import threading
+from collections.abc import Callable
 
 import cbor2
 
@@ -26,22 +27,28 @@ class Inventory:
         self._path = f"{directory}/{FILE_NAME}"
         self._lock = threading.Lock()
         self.log_start, self.has_metadata = read_inventory(fs, directory)
+        # Whether the file says so: it does not after a write that failed.
+        self._is_written = True
 
-    def note_log_start(self, offset: int) -> None:
-        """Files of the log before ``offset`` are gone, or will be. Blocks: for any thread."""
+    def note_log_start(self, start: Callable[[], int]) -> None:
+        """Files of the log before ``start()`` are gone, or will be. Blocks: for any thread."""
+        # A checkpoint and the cleaner may do this at once. Each reads the start under the lock: one that was read
+        # before could be lower than what the other has noted, and a start would miss the files between the two.
         with self._lock:
-            if offset != self.log_start:
+            offset = start()
+            if offset != self.log_start or not self._is_written:
                 self.log_start = offset
                 self._write()
 
     def note_metadata(self) -> None:
         """There is a journal of metadata, on disk. Blocks."""
         with self._lock:
-            if not self.has_metadata:
+            if not self.has_metadata or not self._is_written:
                 self.has_metadata = True
                 self._write()
 
     def _write(self) -> None:
+        self._is_written = False
         try:
             data = cbor2.dumps({"logStart": self.log_start, "metadata": self.has_metadata})
             write_with_crc(self._fs, self._path, data)
@@ -50,7 +57,8 @@ class Inventory:
             if self._fs.exists(self._path):
                 self._fs.remove(self._path)
                 self._fs.fsync_dir(self._directory)
-            self.log_start, self.has_metadata = None, False
+        else:
+            self._is_written = True
 
 
 def read_inventory(fs: ReadableFiles, directory: str) -> tuple[int | None, bool]:

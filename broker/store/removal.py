@@ -60,7 +60,7 @@ class Removal:
         # The inventory first: a start must not take the missing files for lost ones.
         chain = self._store.log.chain
         if chain.retired:
-            self._store.inventory.note_log_start(chain.start)
+            self._store.inventory.note_log_start(lambda: chain.start)
             chain.remove_retired()
 
     def find_starts(self, searches: Sequence[BoundsSearch], log_start: int) -> list[int]:

@@ -702,7 +702,7 @@ class MessageStore:
             self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
             # An empty log may have no file, which the next start would miss.
             if mark.log_offset > self.log.start:
-                self.inventory.note_log_start(self.log.start)
+                self.inventory.note_log_start(lambda: self.log.start)
         if mark.ends_head is not None:
             self._ends_noted_to = mark.log_offset
 

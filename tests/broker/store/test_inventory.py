@@ -1,0 +1,64 @@
+"""What the file ``inventory`` says when others write it at once, and after a full disk."""
+
+import errno
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from broker.store.inventory import Inventory, read_inventory
+from broker.store.removal import Removal
+from tests.broker.store.support import open_store, put
+from tests.support.memory_files import MemoryFiles
+
+
+def test_a_checkpoint_does_not_take_back_what_the_cleaner_notes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for _ in range(60):
+        put(store, "t", 0, b"x" * 200)
+    store.checkpoint(with_ends=True)
+    removal, lock = Removal(fs, "/store", store), Lock()
+
+    class Late:
+        """A lock that the cleaner has just before the checkpoint gets it."""
+
+        def __enter__(self) -> None:
+            monkeypatch.setattr(store.inventory, "_lock", lock)
+            assert removal.retire_log_file(store.durable_end) is not None
+            removal.remove_log_files()
+            lock.acquire()
+
+        def __exit__(self, *_: Any) -> None:
+            lock.release()
+
+    monkeypatch.setattr(store.inventory, "_lock", Late())
+    put(store, "t", 0, b"last")
+    store.checkpoint()
+    assert store.log.start and read_inventory(fs, "/store")[0] == store.log.start
+    assert open_store(fs.killed()).max_offset("t", 0) == 61
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_after_a_full_disk_the_inventory_is_whole_again(code: int) -> None:
+    fs = MemoryFiles()
+    fs.mkdirs("/store")
+    inventory = Inventory(fs, "/store")
+    inventory.note_metadata()
+    inventory.note_log_start(lambda: 0)
+    fs.faults.fail("open", code=code)
+    inventory.note_log_start(lambda: 4096)
+    assert read_inventory(fs, "/store") == (None, False)
+    inventory.note_log_start(lambda: 4096)
+    assert read_inventory(fs, "/store") == (4096, True)
+
+
+def test_an_inventory_that_could_not_be_written_is_written_by_the_next_note() -> None:
+    fs = MemoryFiles()
+    fs.mkdirs("/store")
+    inventory = Inventory(fs, "/store")
+    fs.faults.fail("sync")
+    with pytest.raises(OSError, match="injected"):
+        inventory.note_log_start(lambda: 4096)
+    inventory.note_log_start(lambda: 4096)
+    assert read_inventory(fs, "/store") == (4096, False)
