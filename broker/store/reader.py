@@ -139,6 +139,9 @@ def read_queue(
     """
     if queue is None:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+    # A client may ask for 0 or fewer. RocketMQ gives it one message, too.
+    if max_count < 1:
+        max_count = 1
     part: Part = queue
     end = queue.next_offset if confirmed is None else visible_end(log, queue, confirmed())
     if queue.sealed_at is not None and not past_seal:

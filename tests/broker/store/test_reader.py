@@ -305,6 +305,23 @@ def test_a_reader_that_cannot_take_batches_apart_gets_as_many_as_it_asks_for() -
     assert (whole.count, whole.next_offset, len(record_starts(whole.records))) == (30, 30, 1)
 
 
+@pytest.mark.parametrize("max_count", [0, -1, -(1 << 31)])
+@pytest.mark.parametrize("how", ["all", "tags", "properties"])
+def test_who_asks_for_no_message_gets_one(max_count: int, how: str) -> None:
+    plain, batches = open_store(MemoryFiles()), batch_store()
+    filters = {
+        "all": ALL,
+        "tags": Filter(tag_codes=frozenset([java_hash("red")])),
+        "properties": Filter(matches=lambda raw: b"TAGS" in raw, max_messages=100),
+    }
+    for n in range(5):
+        put(plain, "t", 0, b"%d" % n, RED)
+    put_inner(batches, "b", 0, [(0, b"%d" % n, RED) for n in range(5)])
+    for store, topic in [(plain, "t"), (batches, "b")]:
+        result = store.get(topic, 0, 2, max_count, 1 << 20, filters[how])
+        assert (result.status, result.count, result.next_offset) == (GetStatus.FOUND, 1, 3)
+
+
 def test_a_part_of_the_log_that_is_not_confirmed_is_hidden() -> None:
     store = batch_store()
     put_inner(store, "b", 0, [(0, b"x", b"")] * 5)
