@@ -4,7 +4,8 @@ Spark runs a task again when it has failed, or is slow, and a whole epoch when a
 its end. A task cannot know whether it is the first. So it asks the topic:
 
 1. The first message of a task has a key that is known beforehand, its claim. It is sent alone, and nothing else before
-   brokers find it by its key. So where no claim is found, at most a claim was stored.
+   brokers find it by its key, and find no claim of another attempt with that key. So where no claim is found, at most
+   claims were stored; and of attempts that claim at once, at most one finds only its own and goes on.
 2. Where there are claims, another attempt sent rows. Its requests may still be on their way, and it may even run. So
    the topic is read, from the first claim on, until nothing has come from it for `quiet_ms`. What is missing is sent,
    the first of it as the next claim.
@@ -32,6 +33,8 @@ _UNSURE = (SendFailed, RemotingError, BrokerError, RouteNotFound, ReadFailed)
 # The topic cannot be looked into now.
 _AWAY = (RemotingError, BrokerError, RouteNotFound, ReadFailed)
 
+# Clocks of brokers, and of this machine, may differ by this much.
+CLOCKS_MS = 60_000
 LEASE_MS = 1_000
 # How long to wait between tries, and for a broker's index.
 PAUSE_MS = 20
@@ -159,12 +162,13 @@ class Once:
             self._look()
             self._has_looked = True
         rows = Rows(messages, self._keys.names(messages), places).without(self._there)
-        if rows.messages and not self._is_claimed:
+        claims = 0
+        while rows.messages and not self._is_claimed:
             self._send_claim(rows.part([0]))
-            self._send_rest(rows.part(range(1, len(rows.messages))))
-        else:
-            self._send_rest(rows)
-        return len(rows.messages)
+            claims += 1
+            rows = rows.without(self._there)
+        self._send_rest(rows)
+        return claims + len(rows.messages)
 
     # --- other attempts
 
@@ -187,14 +191,15 @@ class Once:
         """Read until nothing has come for `quiet_ms`, by the clock of the brokers or by ours."""
         quiet_ms = self._limits.quiet_ms
         # Two clocks, of which one is enough: that of the brokers, by the newest row, since rows may have been stored
-        # long ago; and ours, since theirs may be ahead of it.
+        # long ago; and ours, since theirs may be ahead of it, or lag.
         newest_ms, since = 0, self._time.running_ms()
         while True:
             count = len(self._there)
             newest_ms = max(newest_ms, self._read())
             if len(self._there) > count:
                 since = self._time.running_ms()
-            left = min(newest_ms + quiet_ms - self._time.now_ms(), since + quiet_ms - self._time.running_ms())
+            by_brokers = newest_ms + CLOCKS_MS + quiet_ms - self._time.now_ms()
+            left = min(by_brokers, since + quiet_ms - self._time.running_ms())
             if left <= 0:
                 return
             self._time.sleep_ms(left)
@@ -202,7 +207,10 @@ class Once:
     # --- sending
 
     def _send_claim(self, row: Rows) -> None:
-        """Send the first message, and wait until brokers find it: before, no other may be stored."""
+        """Send the first message, and wait until brokers find it: before, no other may be stored.
+
+        If another attempt has the same claim, this one is not claimed yet: it ends, or the next claim must be sent.
+        """
         key = self._keys.claim(self._claim)
         claim = row._replace(claim=(key, self._attempt))
         if self._claim == 0:
@@ -222,27 +230,44 @@ class Once:
                 # Not by the index: that of a broker that has come back may be behind.
                 self._after_failure(error)
                 is_stored = is_stored or name_in(key) in self._there
-        # Two attempts began together, and both claims are stored. All of them see the same order, so one goes on and
-        # the others end.
-        if min(found).attempt != self._attempt:
-            raise Superseded("another attempt of this task began before this one, at the same time; this one ends")
-        self._is_claimed = True
         if self._claim == 0:
             self._since_ms = min(found).stored_ms
-        self._sent_at_ms = self._time.running_ms()
-        self._there.update(row.names)
+        self._there.update(row.names, [claim.name for claim in found])
+        if all(claim.attempt == self._attempt for claim in found):
+            self._is_claimed = True
+            self._sent_at_ms = self._time.running_ms()
+            return
+        # Attempts began together. Another one may have looked before our claim was there, and have gone on. The times
+        # of claims do not tell which one: they are of brokers whose clocks differ. They only choose who stays, so that
+        # not all attempts end: that of the earliest claim finds its own claim and none before it.
+        if min(found).attempt != self._attempt:
+            raise Superseded("another attempt of this task began before this one, at the same time; this one ends")
+        logger.info("another attempt of this task began at the same time: this one waits until it is silent")
+        self._claim += 1
+        self._wait_until_quiet()
 
     def _indexed(self, key: str) -> list[Claim]:
-        """The claims with this key, as soon as a broker finds one."""
+        """The claims with this key, as soon as brokers find ours; if they do not, those of other attempts."""
         deadline = self._time.running_ms() + INDEX_MS
-        while not (found := self._topic.claims(key)):
+        was_there = False
+        while True:
+            found = self._topic.claims(key)
+            is_there = any(claim.attempt == self._attempt for claim in found)
+            # Ours must be there before all brokers are asked for others. One look asks them one after the other: two
+            # attempts might both find only their own claim.
+            if is_there and was_there:
+                return found
+            was_there = is_there
+            if is_there:
+                continue
             if self._time.running_ms() > deadline:
+                if found:
+                    return found
                 raise WriteFailed(
                     f"a message was stored, but after {INDEX_MS // 1000} s no broker finds it by its unique key {key}:"
                     ' is its index switched off (messageIndexEnable)? Without it use .option("dedup", "false")'
                 )
             self._time.sleep_ms(PAUSE_MS)
-        return found
 
     def _send_rest(self, left: Rows) -> None:
         failures = 0

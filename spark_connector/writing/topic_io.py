@@ -28,11 +28,9 @@ from spark_connector.options.read import ReadOptions
 from spark_connector.options.write import WriteOptions
 from spark_connector.reading.batch_reader import Consumer, decode_buffer
 from spark_connector.reading.pulling import joined, pulls
-from spark_connector.writing.once import Claim, FoundRows, Rows
+from spark_connector.writing.once import CLOCKS_MS, Claim, FoundRows, Rows
 from spark_connector.writing.rows import ROW, Place, name_in
 
-# Clocks of brokers may differ by this much: a claim's time is that of its broker, but all queues are read from there.
-CLOCKS_MS = 60_000
 # The queues that producers ask for when a send creates a topic.
 DEFAULT_QUEUES = 4
 # The time between two looks for a topic that was created: brokers register it at once.
@@ -150,7 +148,8 @@ class TopicIO:
         found = FoundRows()
         read_to: dict[MessageQueue, int] = {}
         for queue in self._all_queues():
-            # A queue is read from the time of the first claim on, then from where it was read last.
+            # A queue is read from the time of the first claim on, then from where it was read last. That time is by the
+            # clock of the claim's broker.
             if (start := self._read_to.get(queue)) is None:
                 start = self._admin.search_offset(queue, max(since_ms - CLOCKS_MS, 0))
             wanted = OffsetRange(queue, start, self._admin.max_offset(queue))

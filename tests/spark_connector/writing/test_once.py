@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import BrokerError, SendFailed
-from spark_connector.writing.once import INDEX_MS, LEASE_MS, SETTLE_MS, Once, Rows, SendLimits, Superseded, WriteFailed
+from spark_connector.writing.once import (
+    CLOCKS_MS,
+    INDEX_MS,
+    LEASE_MS,
+    SETTLE_MS,
+    Claim,
+    Once,
+    Rows,
+    SendLimits,
+    Superseded,
+    WriteFailed,
+)
 from spark_connector.writing.rows import RowKeys
 from tests.spark_connector.memory_topic import Attempt, Fault, Killed, MemoryTopic, Times
 
@@ -158,6 +169,73 @@ def test_of_two_that_begin_together_one_ends() -> None:
     run(once(topic, "a", is_retry=False), ROWS)
     assert len(ended) == 1
     assert len(topic.bodies) == len(ROWS) + 1  # the second claim, with the key of the first
+
+
+def at_broker(clock_ms: float) -> type[Attempt]:
+    """An attempt that sends to a broker whose clock differs by this much."""
+
+    class AtBroker(Attempt):
+        def send(self, rows: Rows) -> None:
+            count = len(self._topic.stored)
+            super().send(rows)
+            new = self._topic.stored[count:]
+            self._topic.stored[count:] = [one._replace(at_ms=one.at_ms + clock_ms) for one in new]
+
+    return AtBroker
+
+
+def test_of_two_that_begin_together_at_brokers_with_two_clocks_one_sends_at_a_time() -> None:
+    times = Times()
+    topic = MemoryTopic(times)
+    first = once(topic, "a", is_retry=False)
+
+    class Late(at_broker(-40)):  # type: ignore[misc]
+        """The first attempt goes on while the claim of this one is on its way."""
+
+        def send(self, rows: Rows) -> None:
+            if rows.claim is not None and topic.sends < 2:
+                first.send(ROWS[:5], {})
+            super().send(rows)
+
+    second = once(topic, "b", is_retry=False, kind=Late)
+    sent = second.send(ROWS[:10], {})
+    assert times.ms >= 1_000_000 + LIMITS.quiet_ms, "the first attempt may still send"
+    with pytest.raises(Superseded):
+        first.send(ROWS[5:], {})
+    assert sent + second.send(ROWS[10:], {}) == len(ROWS) - 5 + 1
+    assert topic.bodies == sorted([*ROWS, ROWS[0]])  # the second claim, with the key of the first
+
+
+def test_a_claim_that_comes_in_the_midst_of_a_look_at_the_brokers_is_found_by_the_next() -> None:
+    times = Times()
+    topic = MemoryTopic(times)
+    looks: list[int] = []
+
+    class Looking(Attempt):
+        def claims(self, key: str) -> list[Claim]:
+            found = super().claims(key)
+            looks.append(len(found))
+            if len(topic.stored) == 1:
+                # Its broker was asked before it came, and ours after that.
+                Attempt(topic, self._scope).send(Rows([b"x"], ["x"], {}, claim=(key, "b")))
+            return found
+
+    attempt = once(topic, "a", is_retry=False, kind=Looking)
+    assert attempt.send(ROWS[:1], {}) == 1
+    assert looks == [0, 1, 2]
+    assert times.ms >= 1_000_000 + LIMITS.quiet_ms, "the other attempt may send"
+
+
+@pytest.mark.parametrize("clock_ms", [LEASE_MS - CLOCKS_MS, -10_000])
+def test_an_attempt_that_still_sends_is_waited_for_although_the_brokers_clocks_lag(clock_ms: float) -> None:
+    times = Times()
+    topic = MemoryTopic(times)
+    first = once(topic, "a", is_retry=False, kind=at_broker(clock_ms))
+    rest = [ROWS[at : at + 4] for at in range(0, len(ROWS), 4)]
+    first.send(rest.pop(0), {})
+    times.while_asleep.append(lambda: first.send(rest.pop(0), {}) if rest else None)
+    assert run(once(topic, "b", is_retry=False, kind=at_broker(clock_ms)), ROWS) == 0
+    assert topic.bodies == sorted(ROWS)
 
 
 def test_sends_end_after_the_retries() -> None:
