@@ -28,6 +28,7 @@ from broker.meta.journal_format import (
     scan,
 )
 from mqcommon.disk.files import AppendFile, FileSystem
+from mqcommon.disk.write_again import write_again
 from mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
 from mqcommon.lazy_dataclass import lazy_dataclass
 
@@ -166,8 +167,8 @@ class Journal:
             report.records += _apply(found.records, paths.journal(number), on_record)
         # A record of the last journal counts as durable only if everything before it is on disk. After a crash the
         # earlier journals may still be in the page cache only.
-        for number, _ in chain[:-1]:
-            self._sync_earlier(number)
+        for number, found in chain[:-1]:
+            self._sync_earlier(number, found)
         report.fresh = not base and not report.records
         self._open_last(*chain[-1], chain[-2][1].good_bytes if len(chain) > 1 else 0)
         self._earlier_bytes = sum(found.good_bytes for _, found in chain[:-1])
@@ -223,10 +224,21 @@ class Journal:
             report.cuts.append(TornTail(later_path, 0, self._fs.size(later_path), "it follows a cut journal"))
             self._fs.remove(later_path)
 
-    def _sync_earlier(self, number: int) -> None:
+    def _sync_earlier(self, number: int, found: Scan) -> None:
+        self._write_again(number, found)
         file = self._fs.open_append(self._paths.journal(number))
         try:
             file.sync()
+        finally:
+            file.close()
+
+    def _write_again(self, number: int, found: Scan) -> None:
+        """Write what follows the bytes that the records call durable: an earlier process may have failed to sync it."""
+        if found.durable_bytes >= found.good_bytes:
+            return
+        file = self._fs.open_map(self._paths.journal(number), create=False)
+        try:
+            write_again(file, found.durable_bytes, found.good_bytes)
         finally:
             file.close()
 
@@ -241,6 +253,7 @@ class Journal:
             file.write(encode_header(number, previous_bytes))
             good = HEADER_BYTES
         # From here on the broker acts on the replayed changes, so they must not be lost.
+        self._write_again(number, found)
         file.sync()
         self._bytes = self._durable_bytes = good
 

@@ -165,6 +165,9 @@ class Recovery:
         # From here on the end is decided. Bytes after it are zeroed before anything else is made: a later start must
         # not find old records behind new ones.
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
+        if last_stop is LastStop.KILLED:
+            # The process may have ended because a sync failed. What a queue has is written again from its tail.
+            log.write_again(scan_from)
         self._note_last_time(furthest, known_end)
         # Queues are rebuilt from the whole log, so only now that its end is known. The index comes last: it is judged
         # by the log's end, and follows the log later by itself.

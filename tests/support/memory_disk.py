@@ -18,8 +18,9 @@ class Node:
         self.maps = 0
         # How many bytes at its end have no blocks yet.
         self.hole = 0
-        # What the kernel had when a sync failed: it counts as written since, and no later sync writes it.
-        self._forgotten = b""
+        # What the kernel had when a sync failed, by the start of the sector: it counts as written since, and no later
+        # sync writes it.
+        self._forgotten: dict[int, bytes] = {}
 
     def content(self) -> bytes:
         if self.map is not None and len(self.map) >= len(self.data):
@@ -39,7 +40,17 @@ class Node:
 
     def sync_failed(self) -> None:
         """As Linux has it: the error is told once, and the next sync succeeds without the bytes of this one."""
-        self._forgotten = self.content()
+        content = self.content()
+        self._forgotten = {
+            start: content[start : start + SECTOR_BYTES]
+            for start in range(0, len(content), SECTOR_BYTES)
+            if content[start : start + SECTOR_BYTES] != self.durable[start : start + SECTOR_BYTES]
+        }
+
+    def written(self, at: int, size: int) -> None:
+        """Bytes were written here, perhaps the same as before: the next sync has them."""
+        for start in range(at // SECTOR_BYTES * SECTOR_BYTES, at + size, SECTOR_BYTES):
+            self._forgotten.pop(start, None)
 
     def flip(self, offset: int, bit: int) -> None:
         """Rot: one bit is another, in memory and on disk."""
@@ -55,6 +66,7 @@ class Node:
         twin = Node(self.content())
         twin.durable = self.durable
         twin.hole = self.hole
+        twin._forgotten = dict(self._forgotten)
         return twin
 
     def survivor(self, random: Random) -> bytes:
@@ -78,9 +90,9 @@ class Node:
 
     def _without_forgotten(self, content: bytes) -> bytes:
         data = bytearray(content)
-        for start in range(0, len(data), SECTOR_BYTES):
+        for start, forgotten in self._forgotten.items():
             end = min(start + SECTOR_BYTES, len(data))
-            if data[start:end] == self._forgotten[start:end]:
+            if data[start:end] == forgotten:
                 data[start:end] = self.durable[start:end].ljust(end - start, b"\0")
         return bytes(data)
 

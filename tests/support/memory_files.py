@@ -373,6 +373,7 @@ class MemoryMappedFile:
         self._check_open()
         with self._fs._mutex:
             self.view[at : at + len(data)] = data
+            self._node.written(at, len(data))
 
     def send(self, socket_fd: int, at: int, size: int) -> int:
         try:

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from mqcommon.disk.write_again import write_again
 from mqcommon.errors import DiskFull
 from tests.support.memory_disk import SECTOR_BYTES
 from tests.support.memory_files import MemoryFiles
@@ -137,6 +138,21 @@ def test_what_a_failed_sync_did_not_write_no_later_sync_writes() -> None:
     survivors = [sectors(fs.crash(Random(seed))) for seed in range(200)]
     assert {found[:1] for found in survivors} == {b"3"}, "what was written since is on disk"
     assert b"3\0\0\0" in survivors, "the rest may not be"
+
+
+def test_what_a_failed_sync_did_not_write_is_on_disk_when_the_next_process_has_written_it_again() -> None:
+    fs = disk()
+    file = fs.open_map(PATH, SIZE, create=True)
+    file.view[:] = b"2" * SIZE
+    fs.faults.fail("sync")
+    with pytest.raises(OSError, match="sync"):
+        file.sync()
+    fs = fs.killed()
+    file = fs.open_map(PATH, create=False)
+    write_again(file, SECTOR_BYTES, 3 * SECTOR_BYTES)
+    file.sync()
+    survivors = {sectors(fs.crash(Random(seed))) for seed in range(200)}
+    assert survivors == {b"\x0022\0", b"222\0", b"\x00222", b"2222"}
 
 
 def test_a_flipped_bit_stays_flipped() -> None:

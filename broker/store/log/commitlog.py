@@ -11,6 +11,7 @@ from broker.store.log.residency import Span, check_resident
 from broker.store.log.segment import Segment, SegmentChain, file_names
 from broker.store.log.valid_record import valid_record
 from mqcommon.disk.files import FileSystem
+from mqcommon.disk.write_again import write_again
 from mqcommon.errors import ConfigError, StoreError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, UNFINISHED_MAGIC
@@ -79,6 +80,11 @@ class CommitLog:
         self.flushed = self.raw_flushed = flushed
         self._copied = 0
         self._use_segment()
+
+    def write_again(self, start: int) -> None:
+        """Write all from ``start`` on to its place once more: an earlier process may have failed to sync it. Blocks."""
+        for segment in self.chain.between(start, self.end):
+            write_again(segment.file, max(start - segment.base, 0), min(self.end - segment.base, segment.size))
 
     @property
     def wants_file(self) -> bool:

@@ -77,6 +77,27 @@ def test_after_a_failed_fsync_nothing_more_is_accepted() -> None:
         journal.sync()
 
 
+@pytest.mark.parametrize("compacts", [False, True])
+def test_what_a_failed_fsync_did_not_write_the_next_process_writes(compacts: bool) -> None:
+    fs = MemoryFiles()
+    journal = fresh(fs, 1)
+    journal.sync()
+    for number in range(1, 100):
+        journal.append("n", number)
+    if compacts:  # the snapshot of the next journal is not there yet
+        journal.begin_compaction()
+    journal.append("n", 100)
+    fs.faults.fail("sync", path_part="journal")
+    with pytest.raises(StoreError, match="read-only until a restart"):
+        journal.sync()
+    fs = fs.killed()
+    journal = reopen(fs)[0]
+    journal.append("n", 101)
+    journal.sync()
+    for seed in range(20):
+        assert reopen(fs.crash(Random(seed)))[1] == numbers(102)
+
+
 def test_a_write_that_cannot_be_undone_stops_the_journal() -> None:
     fs = MemoryFiles()
     journal = fresh(fs, 1)

@@ -32,6 +32,26 @@ def test_after_a_failed_sync_a_stop_does_not_say_that_all_is_on_disk() -> None:
         assert bodies(after, "t", 0)[:1] == [b"on disk"]
 
 
+@pytest.mark.parametrize("path_part", ["commitlog", "consumequeue"])
+def test_what_a_failed_sync_did_not_write_the_next_process_writes(path_part: str) -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"on disk")
+    store.checkpoint()
+    sent = [b"on disk", *(b"lost %d" % n * 60 for n in range(15))]
+    for body in sent[1:]:
+        put(store, "t", 0, body)
+    fs.faults.fail("sync", path_part=path_part)
+    with pytest.raises(StoreError, match="cannot be made durable"):
+        store.checkpoint()
+    fs = fs.killed()
+    store = open_store(fs)
+    put(store, "t", 0, b"acknowledged")
+    store.flush()
+    for seed in range(8):
+        assert bodies(open_store(fs.crash(Random(seed))), "t", 0) == [*sent, b"acknowledged"]
+
+
 def test_a_stop_whose_sync_fails_gives_the_directory_up_all_the_same() -> None:
     fs = MemoryFiles()
     store = open_store(fs)

@@ -1,0 +1,19 @@
+"""After a sync that failed, a later sync must not be trusted for the same bytes: they have to be written once more.
+
+Linux reports the failure once, and counts the pages as written from then on. They stay in the page cache, so the next
+process of this boot reads them as if nothing had happened, and its syncs succeed without them.
+"""
+
+from mqcommon.disk.files import MappedFile
+
+_STEP_BYTES = 1024 * 1024
+
+
+def write_again(file: MappedFile, start: int, end: int) -> None:
+    """Write bytes ``start`` to ``end`` to their places, so that the next sync puts them on disk. Blocks.
+
+    A start does this with what an earlier process of the same boot may have failed to sync. The bytes do not change, so
+    a crash at any time is harmless.
+    """
+    for at in range(start, end, _STEP_BYTES):
+        file.pwrite(at, memoryview(file.view[at : min(at + _STEP_BYTES, end)]))
