@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from mqcommon.disk.atomic import write_atomic
 from mqcommon.disk.files import AppendFile, FileSystem, MappedFile
+from mqcommon.disk.write_again import write_again
 from mqcommon.errors import ProtocolError, StoreCorrupt
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.log import MemoryEntries
@@ -138,8 +139,14 @@ class FileStorage:
         self._log = self._fs.open_append(self._log_path)
         if self._log.size() > size:
             self._log.truncate(size)
-        # A killed process may have left records that only the kernel has. This node promises them from now on.
-        self._log.sync()
+        # A killed process may have left records that only the kernel has, perhaps because a sync failed. This node
+        # promises them from now on.
+        file = self._fs.open_map(self._log_path, create=False)
+        try:
+            write_again(file, 0, size)
+            file.sync()
+        finally:
+            file.close()
         self._note_size()
 
     def begin(self, node: str, snapshot: Snapshot) -> None:

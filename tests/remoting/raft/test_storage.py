@@ -82,6 +82,21 @@ def test_what_a_node_finds_after_a_kill_survives_power_loss() -> None:
         assert loaded(left[0].crash(Random(seed))) == found
 
 
+def test_what_a_node_finds_after_a_failed_sync_survives_power_loss() -> None:
+    """The kernel has it, and counts it as written."""
+    fs = MemoryFiles()
+    storage = begun(fs)
+    storage.write(persist(*entries(1, 3), state=HardState(1, "n0")))
+    fs.faults.fail("sync")
+    with pytest.raises(OSError, match="injected"):
+        storage.write(persist(*entries(4, 300), state=HardState(2, "n1")))
+    fs = fs.killed()
+    found = loaded(fs)
+    assert found.hard_state == HardState(2, "n1")
+    for seed in range(10):
+        assert loaded(fs.crash(Random(seed))) == found
+
+
 @given(st.randoms(use_true_random=False), st.integers(1, 8))
 def test_power_loss_takes_nothing_that_was_written(random: Random, writes: int) -> None:
     fs = MemoryFiles()
