@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 from broker.store.index.index_file import IndexFile, index_file_bytes
 from broker.store.index.log_keys import Entries, LogKeys
 from broker.store.log.commitlog import CommitLog
+from broker.store.log.log_files import LogFile
 from broker.store.log.residency import check_resident
+from broker.store.log.segment import Segment
 from broker.store.queue.ends import QueueEnds
 from mqcommon.disk.files import FileSystem
 from mqcommon.message.javahash import KeyHasher
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
 
 # The most records that one step reads before it writes their entries.
 _STEP = 4096
@@ -143,8 +146,9 @@ class Index:
             new = bisect_right(entries.physicals, known)
             entries = Entries(*(column[new:] for column in entries))
         self._put(entries)
-        # The rest of a file of the log, too short for a record, is a filler.
-        self.position = base + at if done >= limit or base + at == log.end else min(segment.end, log.end)
+        self.position = base + at
+        if done < limit and self.position < log.end:
+            self.position = _next_record(segment, self.position, min(segment.end, log.end))
         return done
 
     def key_hash(self, topic: str, key: str) -> int:
@@ -254,6 +258,19 @@ class Index:
         file = IndexFile(map_, self._slots, self._capacity)
         self.files.append(file)
         return file
+
+
+def _next_record(segment: Segment, at: int, end: int) -> int:
+    """Where to go on after ``at``, where no record is; all physical offsets."""
+    position = at - segment.base
+    if end - at < MIN_RECORD or SIZE_MAGIC.unpack_from(segment.file.view, position)[1] == BLANK_MAGIC:
+        return end  # the rest of the file, too short for a record
+    # The record is damaged. Those after it in the file must be found by their keys all the same.
+    stop = min(at + _LOOK_BYTES, end)
+    check_resident(segment.file, position, stop - at)
+    found = LogFile(segment.path, segment.base, segment.file).next_sound(at + 1, stop)
+    # The head of a record may lie across the place where this search ends.
+    return found or (stop if stop == end else stop - BLANK_BYTES)
 
 
 def _whole_messages(physicals: Sequence[int], start: int, end: int) -> int:

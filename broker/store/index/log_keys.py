@@ -71,7 +71,7 @@ class LogKeys:
         done = next_try = 0
         while done < limit and at + MIN_RECORD <= end:
             size, magic, sys_flag, store_ms, body_bytes = _HEAD.unpack_from(view, at)
-            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD:
+            if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= end - at:
                 break
             if magic == MAGIC_V2 or sys_flag & (HOSTS_V6 | INNER_BATCH) or not 0 <= body_bytes <= size - MIN_RECORD:
                 hashes, store_ms = self._of_inner(view, at, size, body_bytes) or self._unusual(view[at : at + size])

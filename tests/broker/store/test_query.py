@@ -248,6 +248,27 @@ def test_no_more_than_asked_for(max_num: int) -> None:
     assert store.query("t", "k", max_num, 0, 1 << 62).records == []
 
 
+@pytest.mark.parametrize("field", ["magic", "size"])
+@pytest.mark.parametrize("look_bytes", [100, 1 << 20])
+@pytest.mark.parametrize("indexed", [0, 6])
+def test_messages_after_a_damaged_one_are_found_when_the_index_is_made_anew(
+    field: str, look_bytes: int, indexed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.store.index.index._LOOK_BYTES", look_bytes)
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for n in range(10):
+        keyed(store, b"%d" % n * 60, f"KEYS\x01k{n}\x02")
+    # Of the last message that the index has, or of one that it lacks.
+    store.build_index(indexed)
+    damaged = store.queues.get("t", 0).entry(5)[0]
+    fs.flip(store.log.chain.segments[0].path, damaged + HEAD_V4.starts[field], 3)
+    monkeypatch.setattr(store, "build_index", lambda limit: 0)
+    store.close()
+    store = open_store(fs)
+    assert [n for n in range(10) if not found(store, f"k{n}")] == [5]
+
+
 def test_a_message_that_was_cleaned_away_is_not_found() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
