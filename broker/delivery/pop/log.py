@@ -20,6 +20,7 @@ from broker.observe.stats import PopCounts
 from broker.options import BrokerOptions
 from broker.store.reader import GetStatus
 from broker.store.store import MessageStore, PutResult
+from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, RequestRefused
@@ -93,7 +94,21 @@ class ReviveLog:
             self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
             0, 0, self._clock.now_ms(), self._host,
         )  # fmt: skip
-        # Stored first: an error above leaves the state as the log has it.
+        return self._written(record, put)
+
+    def write_copied(self, ack: Ack) -> None:
+        """As `write`, for messages whose copies are stored.
+
+        It is taken as they were, with too few slaves in sync, too: else the messages would be copied again and again.
+        """
+        message = Incoming(
+            self.topic, QUEUE_ID, encode(ack, self.broker_name), _PROPERTIES[Ack],
+            0, 0, self._clock.now_ms(), self._host, 0,
+        )  # fmt: skip
+        self._written(ack, self._writer.put_again(message))
+
+    def _written(self, record: PopCheckpoint | Ack, put: PutResult) -> PutResult:
+        # Stored first: an error before this leaves the state as the log has it.
         self._take(record, put.queue_offset, put.end)
         if isinstance(record, PopCheckpoint):
             self._counts.checkpoints += 1

@@ -272,12 +272,16 @@ class PopHandlers(Part):
         data, starts = found.records, list(record_starts(found.records))
         kept = [place for place, count in enumerate(found.counts) if count <= most]
         ends = [*starts[1:], len(data)]
-        dead = [offset for place, offset in enumerate(found.offsets) if place not in kept]
-        for place in range(len(starts)):
-            if place not in kept:
-                self._copies.make_dead_letter(decode_record(data, starts[place]), found.queue)
-        lease = self._log.inflight.ordered[found.queue]
-        self._log.write(Ack(lease.checkpoint.key, dead))
+        lease, dead = self._log.inflight.ordered[found.queue], list[int]()
+        try:
+            for place, offset in enumerate(found.offsets):
+                if place not in kept:
+                    self._copies.make_dead_letter(decode_record(data, starts[place]), found.queue)
+                    dead.append(offset)
+        finally:
+            if dead:
+                # What is a dead letter must not become another one when the next one fails.
+                self._log.write_copied(Ack(lease.checkpoint.key, dead))
         return QueueMessages(
             found.queue, b"".join([data[starts[place] : ends[place]] for place in kept]),
             [found.offsets[place] for place in kept], None, tuple(found.counts[place] for place in kept),

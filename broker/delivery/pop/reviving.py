@@ -195,7 +195,7 @@ class Reviving(Part):
         finally:
             if done:
                 # What was copied must not be copied again when another copy fails.
-                self._log.write(Ack(key, done))
+                self._log.write_copied(Ack(key, done))
 
     def _read(self, lease: PopLease) -> dict[int, Record]:
         _, topic, queue_id = lease.checkpoint.key.queue

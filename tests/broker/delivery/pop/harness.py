@@ -22,7 +22,9 @@ from broker.delivery.pop.records import Key, Queue
 from broker.delivery.pop.reviving import Reviving
 from broker.delivery.pop.state import PopState
 from broker.observe.stats import BrokerStats
+from broker.options import BrokerOptions
 from broker.store.store import MessageStore, StoreOptions
+from broker.writing.waits import AckLedger
 from mqcommon.errors import RequestRefused
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import Dialect, encode_body
@@ -39,8 +41,8 @@ from remoting.protocol.requests.pops import (
 from remoting.protocol.requests.topics import TopicConfig
 from sdk.consumer.popped import ReceivedMessage, received
 from tests.broker.delivery.later import TrioClock
-from tests.broker.meta.support import MetadataDir
-from tests.broker.store.support import HOST, new_store
+from tests.broker.meta.support import MetadataDir, options
+from tests.broker.store.support import HOST, new_store, read_all
 from tests.broker.writing.support import make_sends
 from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
@@ -56,7 +58,8 @@ OPTIONS = StoreOptions(
 class Pops:
     """Topic ``T`` has two queues."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker_options: BrokerOptions | None = None) -> None:
+        self.options = broker_options or options()
         self.fs = MemoryFiles()
         self.clock = TrioClock()
         self.is_master = True
@@ -66,13 +69,15 @@ class Pops:
         self.disk_fails = False
 
     def start(self) -> None:
-        self.meta = meta = MetadataDir(fs=self.fs, clock=self.clock)
+        self.meta = meta = MetadataDir(self.options, self.fs, self.clock)
         self.store: MessageStore = new_store(self.fs, self.clock, OPTIONS)
         self.store.open()
         if meta.topics.get("T") is None:
             meta.topics.put(TopicConfig("T", 2, 2))
             meta.journal.sync()
-        sends = make_sends(self.store, meta.topics, meta.options, self.clock)
+        #: What slaves have of the log.
+        self.ledger = AckLedger(1 << 20)
+        sends = make_sends(self.store, meta.topics, meta.options, self.clock, acks=self.ledger)
         self.writer = sends.writer
         if not self.is_master:
             self.writer.refuse(*REFUSAL)
@@ -163,6 +168,10 @@ class Pops:
         lease = message.lease
         key = Key(Queue("g", lease.read_topic, lease.queue_id), lease.start_offset, lease.pop_time)
         return bool(self.log.inflight.hidden(key, [message.queue_offset]))
+
+    def bodies(self, topic: str) -> list[bytes]:
+        """What is in queue 0 of ``topic``."""
+        return [record.body for record in read_all(self.store, topic, 0)]
 
     def _ask(self, handler: Any, code: int, ext: dict[str, Any] | None, body: bytes = b"") -> Command | None:
         try:
