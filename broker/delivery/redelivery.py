@@ -19,7 +19,7 @@ from broker.observe.stats import DEAD_LETTER, SEND_BACK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
 from broker.store.queue.delay_levels import DelayLevels
-from broker.store.store import MessageStore
+from broker.store.store import MessageStore, PutResult
 from broker.writing.refusals import no_space
 from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
@@ -74,6 +74,21 @@ def given_back(
     message.sys_flag &= ~TRANSACTION_MASK
     message.reconsume_times += 1
     return message
+
+
+def put_copy(writer: Writer, message: Incoming, record: Record) -> PutResult:
+    """Store ``message``, the copy of ``record``, without the properties of a copy if there is no room for them.
+
+    They tell where the message comes from. RequestRefused when the message is too large without them, too.
+    """
+    try:
+        return writer.put_again(message)
+    except RequestRefused as error:
+        if error.code != ResponseCode.MESSAGE_ILLEGAL:
+            raise
+    # As they were stored before; the handle and the delay are of one delivery.
+    message.properties = replace_properties(record.properties, {b"POP_CK": None, _DELAY: None})
+    return writer.put_again(message, is_complete=True)
 
 
 def _encoded(note: FailureNote) -> dict[bytes, bytes | None]:
@@ -215,12 +230,17 @@ class SendBack(Part):
         level = next_level(
             header.delay_level, record.reconsume_times, max_times, group.group_retry_policy, self._levels
         )
-        config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
-        queue_id, note = random.randrange(max(config.write_queue_nums, 1)), _note_of(header)
-        message = given_back(record, config.topic_name, queue_id, level, note)
-        self._deferral.to_level(message)
-        # Without the checks of `Writer.put`: the message has passed them when it was sent, perhaps with a larger limit.
-        put = self._writer.put_again(message)
+        note = _note_of(header)
+        try:
+            put = self._put(header, group, record, level, note)
+        except RequestRefused as error:
+            if level is None or error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            # Refused, it would be given back for ever.
+            logger.warning("message %s cannot be delivered again to group %s, its properties leave no room for those of"
+                           " a further delivery", described(record), header.group)  # fmt: skip
+            level = None
+            put = self._put(header, group, record, level, note)
         self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
         if level is None:
             self._stats.count(DEAD_LETTER, header.group, record.topic, 1, 0)
@@ -233,6 +253,22 @@ class SendBack(Part):
         )
         self._turned()
         return answer
+
+    def _put(
+        self,
+        header: ConsumerSendMsgBackRequestHeader,
+        group: SubscriptionGroupConfig,
+        record: Record,
+        level: int | None,
+        note: FailureNote | None,
+    ) -> PutResult:
+        config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
+        message = given_back(record, config.topic_name, random.randrange(max(config.write_queue_nums, 1)), level, note)
+        # Without the checks of `Writer.put`: the message has passed them when it was sent, perhaps with a larger limit.
+        if level is None:
+            return put_copy(self._writer, message, record)
+        self._deferral.to_level(message)
+        return self._writer.put_again(message)
 
     def _retry_topic(self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig) -> TopicConfig:
         name = retry_topic(header.group)

@@ -3,24 +3,30 @@
 import logging
 
 from broker.delivery.pop.records import Queue
-from broker.delivery.redelivery import given_back, made_dlq_topic, writable
+from broker.delivery.redelivery import given_back, made_dlq_topic, put_copy, writable
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.writing.refusals import no_space
 from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
-from mqcommon.errors import DiskFull
+from mqcommon.errors import DiskFull, RequestRefused
+from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record
 from mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX, dlq_topic
-from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, PopHandle, pop_retry_topic
 from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 
-
 _FIRST_POP, _HANDLE = b"1ST_POP_TIME", b"POP_CK"
+# Consumers do without these where the handle needs their room.
+_SPARE: dict[bytes, bytes | None] = dict.fromkeys((_FIRST_POP, b"MSG_REGION", b"CLUSTER", b"TRACE_ON"))
+# The longest numbers in a handle: an offset, a time until the year 2286, an invisible time, a queue.
+_OFFSET, _TIME_MS, _INVISIBLE_MS, _QUEUE_ID = 10**18, 10**12, 10**9, 10**9
+_TOO_OFTEN = "it was popped too often"
 
 
 def retry_topic_of(topic: str, group: str, v2: bool) -> str:
@@ -38,6 +44,15 @@ def retry_copy(record: Record, topic: str, pop_ms: int) -> Incoming:
     return message
 
 
+def with_handle(properties: bytes, handle: PopHandle) -> bytes | None:
+    """The properties of a message of a retry topic, as its consumer gets them; None when the handle has no room."""
+    own: dict[bytes, bytes | None] = {_HANDLE: str(handle).encode()}
+    found = replace_properties(properties, own)
+    if len(found) > MAX_PROPERTIES:
+        found = replace_properties(properties, _SPARE | own)
+    return found if len(found) <= MAX_PROPERTIES else None
+
+
 def dead_letter(record: Record, origin: str, topic: str) -> Incoming:
     """``record``, which was sent to ``origin``, for the dead letter topic ``topic``."""
     return given_back(record._replace(topic=origin), topic, 0, None)
@@ -51,6 +66,11 @@ class RevivedCopies:
         self._topics = topics
         self._groups = groups
         self._options = options
+        self._longest = PopHandle(
+            _OFFSET, _TIME_MS, _INVISIBLE_MS, 0, RETRY_V1, options.broker_name, _QUEUE_ID, _OFFSET
+        )  # fmt: skip
+        # Shorter properties have room for each handle.
+        self._roomy = MAX_PROPERTIES - len(replace_properties(b"", {_HANDLE: str(self._longest).encode()}))
 
     def most_deliveries(self, group: str) -> int:
         """How often a message is delivered again to the group before it becomes a dead letter."""
@@ -59,7 +79,7 @@ class RevivedCopies:
 
     def make_topic(self, record: Record, queue: Queue) -> bool:
         """Make the topic in which `redeliver` stores the copy of this message; returns whether it was missing."""
-        is_dead = self._is_dead(record, queue.group)
+        is_dead = bool(self._why_dead(record, queue.group))
         name = dlq_topic(queue.group) if is_dead else self._retry_name(queue)
         if self._topics.get(name) is not None:
             return False
@@ -72,23 +92,40 @@ class RevivedCopies:
     def redeliver(self, record: Record, queue: Queue, pop_ms: int) -> None:
         """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""
         # The copy is popped and counted like any other message, so a message that always fails ends here.
-        if self._is_dead(record, queue.group):
-            self.make_dead_letter(record, queue)
+        if why := self._why_dead(record, queue.group):
+            self.make_dead_letter(record, queue, why)
             return
         config = self._retry_topic(self._retry_name(queue))
-        self._writer.put_again(retry_copy(record, config.topic_name, pop_ms))
+        self._put(retry_copy(record, config.topic_name, pop_ms), record)
 
-    def make_dead_letter(self, record: Record, queue: Queue) -> None:
+    def make_dead_letter(self, record: Record, queue: Queue, why: str = _TOO_OFTEN) -> None:
         """Store a dead letter of the group."""
         group, topic, _ = queue
         config = made_dlq_topic(self._topics, group)
-        origin = _origin(topic, group)
-        self._writer.put_again(dead_letter(record, origin, config.topic_name))
-        logger.warning("message %d of %s queue %d became a dead letter of group %s, which popped it too often",
-                       record.queue_offset, topic, queue.queue_id, group)  # fmt: skip
+        if self._put(dead_letter(record, _origin(topic, group), config.topic_name), record):
+            logger.warning("message %d of %s queue %d became a dead letter of group %s: %s",
+                           record.queue_offset, topic, queue.queue_id, group, why)  # fmt: skip
 
-    def _is_dead(self, record: Record, group: str) -> bool:
-        return record.reconsume_times >= self.most_deliveries(group)
+    def _put(self, message: Incoming, record: Record) -> bool:
+        """Store ``message``, the copy of ``record``; returns whether that is possible at all."""
+        try:
+            put_copy(self._writer, message, record)
+        except RequestRefused as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            # Tried for ever, it would keep others from coming back.
+            logger.error("message %d of %s queue %d does not come back, it is too large for %s: %s",
+                         record.queue_offset, record.topic, record.queue_id, message.topic, error)  # fmt: skip
+            return False
+        return True
+
+    def _why_dead(self, record: Record, group: str) -> str:
+        """Why the message becomes a dead letter; "" when it is delivered again."""
+        if record.reconsume_times >= self.most_deliveries(group):
+            return _TOO_OFTEN
+        if len(record.properties) > self._roomy and with_handle(record.properties, self._longest) is None:
+            return "its properties leave no room for the handle with which the group would acknowledge it"
+        return ""
 
     def _retry_name(self, queue: Queue) -> str:
         return retry_topic_of(queue.topic, queue.group, self._options.enable_retry_topic_v2)

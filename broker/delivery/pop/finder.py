@@ -7,6 +7,7 @@ knows and their handle, as in RocketMQ: its clients take retry topics for topics
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
+from broker.delivery.pop.copies import with_handle
 from broker.delivery.pop.inflight import PopLease
 from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.positions import Positions
@@ -20,7 +21,6 @@ from broker.store.store import MessageStore
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.columns import record_starts
 from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import replace_properties
 from mqcommon.message.record import decode_record, encode_record, topic_field
 from remoting.protocol.pop_info import PopHandle, retry_flag
 from remoting.protocol.requests.pops import ANY_QUEUE
@@ -220,7 +220,10 @@ def with_handles(
         handle = PopHandle(
             found.offsets[0], pop_ms, invisible_ms, revive_queue_id, flag, broker, old.queue_id, old.queue_offset
         )
-        properties = replace_properties(old.properties, {b"POP_CK": str(handle).encode()})
+        properties = with_handle(old.properties, handle)
+        if properties is None:
+            # A Java broker's: no consumer could acknowledge it. When its time is over it becomes a dead letter.
+            continue
         parts.append(encode_record(
             magic, tail, old.queue_id, old.queue_offset, old.physical_offset, old.body, properties, old.flag,
             old.sys_flag, old.born_timestamp, old.born_host, old.store_timestamp, old.store_host, old.reconsume_times,

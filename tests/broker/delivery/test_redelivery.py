@@ -98,6 +98,17 @@ async def test_it_comes_again_in_the_retry_topic_until_it_is_a_dead_letter(caplo
         assert f"message {message.msg_id} of t became a dead letter of group g: given back 3 times" in caplog.text
 
 
+async def test_a_message_whose_properties_leave_no_room_becomes_a_dead_letter_at_once() -> None:
+    async with running(**LATER, mapped_file_size_commit_log=1 << 20) as (client, addr):
+        properties = "UNIQ_KEY\x01K\x02user\x01" + "a" * 32_680 + "\x02"
+        answer = await client.invoke(addr, send_request("t", b"body", properties=properties))
+        assert answer.code == 0, answer
+        (message,) = await stored(client, addr, "t")
+        await give_back(Endpoint(client, addr), message)
+        (dead,) = await stored(client, addr, DEAD)
+        assert (dead.body, dead.reconsume_times, dead.properties["user"]) == (b"body", 1, "a" * 32_680)
+
+
 async def test_the_last_note_of_a_failure_is_kept_with_the_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
     async with running(**SOON) as (client, addr):
         at = Endpoint(client, addr)

@@ -58,8 +58,9 @@ OPTIONS = StoreOptions(
 class Pops:
     """Topic ``T`` has two queues."""
 
-    def __init__(self, broker_options: BrokerOptions | None = None) -> None:
+    def __init__(self, broker_options: BrokerOptions | None = None, store_options: StoreOptions | None = None) -> None:
         self.options = broker_options or options()
+        self.store_options = store_options or OPTIONS
         self.fs = MemoryFiles()
         self.clock = TrioClock()
         self.is_master = True
@@ -70,7 +71,7 @@ class Pops:
 
     def start(self) -> None:
         self.meta = meta = MetadataDir(self.options, self.fs, self.clock)
-        self.store: MessageStore = new_store(self.fs, self.clock, OPTIONS)
+        self.store: MessageStore = new_store(self.fs, self.clock, self.store_options)
         self.store.open()
         if meta.topics.get("T") is None:
             meta.topics.put(TopicConfig("T", 2, 2))
@@ -133,8 +134,8 @@ class Pops:
             self.writer.refuse(*REFUSAL)
         self.part.role_changed()
 
-    def send(self, body: bytes, queue_id: int) -> None:
-        self.writer.put("T", queue_id, body, b"", 0, 0, 1, HOST)
+    def send(self, body: bytes, queue_id: int, properties: bytes = b"") -> None:
+        self.writer.put("T", queue_id, body, properties, 0, 0, 1, HOST)
 
     def pop(
         self, most: int, invisible_ms: int, *, is_ordered: bool = False, queue_id: int = -1

@@ -1,12 +1,15 @@
 """Messages that come back: once each, whatever is wrong with others, with slaves, or with a topic."""
 
+from dataclasses import replace
 from random import Random
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from mqcommon.message.layout import MAX_PROPERTIES
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from tests.broker.delivery.pop.harness import Pops
+from tests.broker.delivery.pop.harness import OPTIONS, Pops
 from tests.broker.meta.support import options
 
 RETRY, DEAD, SLAVE = "%RETRY%g_T", "%DLQ%g", "slave:1"
@@ -49,3 +52,61 @@ async def test_order_one_dead_letter_of_a_message_while_too_few_slaves_are_in_sy
             await trio.sleep(1)
             assert pops.pop(32, 100, is_ordered=True) == []
         assert pops.bodies(DEAD) == [b"a"]
+
+
+# --- properties that leave little room
+
+#: The properties that the broker adds to each message: MSG_REGION, CLUSTER and TRACE_ON.
+OWN_BYTES = 62
+MOST = MAX_PROPERTIES - OWN_BYTES
+
+
+def with_properties(size: int) -> bytes:
+    properties = b"UNIQ_KEY\x01K\x02user\x01\x02"
+    return properties[:-1] + b"a" * (size - len(properties)) + b"\x02"
+
+
+def with_large_files() -> Pops:
+    return Pops(store_options=replace(OPTIONS, commitlog_segment_bytes=1 << 17))
+
+
+async def test_a_message_without_room_for_a_handle_is_a_dead_letter_and_keeps_no_other(
+    autojump_clock: MockClock,
+) -> None:
+    pops = with_large_files()
+    async with pops.running("stop", Random(1)):
+        pops.send(b"large", 0, with_properties(MOST))
+        pops.send(b"small", 0)
+        assert len(pops.pop(32, 1_000)) == 2
+        await trio.sleep(2)
+        assert pops.bodies(DEAD) == [b"large"]
+        assert [message.body for message in pops.pop(32, 60_000)] == [b"small"]
+        assert len(pops.log.inflight) == 1
+
+
+async def test_a_handle_takes_the_room_of_the_brokers_own_properties(autojump_clock: MockClock) -> None:
+    pops = with_large_files()
+    async with pops.running("stop", Random(1)):
+        pops.send(b"large", 0, with_properties(MOST - OWN_BYTES))
+        assert len(pops.pop(32, 1_000)) == 1
+        await trio.sleep(2)
+        (back,) = pops.pop(32, 60_000)
+        assert back.properties["user"] == "a" * (MOST - OWN_BYTES - 17)
+        assert pops.ack(back)
+        assert len(pops.log.inflight) == 0
+
+
+@pytest.mark.parametrize("size", [MOST, MOST - 20])
+async def test_order_a_message_without_room_for_more_properties_becomes_a_dead_letter(
+    size: int, autojump_clock: MockClock
+) -> None:
+    pops = with_large_files()
+    async with pops.running("stop", Random(1)):
+        pops.meta.groups.put(SubscriptionGroupConfig("g", retry_max_times=0))
+        pops.send(b"large", 0, with_properties(size))
+        pops.send(b"small", 0)
+        assert len(pops.pop(1, 100, is_ordered=True)) == 1
+        await trio.sleep(1)
+        pops.pop(32, 60_000, is_ordered=True)
+        assert pops.bodies(DEAD) == [b"large"]
+        assert [message.body for message in pops.pop(32, 60_000, is_ordered=True)] == [b"small"]
