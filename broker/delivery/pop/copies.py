@@ -83,11 +83,14 @@ class RevivedCopies:
         name = dlq_topic(queue.group) if is_dead else self._retry_name(queue)
         if self._topics.get(name) is not None:
             return False
-        if is_dead:
-            made_dlq_topic(self._topics, queue.group)
-        else:
-            self._retry_topic(name)
-        return True
+        try:
+            if is_dead:
+                self._topics.create_dlq_topic(queue.group)
+            else:
+                self._create_retry_topic(name)
+        except DiskFull as error:
+            raise no_space(error) from None
+        return self._topics.get(name) is not None
 
     def redeliver(self, record: Record, queue: Queue, pop_ms: int) -> None:
         """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""
@@ -131,14 +134,17 @@ class RevivedCopies:
         return retry_topic_of(queue.topic, queue.group, self._options.enable_retry_topic_v2)
 
     def _retry_topic(self, name: str) -> TopicConfig:
-        config = self._topics.get(name)
-        if config is None:
-            try:
-                self._topics.put(TopicConfig(name, 1, 1, PERM_READ_WRITE))
-            except DiskFull as error:
-                raise no_space(error) from None
-            config = self._topics.get(name)
+        try:
+            config = self._topics.get(name) or self._create_retry_topic(name)
+        except DiskFull as error:
+            raise no_space(error) from None
         return writable(config, name)
+
+    def _create_retry_topic(self, name: str) -> TopicConfig | None:
+        # The copies would be removed with the topic of this name that is being deleted.
+        if not self._topics.deletions.is_unfinished(name):
+            self._topics.put(TopicConfig(name, 1, 1, PERM_READ_WRITE))
+        return self._topics.get(name)
 
 
 def _origin(topic: str, group: str) -> str:

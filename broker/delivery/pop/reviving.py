@@ -18,7 +18,7 @@ from broker.delivery.background import Background, Failures
 from broker.delivery.pop.inflight import Horizon, PopLease
 from broker.delivery.pop.java_takeover import JavaTakeover
 from broker.delivery.pop.log import QUEUE_ID
-from broker.delivery.pop.records import Ack
+from broker.delivery.pop.records import Ack, Key
 from broker.delivery.pop.state import PopState
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.stats import PopCounts
@@ -28,6 +28,7 @@ from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import REVIVE_GROUP
 from mqcommon.signal import Signal
+from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ SAVE_S = 1.0
 HORIZON_ROUNDS = 5
 # The pause after a failure: of one check point, or of the whole.
 PAUSE_MS, PAUSE_S = 1_000, 1.0
+# Refusals of one topic: it is not writable, or cannot be made. Copies for others are stored.
+_OF_ONE_TOPIC = (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
 # Records of the revive log after which an open check point is written again; and how many at a time.
 MAX_BEHIND = 100_000
 RENEWED_AT_ONCE = 500
@@ -75,6 +78,8 @@ class Reviving(Part):
         self._role_scope = trio.CancelScope()
         self._failures = Failures(logger)
         self._stopping = False
+        # When the lease that was put off last is tried again.
+        self._retry_ms = 0
 
     def role_changed(self) -> None:
         """Drop the state of pops; if this broker is the master now, it is rebuilt from the revive log."""
@@ -156,12 +161,18 @@ class Reviving(Part):
             await self._try("popped messages do not come back", self._revive_due)
 
     async def _revive_due(self) -> None:
-        done = 0
+        done, failure = 0, None
         while (lease := self._log.inflight.due(self._clock.now_ms())) is not None:
             try:
                 await self._revive(lease)
+            except Exception as error:
+                self._put_off(lease)
+                if isinstance(error, RequestRefused) and error.code not in _OF_ONE_TOPIC:
+                    raise
+                # Other leases may be of other groups, and in other files.
+                failure = error
             except BaseException:
-                self._log.inflight.put_off(lease, self._clock.now_ms() + PAUSE_MS)
+                self._put_off(lease)
                 raise
             done += 1
             if done % SLICE == 0:
@@ -169,6 +180,13 @@ class Reviving(Part):
                 await trio.lowlevel.checkpoint()
         if done:
             self._turned()
+        if failure is not None:
+            raise failure
+
+    def _put_off(self, lease: PopLease) -> None:
+        """Try a lease again after the pause: one in each millisecond at most, so that many do not block the loop."""
+        self._retry_ms = max(self._retry_ms + 1, self._clock.now_ms() + PAUSE_MS)
+        self._log.inflight.put_off(lease, self._retry_ms)
 
     async def _revive(self, lease: PopLease) -> None:
         key, now_ms = lease.checkpoint.key, self._clock.now_ms()
@@ -185,17 +203,31 @@ class Reviving(Part):
             # A power loss may keep the log and lose the topic: nobody would read the copies.
             await self._persist()
         done: list[int] = []
+        refusals: list[RequestRefused] = []
         try:
             # Some may have been acknowledged while the disk was read.
             for offset in self._log.inflight.hidden(key, lease.left):
-                if (record := records.get(offset)) is not None:
-                    self._copies.redeliver(record, key.queue, key.pop_ms)
-                    self._counts.revived[key.queue.group, key.queue.topic] += 1
-                done.append(offset)
+                record = records.get(offset)
+                if record is None or self._copy(record, key, refusals):
+                    done.append(offset)
         finally:
             if done:
                 # What was copied must not be copied again when another copy fails.
                 self._log.write_copied(Ack(key, done))
+        if refusals:
+            raise refusals[0]
+
+    def _copy(self, record: Record, key: Key, refusals: list[RequestRefused]) -> bool:
+        """Store the copy of a message; returns whether it is stored. Dead letters and others go to different topics."""
+        try:
+            self._copies.redeliver(record, key.queue, key.pop_ms)
+        except RequestRefused as error:
+            if error.code not in _OF_ONE_TOPIC:
+                raise
+            refusals.append(error)
+            return False
+        self._counts.revived[key.queue.group, key.queue.topic] += 1
+        return True
 
     def _read(self, lease: PopLease) -> dict[int, Record]:
         _, topic, queue_id = lease.checkpoint.key.queue

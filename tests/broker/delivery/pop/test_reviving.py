@@ -7,10 +7,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from broker.delivery.pop.records import Key, PopCheckpoint, Queue
 from mqcommon.message.layout import MAX_PROPERTIES
+from mqcommon.names import PERM_READ, PERM_READ_WRITE
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.delivery.pop.harness import OPTIONS, Pops
 from tests.broker.meta.support import options
+from tests.broker.store.support import HOST
 
 RETRY, DEAD, SLAVE = "%RETRY%g_T", "%DLQ%g", "slave:1"
 GUARDED = {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2, "min_in_sync_replicas": 2}
@@ -110,3 +114,41 @@ async def test_order_a_message_without_room_for_more_properties_becomes_a_dead_l
         pops.pop(32, 60_000, is_ordered=True)
         assert pops.bodies(DEAD) == [b"large"]
         assert [message.body for message in pops.pop(32, 60_000, is_ordered=True)] == [b"small"]
+
+
+# --- topics that take no messages
+
+
+async def test_a_group_whose_retry_topic_takes_no_messages_delays_no_other(autojump_clock: MockClock) -> None:
+    pops = Pops()
+    async with pops.running("stop", Random(1)):
+        pops.meta.topics.put(TopicConfig(RETRY, 1, 1, PERM_READ))
+        for number in range(20):
+            pops.send(b"%d" % number, 0)
+            assert len(pops.pop(1, 1_000)) == 1
+        pops.send(b"of h", 1)
+        key = Key(Queue("h", "T", 1), 0, pops.clock.now_ms())
+        pops.log.write(PopCheckpoint(key, 1_000, range(1), 1))
+        await trio.sleep(1.2)
+        assert pops.bodies("%RETRY%h_T") == [b"of h"]
+        assert pops.bodies(RETRY) == []
+        pops.meta.topics.put(TopicConfig(RETRY, 1, 1, PERM_READ_WRITE))
+        await trio.sleep(1.2)
+        assert sorted(pops.bodies(RETRY), key=int) == [b"%d" % number for number in range(20)]
+
+
+async def test_a_dead_letter_that_cannot_be_stored_keeps_no_other_message_of_its_check_point(
+    autojump_clock: MockClock,
+) -> None:
+    pops = Pops()
+    async with pops.running("stop", Random(1)):
+        pops.meta.topics.put(TopicConfig(DEAD, 1, 1, PERM_READ))
+        pops.writer.put("T", 0, b"dead", b"", 0, 0, 1, HOST, 16)
+        pops.send(b"alive", 0)
+        assert len(pops.pop(32, 1_000)) == 2
+        await trio.sleep(5)
+        assert pops.bodies(RETRY) == [b"alive"]
+        assert len(pops.log.inflight) == 1
+        pops.meta.topics.put(TopicConfig(DEAD, 1, 1, PERM_READ_WRITE))
+        await trio.sleep(2)
+        assert pops.bodies(DEAD) == [b"dead"]
