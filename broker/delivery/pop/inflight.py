@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
+from broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
 from mqcommon.lazy_dataclass import lazy_dataclass
 
 # Rows of leases that have ended are dropped when they are more than those of the others, and than this.
@@ -79,7 +79,9 @@ class Inflight:
         # A queue that is popped in order has one lease.
         if record.is_ordered and (before := self.ordered.get(key.queue)) is not None:
             self._drop(before)
-        if record.position is not None:
+        if record.position == RELEASED:
+            self.positions.pop(key.queue, None)
+        elif record.position is not None:
             self.positions[key.queue] = record.position
         # A check point without messages only moves the group; it needs no lease.
         lease = PopLease(record, log_offset)

@@ -14,7 +14,7 @@ import trio
 from broker.cold_reads import from_disk
 from broker.delivery.pop.inflight import Inflight, PendingCommits
 from broker.delivery.pop.java import JavaPops, is_from_java
-from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, PopCheckpoint, decode, encode
+from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, RELEASED, Ack, PopCheckpoint, decode, encode
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.stats import PopCounts
 from broker.options import BrokerOptions
@@ -96,16 +96,16 @@ class ReviveLog:
         )  # fmt: skip
         return self._written(record, put)
 
-    def write_copied(self, ack: Ack) -> None:
-        """As `write`, for messages whose copies are stored.
+    def write_own(self, record: PopCheckpoint | Ack) -> None:
+        """As `write`, for what no client has asked for: it is stored while too few slaves are in sync, too.
 
-        It is taken as they were, with too few slaves in sync, too: else the messages would be copied again and again.
+        So are copies of messages. If their acknowledgement were refused, they would be copied again and again.
         """
         message = Incoming(
-            self.topic, QUEUE_ID, encode(ack, self.broker_name), _PROPERTIES[Ack],
+            self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
             0, 0, self._clock.now_ms(), self._host, 0,
         )  # fmt: skip
-        self._written(ack, self._writer.put_again(message))
+        self._written(record, self._writer.put_again(message))
 
     def _written(self, record: PopCheckpoint | Ack, put: PutResult) -> PutResult:
         # Stored first: an error before this leaves the state as the log has it.
@@ -118,7 +118,7 @@ class ReviveLog:
 
     def _take(self, record: PopCheckpoint | Ack, offset: int, log_end: int) -> None:
         self.inflight.apply(record, offset)
-        if isinstance(record, PopCheckpoint) and record.position is not None:
+        if isinstance(record, PopCheckpoint) and record.position not in (None, RELEASED):
             self.commits.moved(record.key.queue, record.position, log_end)
 
     async def read(self) -> JavaPops:

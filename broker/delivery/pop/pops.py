@@ -281,7 +281,7 @@ class PopHandlers(Part):
         finally:
             if dead:
                 # What is a dead letter must not become another one when the next one fails.
-                self._log.write_copied(Ack(lease.checkpoint.key, dead))
+                self._log.write_own(Ack(lease.checkpoint.key, dead))
         return QueueMessages(
             found.queue, b"".join([data[starts[place] : ends[place]] for place in kept]),
             [found.offsets[place] for place in kept], None, tuple(found.counts[place] for place in kept),

@@ -2,9 +2,10 @@
 
 A check point (tag "ck") says that messages of a queue were popped together: so startOffset, pt popTime, it
 invisibleTime, d differences of the offsets to the first (without: one after another), n their number, bm bits of those
-that are acknowledged, t topic, c group, q queue, bn broker. Ours: nx the position of the group after the pop; od 1 for
-a pop in order, oc how often each message was delivered before, vt when single messages become visible; of [so, pt] the
-check point that this one takes a message over from. rp 1 marks a check point that is written again.
+that are acknowledged, t topic, c group, q queue, bn broker. Ours: nx the position of the group after the pop; rl 1 when
+the group goes on at its committed offset from then on; od 1 for a pop in order, oc how often each message was delivered
+before, vt when single messages become visible; of [so, pt] the check point that this one takes a message over from. rp
+1 marks a check point that is written again.
 An acknowledgement (tag "bAck"; Java also writes "ack" with ao for one): so, pt, t, c, q of its check point, aol offsets
 """
 
@@ -17,6 +18,8 @@ from mqcommon.errors import ProtocolError
 from mqcommon.lazy_dataclass import lazy_dataclass
 
 CHECKPOINT, ACK, BATCH_ACK = b"ck", b"ack", b"bAck"
+#: The position of a check point after which the group goes on at its committed offset.
+RELEASED = -1
 _NO_TIMES: Mapping[int, int] = {}
 
 
@@ -77,7 +80,9 @@ def encode(record: PopCheckpoint | Ack, broker_name: str) -> bytes:
     fields |= {"it": record.invisible_ms, "n": len(record.offsets), "bm": record.acked}
     if not isinstance(record.offsets, range):
         fields["d"] = [offset - start for offset in record.offsets]
-    if record.position is not None:
+    if record.position == RELEASED:
+        fields["rl"] = 1
+    elif record.position is not None:
         fields["nx"] = record.position
     if record.is_ordered:
         fields |= {"od": 1, "oc": record.counts}
@@ -113,7 +118,7 @@ def _checkpoint(key: Key, fields: Mapping[str, Any]) -> PopCheckpoint:
     offsets: Sequence[int] = range(start, start + count)
     if differences:
         offsets = tuple(start + int(each) for each in differences)
-    of, position = fields.get("of"), fields.get("nx")
+    of, position = fields.get("of"), RELEASED if fields.get("rl") else fields.get("nx")
     return PopCheckpoint(
         key,
         int(fields["it"]),

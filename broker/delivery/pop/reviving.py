@@ -1,7 +1,8 @@
 """Lets popped messages come back when their time is over, and keeps the revive log short.
 
 Copies are stored first, then their acknowledgement: a crash in between makes a second copy, and loses nothing.
-Once a second the log is flushed, positions before its safe end are committed, and the start of the revive log is saved.
+Once a second offsets that others have set are noted in the revive log (positions.py), the log is flushed, positions
+before its safe end are committed, and the start of the revive log is saved.
 A check point that stays open while the log grows is written again near its end, so that a start reads a bounded part.
 Neighbours: log.py, copies.py, inflight.py (`Horizon`), java_takeover.py; wiring/wiring.py calls `role_changed`.
 """
@@ -18,7 +19,7 @@ from broker.delivery.background import Background, Failures
 from broker.delivery.pop.inflight import Horizon, PopLease
 from broker.delivery.pop.java_takeover import JavaTakeover
 from broker.delivery.pop.log import QUEUE_ID
-from broker.delivery.pop.records import Ack, Key
+from broker.delivery.pop.records import Ack, Key, Queue
 from broker.delivery.pop.state import PopState
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.stats import PopCounts
@@ -38,6 +39,7 @@ SAVE_S = 1.0
 HORIZON_ROUNDS = 5
 # The pause after a failure: of one check point, or of the whole.
 PAUSE_MS, PAUSE_S = 1_000, 1.0
+_NOT_NOTED = "offsets that others have set for pop consumers are not noted"
 # Refusals of one topic: it is not writable, or cannot be made. Copies for others are stored.
 _OF_ONE_TOPIC = (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
 # Records of the revive log after which an open check point is written again; and how many at a time.
@@ -78,6 +80,8 @@ class Reviving(Part):
         self._role_scope = trio.CancelScope()
         self._failures = Failures(logger)
         self._stopping = False
+        # The changes of offsets among which those of others are noted.
+        self._noted_changes = -1
         # When the lease that was put off last is tried again.
         self._retry_ms = 0
 
@@ -114,12 +118,16 @@ class Reviving(Part):
 
     async def _read_log(self) -> None:
         await self._takeover.take_over(await self._log.read())
+        self._positions.begin()
+        self._noted_changes = -1
         self._log.is_ready = True
 
     async def stop(self) -> None:
         """Stop reviving; the broker flushes the store after that."""
         self._stopping = True
         self._role_scope.cancel()
+        if self._log.is_ready and self._is_master():
+            await self._try(_NOT_NOTED, self._note_others)
 
     @property
     def open_checkpoints(self) -> int:
@@ -213,7 +221,7 @@ class Reviving(Part):
         finally:
             if done:
                 # What was copied must not be copied again when another copy fails.
-                self._log.write_copied(Ack(key, done))
+                self._log.write_own(Ack(key, done))
         if refusals:
             raise refusals[0]
 
@@ -257,6 +265,7 @@ class Reviving(Part):
             await trio.sleep(SAVE_S)
             rounds += 1
             self._renew()
+            await self._try(_NOT_NOTED, self._note_others)
             if horizon is None and rounds % HORIZON_ROUNDS == 0:
                 horizon = Horizon(self._log.inflight.needed_from(self._log.end), self._store.log.end)
             await self._try("offsets of pop consumers are not saved", self._flush_log)
@@ -270,6 +279,22 @@ class Reviving(Part):
             if horizon is not None and horizon.may_be_saved(reached):
                 await self._try("the start of the revive log is not saved", partial(self._save, horizon.offset))
                 horizon = None
+
+    async def _note_others(self) -> None:
+        """Note in the revive log which offsets others have set."""
+        changes = self._offsets.changes
+        if changes == self._noted_changes:
+            return
+        found: list[Queue] = []
+        for queues in self._positions.set_by_others():
+            found += queues
+            await trio.lowlevel.checkpoint()
+        if found:
+            # On disk first: once the log says that these offsets count, an older one must not come back.
+            await self._persist()
+        for queue in found:
+            self._positions.release(queue)
+        self._noted_changes = changes
 
     async def _flush_log(self) -> None:
         if self._safe_end() < self._store.log.end:

@@ -1,7 +1,7 @@
 """Leases: what is left of them, when they end, and how much of the revive log a start needs."""
 
 from broker.delivery.pop.inflight import SPARE_ROWS, Horizon, Inflight, PendingCommits
-from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
+from broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
 
 QUEUE = Queue("g", "T", 0)
 
@@ -57,6 +57,14 @@ def test_a_message_with_a_time_of_its_own_leaves_its_lease() -> None:
     inflight.apply(own, 1)
     assert inflight.hidden(one.key, [0, 1]) == [0]
     assert inflight.hidden(own.key, [1]) == [1]
+
+
+def test_a_released_group_has_no_position_and_keeps_its_leases() -> None:
+    inflight, one = Inflight(), checkpoint(0, 10)
+    inflight.apply(one, 0)
+    inflight.apply(PopCheckpoint(Key(QUEUE, RELEASED, 10), 0, (), RELEASED), 1)
+    assert inflight.positions == {}
+    assert inflight.hidden(one.key, [0, 1]) == [0, 1]
 
 
 def test_in_order_a_queue_has_one_lease() -> None:

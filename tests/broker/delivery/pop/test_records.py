@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.pop.records import ACK, BATCH_ACK, CHECKPOINT, Ack, Key, PopCheckpoint, Queue, decode, encode
+from broker.delivery.pop.records import (
+    ACK,
+    BATCH_ACK,
+    CHECKPOINT,
+    RELEASED,
+    Ack,
+    Key,
+    PopCheckpoint,
+    Queue,
+    decode,
+    encode,
+)
 from mqcommon.errors import ProtocolError
 
 KEYS = st.builds(
@@ -16,7 +27,8 @@ KEYS = st.builds(
 
 
 @given(
-    KEYS, st.lists(st.integers(1, 50), max_size=32), st.none() | st.integers(0, 1 << 60), st.integers(0, 7),
+    KEYS, st.lists(st.integers(1, 50), max_size=32), st.none() | st.integers(RELEASED, 1 << 60),
+    st.integers(0, 7),
     st.booleans(), st.dictionaries(st.integers(0, 9), st.integers(0, 1 << 45), max_size=3),
 )  # fmt: skip
 def test_a_check_point_is_read_back(
