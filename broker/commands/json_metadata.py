@@ -131,6 +131,7 @@ class _Handover:
     ) -> None:
         self._store = store
         self._own = metadata.consumer_offsets
+        self._is_deleted = metadata.topics.deletions.covers
         self._clock = clock
         self._topic = topic
         self._precision_ms = precision_ms
@@ -181,6 +182,8 @@ class _Handover:
                 self._brokers[record.key] = broker_of(stored.body)
         except ProtocolError:
             return  # the broker says so when it starts
+        if self._is_deleted(record.key.queue.topic, stored.physical_offset):
+            return
         self._inflight.apply(record, stored.queue_offset)
 
     def _first_after(self) -> int:

@@ -8,7 +8,7 @@ has been made since, and also if the slave was away meanwhile. Once the log star
 messages, and the mark goes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -51,6 +51,8 @@ class TopicDeletions(JournalledTable[TopicDeletion]):
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         super().__init__(journal, clock, FORMAT)
+        #: Called with the name of each topic whose deletion begins on this broker, with all its messages.
+        self.on_begin: list[Callable[[str], None]] = []
 
     def state(self) -> Iterator[Change]:
         """See Journalled. Without the version, which nobody asks for: so a snapshot without marks is as it ever was."""
@@ -77,6 +79,9 @@ class TopicDeletions(JournalledTable[TopicDeletion]):
     def begin(self, name: str, log_end: int = -1) -> None:
         """Write the mark of a deletion that begins."""
         self.put(TopicDeletion(name, log_end, False))
+        if log_end < 0:
+            for callback in self.on_begin:
+                callback(name)
 
     def finish(self, name: str, log_end: int) -> None:
         """All steps are done; nothing if the mark went meanwhile, see `log_is_cut`."""

@@ -336,6 +336,7 @@ def wire_pop(
             reviving.role_changed()
 
     core.role.observe(role_changed)
+    topics.deletions.on_begin.append(reviving.topic_deleted)
     finder = Finder(store, topics, log, positions, core.unconfirmed)
     return (
         reviving,

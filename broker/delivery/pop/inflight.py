@@ -123,6 +123,13 @@ class Inflight:
         self._count += 1
         heappush(self._due, (due_ms, self._count, lease))
 
+    def drop_topic(self, topic: str) -> None:
+        """The topic is being deleted: forget what is popped from it, and how far groups are."""
+        for lease in [lease for lease in self._in_log if lease.checkpoint.key.queue.topic == topic]:
+            self._drop(lease)
+        for queue in [queue for queue in self.positions if queue.topic == topic]:
+            del self.positions[queue]
+
     def needed_from(self, end: int) -> int:
         """The first offset of the revive log that a start needs; ``end`` when it needs none of what is written."""
         first = next(iter(self._in_log), None)
@@ -181,6 +188,10 @@ class PendingCommits:
     def forget(self, queue: Queue) -> None:
         """The group goes on at another offset: older positions of this queue must not be committed."""
         self._rows = deque(row for row in self._rows if row[1] != queue)
+
+    def drop_topic(self, topic: str) -> None:
+        """The topic is being deleted."""
+        self._rows = deque(row for row in self._rows if row[1].topic != topic)
 
 
 @lazy_dataclass(slots=True)

@@ -121,19 +121,24 @@ class ReviveLog:
         if isinstance(record, PopCheckpoint) and record.position not in (None, RELEASED):
             self.commits.moved(record.key.queue, record.position, log_end)
 
-    async def read(self) -> JavaPops:
+    async def read(self, is_deleted: Callable[[str, int], bool]) -> JavaPops:
         """Read what is popped. Cancel it when the role changes.
 
+        ``is_deleted``: whether a record at this offset of the commit log is about a topic that was deleted since.
         Returns the records that a Java broker has written. The caller takes them over, and then sets `is_ready`.
         """
         start, end = max(self._offsets.query(REVIVE_GROUP, self.topic, QUEUE_ID), 0), self.end
         java = JavaPops(self.broker_name)
-        await each_record(self._store, self.topic, QUEUE_ID, start, end, lambda record: self._apply(record, java))
+
+        def apply(record: Record) -> None:
+            self._apply(record, java, is_deleted)
+
+        await each_record(self._store, self.topic, QUEUE_ID, start, end, apply)
         if end > start:
             logger.info("%d records of the revive log read: %d check points are open", end - start, len(self.inflight))
         return java
 
-    def _apply(self, stored: Record, java: JavaPops) -> None:
+    def _apply(self, stored: Record, java: JavaPops, is_deleted: Callable[[str, int], bool]) -> None:
         tag = find_property(stored.properties, b"TAGS") or b""
         try:
             if is_from_java(stored.properties) and not java.is_own(tag, stored.body):
@@ -141,6 +146,9 @@ class ReviveLog:
             record = decode(tag, stored.body)
         except ProtocolError as error:
             logger.error("record %d of %s is skipped: %s", stored.queue_offset, self.topic, error)
+            return
+        # A topic of the same name that has been made since has other messages at these offsets.
+        if is_deleted(record.key.queue.topic, stored.physical_offset):
             return
         self._take(record, stored.queue_offset, stored.physical_offset + stored.size)
         if isinstance(record, PopCheckpoint):

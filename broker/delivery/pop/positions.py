@@ -108,6 +108,13 @@ class Positions:
             del self._committed[queue]
             self._restored.discard(queue)
 
+    def drop_topic(self, topic: str) -> None:
+        """The topic is being deleted. That is not written: a start knows of the deletion."""
+        for queue in [queue for queue in self._committed if queue.topic == topic]:
+            del self._committed[queue]
+            self._restored.discard(queue)
+        self._log.commits.drop_topic(topic)
+
     def move(self, queue: Queue, position: int) -> int:
         """Let the group go on at ``position``, wherever it is."""
         self._log.commits.forget(queue)

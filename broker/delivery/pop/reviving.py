@@ -4,7 +4,8 @@ Copies are stored first, then their acknowledgement: a crash in between makes a 
 Once a second offsets that others have set are noted in the revive log (positions.py), the log is flushed, positions
 before its safe end are committed, and the start of the revive log is saved.
 A check point that stays open while the log grows is written again near its end, so that a start reads a bounded part.
-Neighbours: log.py, copies.py, inflight.py (`Horizon`), java_takeover.py; wiring/wiring.py calls `role_changed`.
+Neighbours: log.py, copies.py, inflight.py (`Horizon`), java_takeover.py; wiring/wiring.py calls `role_changed` and
+`topic_deleted`.
 """
 
 import logging
@@ -71,6 +72,7 @@ class Reviving(Part):
         self._is_master = background.is_active
         self._flush = background.flush
         self._turned = background.turned
+        self._is_deleted = background.is_deleted
         self._offsets = offsets
         self._safe_end = safe_end
         self._persist = persist
@@ -92,6 +94,11 @@ class Reviving(Part):
         self._held.release()
         self._role_scope.cancel()
         self._role_changed.set()
+
+    def topic_deleted(self, topic: str) -> None:
+        """The deletion of a topic begins: none of its messages comes back, and groups begin anew in the next one."""
+        self._log.inflight.drop_topic(topic)
+        self._positions.drop_topic(topic)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Read the revive log, then revive until cancelled. Starts again after each change of the role."""
@@ -117,7 +124,7 @@ class Reviving(Part):
                     await self._role_changed.wait()
 
     async def _read_log(self) -> None:
-        await self._takeover.take_over(await self._log.read())
+        await self._takeover.take_over(await self._log.read(self._is_deleted))
         self._positions.begin()
         self._noted_changes = -1
         self._log.is_ready = True
@@ -207,13 +214,15 @@ class Reviving(Part):
             self._held.wake((topic, group))
             return
         records = await from_disk(partial(self._read, lease))
-        if any([self._copies.make_topic(record, key.queue) for record in records.values()]):
+        # Some may have been acknowledged, or their topic deleted, while the disk was read.
+        left = self._log.inflight.hidden(key, lease.left)
+        if any([self._copies.make_topic(records[offset], key.queue) for offset in left if offset in records]):
             # A power loss may keep the log and lose the topic: nobody would read the copies.
             await self._persist()
         done: list[int] = []
         refusals: list[RequestRefused] = []
         try:
-            # Some may have been acknowledged while the disk was read.
+            # Or while the topic was made.
             for offset in self._log.inflight.hidden(key, lease.left):
                 record = records.get(offset)
                 if record is None or self._copy(record, key, refusals):

@@ -26,6 +26,7 @@ from broker.options import BrokerOptions
 from broker.store.store import MessageStore, StoreOptions
 from broker.writing.waits import AckLedger
 from mqcommon.errors import RequestRefused
+from remoting.net.steps import run_slices
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.requests.pops import (
@@ -92,9 +93,11 @@ class Pops:
         state = PopState(self.log, positions, HeldPops(100, 100), copies)
         checks = PopChecks(meta.topics, meta.groups, Filters(), meta.options)
         background = Background(
-            self.store, self.writer, self.clock, lambda: self.is_master, self.flush, turned=lambda: None
-        )
+            self.store, self.writer, self.clock, lambda: self.is_master, self.flush, lambda: None,
+            meta.topics.deletions.covers,
+        )  # fmt: skip
         self.part = Reviving(state, background, meta.offsets, lambda: self.store.log.flushed, self.persist, stats.pops)
+        meta.topics.deletions.on_begin.append(self.part.topic_deleted)
         finder = Finder(self.store, meta.topics, self.log, positions)
         self.pops = PopHandlers(state, finder, checks, ColdReads(), stats, meta.options, self.clock)
         self.acks = AckHandlers(state, checks, self.store, sends.durability, self.clock)
@@ -110,6 +113,19 @@ class Pops:
     async def persist(self) -> None:
         self.meta.offsets.append_changed(self.meta.offsets.take_changed())
         self.meta.journal.sync()
+
+    async def delete_topic(self, topic: str) -> None:
+        """As an administrator does it; it is made again at once, and empty."""
+        config, deletions = self.meta.topics.get(topic), self.meta.topics.deletions
+        assert config is not None
+        deletions.begin(topic)
+        self.meta.topics.delete(topic)
+        self.store.delete_topic(topic)
+        self.store.checkpoint(with_ends=True)
+        await run_slices(self.meta.offsets.remove_topic(topic))
+        deletions.finish(topic, self.store.log.end)
+        self.meta.topics.put(config)
+        await self.persist()
 
     @asynccontextmanager
     async def running(self, ending: str, random: Random) -> AsyncIterator[None]:

@@ -152,3 +152,37 @@ async def test_a_dead_letter_that_cannot_be_stored_keeps_no_other_message_of_its
         pops.meta.topics.put(TopicConfig(DEAD, 1, 1, PERM_READ_WRITE))
         await trio.sleep(2)
         assert pops.bodies(DEAD) == [b"dead"]
+
+
+# --- deleted topics
+
+
+@pytest.mark.parametrize("ending", ["", "stop", "kill"])
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_what_was_popped_of_a_deleted_topic_does_not_come_back_from_the_next_one(
+    is_ordered: bool, ending: str, autojump_clock: MockClock
+) -> None:
+    pops, new = Pops(), [b"new", b"newer"]
+
+    async def next_topic() -> None:
+        for body in new:
+            pops.send(body, 0)
+        popped = pops.pop(32, 60_000, is_ordered=is_ordered)
+        assert [message.body for message in popped] == new
+        assert all([pops.ack(message) for message in popped])
+        await trio.sleep(5)
+        assert pops.bodies(RETRY) == []
+        assert pops.pop(32, 60_000, is_ordered=is_ordered) == []
+        assert len(pops.log.inflight) == 0
+
+    async with pops.running(ending, Random(1)):
+        for body in (b"a", b"b", b"c"):
+            pops.send(body, 0)
+        assert len(pops.pop(32, 3_000, is_ordered=is_ordered)) == 3
+        await trio.sleep(1)
+        await pops.delete_topic("T")
+        if not ending:
+            await next_topic()
+            return
+    async with pops.running("stop", Random(1)):
+        await next_topic()
