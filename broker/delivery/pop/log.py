@@ -36,6 +36,8 @@ QUEUE_ID = 0
 # Records read in one turn of the event loop: some 4 ms.
 SLICE = 200
 SLICE_BYTES = 1 << 20
+#: An open check point is written again, nearer to the end, when so many records came after it.
+MAX_BEHIND = 100_000
 #: The most leases of a broker: about 1 KiB each. More pops are refused until some end.
 MAX_LEASES = 200_000
 _PROPERTIES = {PopCheckpoint: b"TAGS\x01%s\x02" % CHECKPOINT, Ack: b"TAGS\x01%s\x02" % BATCH_ACK}
@@ -121,13 +123,32 @@ class ReviveLog:
         if isinstance(record, PopCheckpoint) and record.position not in (None, RELEASED):
             self.commits.moved(record.key.queue, record.position, log_end)
 
+    @property
+    def _start(self) -> int:
+        return max(self._offsets.query(REVIVE_GROUP, self.topic, QUEUE_ID), 0)
+
+    def lower_start(self) -> bool:
+        """Set the saved start back if it is past the end, and return whether it was: call it before `read`.
+
+        Then this broker was a slave that had its master's offsets, but not yet its log. Left as it is, the start would
+        have the next `read` leave out what is popped from now on. Check points that ended in the part of the log that
+        is missing are open here; those that are open are near the end, see `MAX_BEHIND`.
+        """
+        start, end = self._start, self.end
+        if start <= end:
+            return False
+        logger.warning("the revive log ends at %d, before its saved start %d: what was popped last may come again",
+                       end, start)  # fmt: skip
+        self._offsets.commit(REVIVE_GROUP, self.topic, QUEUE_ID, max(end - 2 * MAX_BEHIND, 0))
+        return True
+
     async def read(self, is_deleted: Callable[[str, int], bool]) -> JavaPops:
         """Read what is popped. Cancel it when the role changes.
 
         ``is_deleted``: whether a record at this offset of the commit log is about a topic that was deleted since.
         Returns the records that a Java broker has written. The caller takes them over, and then sets `is_ready`.
         """
-        start, end = max(self._offsets.query(REVIVE_GROUP, self.topic, QUEUE_ID), 0), self.end
+        start, end = self._start, self.end
         java = JavaPops(self.broker_name)
 
         def apply(record: Record) -> None:

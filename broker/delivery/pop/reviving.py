@@ -19,7 +19,7 @@ from broker.cold_reads import from_disk
 from broker.delivery.background import Background, Failures
 from broker.delivery.pop.inflight import Horizon, PopLease
 from broker.delivery.pop.java_takeover import JavaTakeover
-from broker.delivery.pop.log import QUEUE_ID
+from broker.delivery.pop.log import MAX_BEHIND, QUEUE_ID
 from broker.delivery.pop.records import Ack, Key, Queue
 from broker.delivery.pop.state import PopState
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -43,8 +43,7 @@ PAUSE_MS, PAUSE_S = 1_000, 1.0
 _NOT_NOTED = "offsets that others have set for pop consumers are not noted"
 # Refusals of one topic: it is not writable, or cannot be made. Copies for others are stored.
 _OF_ONE_TOPIC = (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
-# Records of the revive log after which an open check point is written again; and how many at a time.
-MAX_BEHIND = 100_000
+# Check points that are written again at a time, see `MAX_BEHIND`.
 RENEWED_AT_ONCE = 500
 # Check points whose messages come back in one turn of the event loop: each has up to 32.
 SLICE = 4
@@ -124,6 +123,9 @@ class Reviving(Part):
                     await self._role_changed.wait()
 
     async def _read_log(self) -> None:
+        if self._log.lower_start():
+            # On disk before anything is popped: a kill must not bring the old one back.
+            await self._persist()
         await self._takeover.take_over(await self._log.read(self._is_deleted))
         self._positions.begin()
         self._noted_changes = -1

@@ -7,9 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from broker.delivery.pop.log import QUEUE_ID
 from broker.delivery.pop.records import Key, PopCheckpoint, Queue
 from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.names import PERM_READ, PERM_READ_WRITE
+from mqcommon.names import PERM_READ, PERM_READ_WRITE, REVIVE_GROUP
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.delivery.pop.harness import OPTIONS, Pops
@@ -186,3 +187,25 @@ async def test_what_was_popped_of_a_deleted_topic_does_not_come_back_from_the_ne
             return
     async with pops.running("stop", Random(1)):
         await next_topic()
+
+
+# --- a slave that lagged becomes the master
+
+
+async def test_a_saved_start_past_the_end_of_the_revive_log_forgets_no_check_point(autojump_clock: MockClock) -> None:
+    pops = Pops()
+    async with pops.running("stop", Random(1)):
+        pops.send(b"before", 0)
+        assert len(pops.pop(32, 30_000)) == 1
+        pops.meta.offsets.commit(REVIVE_GROUP, pops.log.topic, QUEUE_ID, 50)
+    async with pops.running("kill", Random(1)):
+        pops.send(b"after", 0)
+        assert [message.body for message in pops.pop(32, 30_000)] == [b"after"]
+        await trio.sleep(10)
+        await pops.persist()
+    async with pops.running("stop", Random(1)):
+        await trio.sleep(30)
+        assert pops.bodies(RETRY) == [b"before", b"after"]
+        # The offset goes on when nothing is popped any more.
+        await trio.sleep(10)
+        assert pops.meta.offsets.query(REVIVE_GROUP, pops.log.topic, QUEUE_ID) == pops.log.end
