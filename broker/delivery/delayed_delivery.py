@@ -12,6 +12,7 @@ Neighbours: writing/deferred.py (into a level, and out of it), meta/delay_offset
 import logging
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import trio
@@ -231,17 +232,19 @@ class DelayedDelivery(Part):
     def _find_due(self, level: _Level, queue: ConsumeQueue) -> _Due | None:
         """The messages of the next slice; None when nothing is due."""
         offset, now_ms = level.progress.next_offset, self._clock.now_ms()
-        places: list[tuple[int, int]] = []
+        count = 0
         if offset >= queue.min_offset:
-            for number, (_, size, due_ms) in enumerate(queue.entries(offset, SLICE), offset):
+            for _, size, due_ms in queue.entries(offset, SLICE):
                 if size != BLANK_SIZE and due_time(due_ms, now_ms, level.delay_ms) > now_ms:
-                    if number == offset:
+                    if not count:
                         level.head = offset, due_ms
                         return None
                     break
-                places.append((number, size))
-        found = self._store.get(SCHEDULE_TOPIC, level.queue_id, offset, max(len(places), 1), SLICE_BYTES)
-        return _Due(found, [place for place in places if place[1] != BLANK_SIZE])
+                count += 1
+        found = self._store.get(SCHEDULE_TOPIC, level.queue_id, offset, max(count, 1), SLICE_BYTES)
+        # Looked up only now: the read mends damaged entries, and the records have the sizes that it has mended.
+        sizes = [size for _, size, _ in islice(queue.entries(offset, count), count)] if count else []
+        return _Due(found, [(number, size) for number, size in enumerate(sizes, offset) if size != BLANK_SIZE])
 
     def _deliver_all(self, level: _Level, found: GetResult, places: list[tuple[int, int]]) -> None:
         """Deliver what was read. RequestRefused when the rest of it cannot be delivered now."""

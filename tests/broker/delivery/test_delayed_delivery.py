@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from broker.delivery import delayed_delivery as part_module
 from broker.delivery.delayed_delivery import MAX_ROWS, POLL_S, SAVE_S, SLICE, LevelProgress, due_time
 from broker.store.queue.delay_levels import DelayLevels
+from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.tags import TagCodes
 from mqcommon.message.javahash import java_hash
 from mqcommon.names import SCHEDULE_TOPIC
@@ -248,6 +249,20 @@ async def test_a_backlog_that_is_on_disk_only_is_read_in_threads() -> None:
         await until(lambda: len(delays.bodies()) >= 10, "all is delivered")
         assert readers - {threading.get_ident()}
         assert delays.bodies() == [b"%d" % number for number in range(10)]
+
+
+async def test_messages_after_one_whose_queue_entry_is_damaged_are_whole() -> None:
+    delays, bodies = Delays(), [b"%d" % number for number in range(5)]
+    async with delays.running():
+        for body in bodies:
+            delays.send(body, 1)
+    # A bit of the size in the second entry. The read finds that, and mends it.
+    delays.fs.flip(f"/store/consumequeue/{SCHEDULE_TOPIC}/0/{0:020}", ENTRY_BYTES + 11, 1)
+    delays.clock.set_by_ms += 2_000
+    async with delays.running():
+        # Not with a clock that jumps: the entry is made again in a thread.
+        await until(lambda: bool(delays.bodies()), "they are delivered")
+        assert delays.bodies() == bodies
 
 
 # --- progress
