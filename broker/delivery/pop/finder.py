@@ -85,8 +85,6 @@ class Finder:
         self._positions = positions
         # Each request begins at another queue.
         self._turn = 0
-        # By queue that is popped in order: the attempt that has its messages.
-        self.attempts: dict[Queue, str] = {}
 
     def look(self, query: PopQuery, now_ms: int) -> PopResult:
         """The messages to pop now: the next ones of the group, or, in order, again what is not acknowledged."""
@@ -174,7 +172,7 @@ class Finder:
                     yield queue, Queue(query.group, topic, number)
 
     def _is_blocked(self, query: PopQuery, lease: PopLease, now_ms: int) -> bool:
-        attempt = self.attempts.get(lease.checkpoint.key.queue)
+        attempt = self._log.inflight.attempts.get(lease.checkpoint.key.queue)
         return now_ms < lease.due_ms and not (query.attempt_id and query.attempt_id == attempt)
 
     def _read_again(self, query: PopQuery, found: PopResult, queue: ConsumeQueue, lease: PopLease) -> None:

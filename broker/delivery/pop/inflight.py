@@ -58,6 +58,8 @@ class Inflight:
         self._count = 0
         #: The lease of each queue that is popped in order.
         self.ordered: dict[Queue, PopLease] = {}
+        #: The attempt that has the messages of such a lease, if this broker was told; not in the log.
+        self.attempts: dict[Queue, str] = {}
         #: Where the next pop of a queue begins, as far as records say.
         self.positions: dict[Queue, int] = {}
 
@@ -126,7 +128,7 @@ class Inflight:
     def drop_topic(self, topic: str) -> None:
         """The topic is being deleted: forget what is popped from it, and how far groups are."""
         for lease in [lease for lease in self._in_log if lease.checkpoint.key.queue.topic == topic]:
-            self._drop(lease)
+            self._end(lease)
         for queue in [queue for queue in self.positions if queue.topic == topic]:
             del self.positions[queue]
 
@@ -148,7 +150,14 @@ class Inflight:
             if offset in known:
                 lease.unacked &= ~(1 << known.index(offset))
         if not lease.unacked:
-            self._drop(lease)
+            self._end(lease)
+
+    def _end(self, lease: PopLease) -> None:
+        """Drop a lease that no other one replaces."""
+        self._drop(lease)
+        queue = lease.checkpoint.key.queue
+        if queue not in self.ordered:
+            self.attempts.pop(queue, None)
 
     def _drop(self, lease: PopLease) -> None:
         key = lease.checkpoint.key

@@ -162,7 +162,7 @@ class PopHandlers(Part):
                 break
             hidden.append(of_queue)
             if query.is_ordered:
-                self._finder.attempts[of_queue.queue] = query.attempt_id or ""
+                self._log.inflight.attempts[of_queue.queue] = query.attempt_id or ""
         return self._answer(pop.request, query, hidden, pop_ms, header.invisible_time, result.rest)
 
     def peek(self, channel: Channel, request: Command) -> Command:

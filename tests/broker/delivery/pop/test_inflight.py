@@ -78,6 +78,33 @@ def test_in_order_a_queue_has_one_lease() -> None:
     assert inflight.ordered == {}
 
 
+def test_an_attempt_is_known_as_long_as_it_has_messages() -> None:
+    inflight, one = Inflight(), checkpoint(0, 10, is_ordered=True)
+    inflight.apply(one, 0)
+    inflight.attempts[QUEUE] = "attempt"
+    (lease,) = inflight.oldest()
+    inflight.apply(lease.renewed(), 1)
+    inflight.apply(Ack(one.key, [0]), 2)
+    assert inflight.attempts == {QUEUE: "attempt"}
+    inflight.apply(Ack(one.key, [1]), 3)
+    assert inflight.attempts == {}
+
+
+def test_a_deleted_topic_takes_its_leases_and_positions_with_it() -> None:
+    inflight, commits = Inflight(), PendingCommits()
+    for number, topic in enumerate(("T", "U")):
+        queue = Queue("g", topic, 0)
+        inflight.apply(PopCheckpoint(Key(queue, 0, 10), 1_000, range(2), 2, is_ordered=True), number)
+        inflight.attempts[queue] = "attempt"
+        commits.moved(queue, 2, 100)
+    inflight.drop_topic("T")
+    commits.drop_topic("T")
+    kept = Queue("g", "U", 0)
+    assert [lease.checkpoint.key.queue for lease in inflight.oldest()] == [kept]
+    assert ([*inflight.ordered], inflight.attempts, inflight.positions) == ([kept], {kept: "attempt"}, {kept: 2})
+    assert commits.safe(100) == {kept: 2}
+
+
 def test_ended_leases_take_no_memory_until_their_time_comes() -> None:
     inflight = Inflight()
     for number in range(SPARE_ROWS + 10):
