@@ -19,7 +19,7 @@ from mqcommon.clock import Clock
 from mqcommon.errors import RemotingError, RequestRefused
 from mqcommon.message.ids import decode_host, encode_host, offset_msg_id
 from mqcommon.message.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, find_property, replace_properties
-from mqcommon.names import PERM_WRITE, check_topic
+from mqcommon.names import PERM_WRITE, check_topic, check_topic_is_sendable
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
 from remoting.protocol.codes import ResponseCode
@@ -83,6 +83,7 @@ class Replies(Part):
 
     def _check(self, header: SendMessageRequestHeader, body: bytes) -> None:
         check_topic(header.topic)
+        check_topic_is_sendable(header.topic)
         config = self._topics.get(header.topic)
         if config is None:
             raise no_such_topic(header.topic)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mqcommon.message.message import decode_messages
+from mqcommon.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from remoting.net.channel import Channel
 from remoting.net.client import open_client
 from remoting.protocol.codes import ResponseCode
@@ -100,6 +101,10 @@ async def test_a_client_that_refuses_the_reply_is_told_to_the_sender() -> None:
     [
         ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
         ({"topic": "a b"}, ResponseCode.INVALID_PARAMETER),
+        # Their messages say what the broker is to do, so what a client writes there would be obeyed.
+        ({"topic": SCHEDULE_TOPIC}, ResponseCode.NO_PERMISSION),
+        ({"topic": TRANS_HALF_TOPIC}, ResponseCode.NO_PERMISSION),
+        ({"topic": TRANS_OP_TOPIC}, ResponseCode.NO_PERMISSION),
         ({"queue_id": 1}, ResponseCode.INVALID_PARAMETER),
         ({"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL),
     ],
@@ -107,4 +112,6 @@ async def test_a_client_that_refuses_the_reply_is_told_to_the_sender() -> None:
 async def test_bad_replies_are_refused(changes: dict[str, Any], code: int) -> None:
     async with running() as (client, addr):
         assert (await client.invoke(addr, reply(**changes))).code == code
+        pulled = await client.invoke(addr, pull_request(changes.get("topic", TOPIC), 0))
+        assert not pulled.body, "a refused reply is not stored"
         assert (await client.invoke(addr, reply(queue_id=-1))).code == ResponseCode.SYSTEM_ERROR  # nobody waits
