@@ -139,6 +139,11 @@ def check_topic_is_sendable(topic: str) -> None:
         raise RequestRefused(_NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
 
 
+def is_obeyed_by_brokers(topic: str) -> bool:
+    """Whether brokers do what the messages of this topic say, and yet take sends to it, as other brokers send there."""
+    return topic == TIMER_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
+
+
 def check_group(group: str) -> None:
     """Refuse a text that is not a group name."""
     if not group.strip():

@@ -13,7 +13,7 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.command import Command
 from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from remoting.protocol.requests.table import BY_CODE
-from remoting.protocol.rights import PUB, SUB, TOPIC, UPDATE_CLUSTER, Need, need_topic
+from remoting.protocol.rights import SUB, UPDATE_CLUSTER, Need, need_to_send, need_topic
 
 #: Requests of NameServers, which have no account here. The broker only asks the NameServers then.
 FROM_NAMESERVERS: Final = (NOTIFY_MIN_BROKER_ID_CHANGE.code,)
@@ -40,7 +40,7 @@ def needs_to_consume(topic: str) -> list[Need]:
 
 def needs_to_send(topic: str) -> list[Need]:
     """The right to send to the topic."""
-    return [Need(TOPIC, topic, PUB)]
+    return [need_to_send(topic)]
 
 
 YES: Final = "yes"

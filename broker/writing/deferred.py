@@ -25,7 +25,7 @@ from mqcommon.message.flags import TRANSACTION_MASK
 from mqcommon.message.ids import RecallHandle, UniqueKeys
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record
-from mqcommon.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from mqcommon.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from remoting.protocol.codes import ResponseCode
 
 REAL_TOPIC, REAL_QUEUE = b"REAL_TOPIC", b"REAL_QID"
@@ -234,7 +234,7 @@ def slot_of(deliver_ms: int, precision_ms: int) -> int:
 # --- out again
 
 # Topics that no message has as its own.
-_NEVER_REAL = ("", SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)
+_NEVER_REAL = ("", SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC)
 
 
 def real_queue(properties: bytes) -> tuple[str, int]:

@@ -4,7 +4,8 @@ Each description of a request (remoting/protocol/requests) names its right besid
 RocketMQ's (its annotations of headers), with these differences. A request that RocketMQ does not list needs Update or
 Get of the cluster; RocketMQ asks for a signature only. Offsets of queues need Sub or Get, as consumers ask for them,
 too. A retry topic stands for its group, also when it is pulled. A message by its id needs Get of the cluster, as its
-topic is not known before the message is read.
+topic is not known before the message is read. Sends to the timer's topic and to the revive log need
+Update of the cluster, as brokers obey what is in them.
 Fields are taken as the handlers take them: 310 and 320 have short names, 10 long ones.
 Neighbours: broker/security asks for the needs of each request, and decides by users (ACL 2.0) or accounts (ACL 1.0).
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import RETRY_PREFIX, is_retry_topic
+from mqcommon.names import RETRY_PREFIX, is_obeyed_by_brokers, is_retry_topic
 from remoting.protocol.bounded_body import SMALL, BodyLimits
 from remoting.protocol.command import ext_text
 
@@ -109,6 +110,15 @@ def need_topic(name: str, actions: Actions, group: str = "") -> Need:
     if group and of.startswith(tuple(group + separator for separator in _SEPARATORS)):
         of = group
     return Need(GROUP, of.partition(_SEPARATORS[0])[0], actions)
+
+
+def need_to_send(topic: str) -> Need:
+    """The right to send to a topic that is not a retry topic.
+
+    A message for the timer or for the revive log names other topics, and the broker takes or delivers messages of these
+    without another check. Therefore only who may change the cluster may send there, such as another broker.
+    """
+    return Need(CLUSTER, "", UPDATE) if is_obeyed_by_brokers(topic) else Need(TOPIC, topic, PUB)
 
 
 def need_group(name: str, actions: Actions) -> Need:

@@ -14,7 +14,7 @@ from mqcommon.names import is_retry_topic
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, header_fields, optional, required
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
-from remoting.protocol.rights import PUB, SUB, TOPIC, Need, Right, need_topic, on_topic, text_of
+from remoting.protocol.rights import PUB, SUB, Need, Right, need_to_send, need_topic, on_topic, text_of
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
@@ -98,15 +98,15 @@ NO_MESSAGES = SlaveAnswer(
 
 
 def _right_to_send(topic_field: str, properties_field: str) -> Right:
-    """Pub of the topic, and of each light queue that is named. A retry topic needs Sub of its group instead."""
+    """The right to send to the topic, and to each light queue that is named. A retry topic needs Sub of its group."""
 
     def needs(ext: Mapping[str, Any] | None) -> list[Need]:
         name = text_of(ext, topic_field)
-        found = [need_topic(name, SUB)] if is_retry_topic(name) else [Need(TOPIC, name, PUB)]
+        found = [need_topic(name, SUB)] if is_retry_topic(name) else [need_to_send(name)]
         properties = text_of(ext, properties_field)
         if LIGHT_QUEUES in properties:
             names = find_property(properties.encode("utf-8", "replace"), LIGHT_QUEUES.encode()) or b""
-            found += [Need(TOPIC, each, PUB) for each in dict.fromkeys(names.decode().split(",")) if each]
+            found += [need_to_send(each) for each in dict.fromkeys(names.decode().split(",")) if each]
         return found
 
     return Right(needs)

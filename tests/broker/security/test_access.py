@@ -13,6 +13,7 @@ from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
+from mqcommon.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.protocol.body import Body
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import encode_body
@@ -48,7 +49,7 @@ from remoting.protocol.requests.pulls import PULL_MESSAGE
 from remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
 from remoting.protocol.requests.raft import RAFT_MEMBERS
 from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2, SEND_REPLY_MESSAGE_V2
 from remoting.protocol.requests.table import BY_CODE
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC_LIST, TopicConfig, TopicConfigList
 from remoting.protocol.requests.transactions import END_TRANSACTION
@@ -100,6 +101,10 @@ LIGHT = "a\x01b\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b,%LMQ%a\x02"
         (SEND_MESSAGE_V2.code, {"b": "T", "i": "a\x01INNER_MULTI_DISPATCH\x02"}, None, [topic("T", PUB)]),
         (SEND_MESSAGE_V2.code, None, None, [topic("", PUB)]),
         (SEND_MESSAGE_V2.code, {"a": "p", "b": "%RETRY%g"}, None, [group("g", SUB)]),
+        (SEND_MESSAGE.code, {"topic": TIMER_TOPIC}, None, [Need("Cluster", "", UPDATE)]),
+        (SEND_MESSAGE_V2.code, {"b": f"{REVIVE_TOPIC_PREFIX}c"}, None, [Need("Cluster", "", UPDATE)]),
+        (SEND_REPLY_MESSAGE_V2.code, {"b": TIMER_TOPIC}, None, [Need("Cluster", "", UPDATE)]),
+        (SEND_MESSAGE_V2.code, {"b": "rmq_sys_TRACE_DATA_r"}, None, [topic("rmq_sys_TRACE_DATA_r", PUB)]),
         (END_TRANSACTION.code, {"topic": "T"}, None, [topic("T", PUB)]),
         (END_TRANSACTION.code, {}, None, []),
         (PULL_MESSAGE.code, {"consumerGroup": "g", "topic": "T"}, None, [group("g", SUB), topic("T", SUB)]),

@@ -80,6 +80,7 @@ def test_levels_above_the_highest_mean_the_highest() -> None:
         b"REAL_TOPIC\x01t\x02REAL_QID\x0199999999999\x02",
         b"REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x010\x02",
         b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02",
+        b"REAL_TOPIC\x01RMQ_SYS_TRANS_OP_HALF_TOPIC\x02REAL_QID\x010\x02",
     ],
 )
 def test_a_message_that_does_not_say_where_to_go_is_an_error(properties: bytes) -> None:
