@@ -23,6 +23,7 @@ from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_MASK
 from mqcommon.message.ids import RecallHandle, UniqueKeys
+from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record
 from mqcommon.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
@@ -31,6 +32,8 @@ from remoting.protocol.codes import ResponseCode
 REAL_TOPIC, REAL_QUEUE = b"REAL_TOPIC", b"REAL_QID"
 #: Properties of halves: how often the producer was asked; the queue offset of the transaction's first half.
 CHECK_TIMES, PREPARED = b"TRANSACTION_CHECK_TIMES", b"TRAN_PREPARED_QUEUE_OFFSET"
+#: What these two may add to the properties of a half, with numbers of 64 bits.
+CHECK_BYTES = sum(len(name) + len(b"\x01\x02") + 19 for name in (CHECK_TIMES, PREPARED))
 UNIQ_KEY, TRANSACTION_ID = b"UNIQ_KEY", b"__transactionId__"
 #: Properties of timed messages: the message that a recall names; the slot.
 DELETE, SLOT = b"TIMER_DEL_UNIQKEY", b"TIMER_OUT_MS"
@@ -126,6 +129,13 @@ class Deferral:
         values = {SLOT: b"%d" % slot} | _real(message) | {UNIQ_KEY: key}
         message.properties = replace_properties(properties, values)
         message.topic, message.queue_id = TIMER_TOPIC, 0
+
+
+def check_room(properties: bytes) -> None:
+    """RequestRefused for a half with these stored properties if the copies that its checks store could be too large."""
+    most = MAX_PROPERTIES - CHECK_BYTES
+    if len(properties) > most:
+        raise illegal(f"a half message has {len(properties)} bytes of properties, at most {most}: its checks add some")
 
 
 #: Where a message of a batch goes (topic, queue), its stored properties, and the slot in its recall handle or 0.

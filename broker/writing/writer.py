@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from broker.observe.stats import BrokerStats
 from broker.store.queue.batch_records import Batch, RowBatch
 from broker.store.store import BatchPutResult, MessageStore, PutResult
-from broker.writing.deferred import AlikeRows, Deferral, PlacedRow
+from broker.writing.deferred import AlikeRows, Deferral, PlacedRow, check_room
 from broker.writing.durability import Durability
 from broker.writing.light import LightQueues
 from broker.writing.refusals import bad_fields, illegal, no_space
@@ -208,9 +208,12 @@ class Writer:
     def _put_deferred(self, message: Incoming) -> PutResult:
         self.deferral.defer(message)
         self.check(message.sys_flag, len(message.body))
+        message.properties = self._completed(message.properties)
+        if message.topic == TRANS_HALF_TOPIC:
+            check_room(message.properties)
         if self.times.turn is None:
             self.times.begin()
-        put = self.put_again(message)
+        put = self.put_again(message, is_complete=True)
         return put._replace(recall_handle=message.recall.encode()) if message.recall else put
 
     # --- batches

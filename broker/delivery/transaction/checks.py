@@ -12,13 +12,16 @@ from broker.delivery.transaction.halves import checks_of, immunity_ms
 from broker.delivery.transaction.ledger import Ledger
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
+from broker.store.store import PutResult
 from broker.writing.deferred import real_queue
+from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
-from mqcommon.errors import FrameTooLarge
+from mqcommon.errors import FrameTooLarge, RequestRefused
 from mqcommon.message.record import Record
 from remoting.net.channel import Channel
 from remoting.net.steps import Steps
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
 
 logger = logging.getLogger(__name__)
@@ -117,13 +120,14 @@ class TransactionChecks:
         # The copy first: a kill between the two leaves two open halves of one transaction, which a start links again.
         # The other order would lose the transaction.
         message = halves.put_back(half)
-        put = self._writer.put_again(message)
-        self._ledger.replaced(half, put.queue_offset)
-        copy = half._replace(
-            queue_offset=put.queue_offset, physical_offset=put.physical_offset, properties=message.properties
-        )
+        put = self._put(half, message)
+        if put is not None:
+            self._ledger.replaced(half, put.queue_offset)
+            half = half._replace(
+                queue_offset=put.queue_offset, physical_offset=put.physical_offset, properties=message.properties
+            )
         if ready:
-            self._ask(ready[self._turn % len(ready)], copy)
+            self._ask(ready[self._turn % len(ready)], half)
         # Else nobody of the group is connected; the next check may find somebody.
         return True
 
@@ -138,7 +142,8 @@ class TransactionChecks:
 
     def _give_up(self, half: Record) -> None:
         # The message is in its last topic before the half is over.
-        self._writer.put_again(halves.given_up(half))
+        if self._put(half, halves.given_up(half)) is None:
+            return
         self._ledger.finish(half.queue_offset, halves.first_offset(half.properties, half.queue_offset))
         topic, _ = real_queue(half.properties)
         logger.warning(
@@ -146,6 +151,21 @@ class TransactionChecks:
             " TRANS_CHECK_MAX_TIME_TOPIC", halves.group_of(half.properties), topic,
             halves.checks_of(half.properties),
         )  # fmt: skip
+
+    def _put(self, half: Record, copy: Incoming) -> PutResult | None:
+        """Store a copy of ``half``; None when it would be too large to be stored.
+
+        Halves with so many properties come from a Java broker, or from a time when this broker's own properties were
+        shorter. Such a half stays open, and its checks are not counted, until its producer ends it or the log is
+        removed. An error here would stop the checks of all halves after it.
+        """
+        try:
+            return self._writer.put_again(copy)
+        except RequestRefused as refused:
+            if refused.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            logger.warning("half message %d stays open, as no copy can be stored: %s", half.queue_offset, refused)
+            return None
 
     def _channels(self, group: str) -> list[Channel]:
         """The connections of the producers of ``group``."""

@@ -1,6 +1,7 @@
 """Halves wait, end once, and are checked as RocketMQ does."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,18 +9,21 @@ import trio
 from trio.testing import MockClock
 
 from broker.delivery.transaction import ledger
-from broker.writing.deferred import from_level
+from broker.delivery.transaction.halves import checks_of
+from broker.writing.deferred import CHECK_BYTES, from_level
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_COMMIT
 from mqcommon.message.ids import offset_msg_id
+from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import decode_properties, find_property
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.transactions import RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader
+from tests.broker.delivery.transaction import support
 from tests.broker.delivery.transaction.support import INTERVAL_MS, TIMEOUT_MS, Broker, timed_broker
-from tests.broker.store.support import HOST
+from tests.broker.store.support import HOST, SMALL
 
 
 def ready(**changes: Any) -> Broker:
@@ -232,6 +236,43 @@ async def test_without_a_producer_it_is_counted_and_asked_later() -> None:
     broker.check()
     ((_, body),) = broker.producer.asked
     assert MessageExt(body, 0, "").properties["TRANSACTION_CHECK_TIMES"] == "3"
+
+
+async def test_a_half_without_room_for_what_checks_add_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "SMALL", replace(SMALL, commitlog_segment_bytes=128 << 10))
+    broker = ready()
+    broker.send(b"small", b"UNIQ_KEY\x01K\x02a\x01v\x02")
+    (small,) = broker.records(TRANS_HALF_TOPIC)
+    most = MAX_PROPERTIES - CHECK_BYTES - len(small.properties) + 1
+    broker.send(b"large", b"UNIQ_KEY\x01K\x02a\x01%s\x02" % (b"v" * most))
+    with pytest.raises(RequestRefused, match="its checks add some") as refused:
+        broker.send(b"too large", b"UNIQ_KEY\x01K\x02a\x01%s\x02" % (b"v" * (most + 1)))
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    broker.clock.advance(TIMEOUT_MS)
+    assert broker.check() == 2
+    assert [checks_of(record.properties) for record in broker.records(TRANS_HALF_TOPIC)] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("most", [1_000, 0])
+async def test_a_half_that_cannot_be_copied_stops_no_others(most: int, caplog: pytest.LogCaptureFixture) -> None:
+    broker = ready(transaction_check_max=most)
+    first = broker.send(b"")
+    room = broker.store.log.max_record_bytes - (first.end - first.physical_offset)
+    large = broker.send(bytes(room))
+    broker.send(b"last")
+    broker.clock.advance(TIMEOUT_MS)
+    with caplog.at_level(logging.WARNING):
+        broker.check()
+    assert "half message 1 stays open, as no copy can be stored" in caplog.text
+    given_up = broker.bodies(TRANS_CHECK_MAX_TIME_TOPIC)
+    if most:
+        asked = [(header.tran_state_table_offset, header.commit_log_offset) for header, _ in broker.producer.asked]
+        assert len(asked) == 3 and asked[1] == (1, large.physical_offset), "the half itself"
+        assert given_up == []
+    else:
+        assert given_up == [b"", b"last"]
+    broker.end(large, commit=True)
+    assert broker.bodies() == [bytes(room)]
 
 
 async def test_halves_and_op_messages_of_a_java_broker_go_on() -> None:
