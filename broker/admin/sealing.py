@@ -176,6 +176,7 @@ class Sealing(Part):
             message = Incoming.of(record, header.topic, header.queue_id, record.properties)
             # A committed message was a half once. As a copy it is a plain message, or it would wait for its end again.
             message.sys_flag &= ~TRANSACTION_MASK
+            self._writer.check_light_queues(header.topic, record.properties)
             end = self._writer.put_again(message).end
         if not records:
             return request.respond()

@@ -1,8 +1,11 @@
 """Light queues: messages that name them in INNER_MULTI_DISPATCH are put into them, too. See mqcommon/message/light.py.
 
 As in RocketMQ, messages of retry and system topics are not: a delayed message comes to its light queues when it is due.
+What it names is checked when it is sent, as its producer is told then. If it cannot have them all the same when it is
+due, it comes to its own topic only: an error would hold up all messages that wait with it.
 """
 
+import logging
 from typing import Any
 
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -12,6 +15,8 @@ from mqcommon.errors import RequestRefused
 from mqcommon.message.light import OFFSETS, QUEUES, offsets_property
 from mqcommon.message.properties import LIGHT_QUEUES, find_property, replace_properties
 from mqcommon.names import LMQ_PREFIX, check_topic, is_retry_topic, is_system_topic
+
+logger = logging.getLogger(__name__)
 
 # A message in more queues would take long, and its offsets a good part of its properties.
 MAX_QUEUES = 256
@@ -26,15 +31,17 @@ class LightQueues:
         self._most = most
         # How many there are is counted again when some may have gone.
         self._known = 0
+        # Whether the last message of `put_accepted` had to do without its light queues.
+        self._left_out = False
 
     def put(self, topic: str, queue_id: int, body: bytes, properties: bytes, **fields: Any) -> PutResult:
         """As `MessageStore.put`. RequestRefused when the light queues have wrong names, or there are too many."""
         store = self._store
-        value = find_property(properties, QUEUES) if properties.find(QUEUES) >= 0 else None
-        if not value or is_retry_topic(topic) or is_system_topic(topic):
+        value = _value(topic, properties)
+        if not value:
             return store.put(topic, queue_id, body, properties, **fields)
         names = _names(value, topic)
-        self._check_count(names)
+        self._known += self._new(names)
         if properties.find(OFFSETS) >= 0:  # of another time, when it was consumed and is sent again
             properties = replace_properties(properties, {OFFSETS: None})
         # The record names its offset in each light queue, so these are taken before the record is written. Nothing
@@ -46,6 +53,29 @@ class LightQueues:
         for queue in queues:
             self._add(queue, result.physical_offset, size, code)
         return result
+
+    def put_accepted(self, topic: str, queue_id: int, body: bytes, properties: bytes, **fields: Any) -> PutResult:
+        """As `put`, for a message whose producer was answered before: without light queues that it cannot have now."""
+        try:
+            result = self.put(topic, queue_id, body, properties, **fields)
+        except RequestRefused as refused:
+            if not _value(topic, properties):
+                raise
+            # Offsets of another time would name places in queues in which it is not.
+            plain = replace_properties(properties, {OFFSETS: None})
+            result = self._store.put(topic, queue_id, body, plain, **fields)
+            if not self._left_out:
+                logger.error("messages of topic %s are not put into their light queues: %s", topic, refused)
+            self._left_out = True
+        else:
+            if self._left_out and _value(topic, properties):
+                self._left_out = False
+        return result
+
+    def check(self, topic: str, properties: bytes) -> None:
+        """RequestRefused when such a message would be refused by `put` for its light queues."""
+        if value := _value(topic, properties):
+            self._new(_names(value, topic))
 
     def refuse_in_batch(self, rows: list[tuple[int, bytes, bytes]]) -> None:
         """RequestRefused when a message of a batch names light queues."""
@@ -61,11 +91,12 @@ class LightQueues:
         if queue.is_awaited:
             store.arrived.add(queue)
 
-    def _check_count(self, names: list[str]) -> None:
+    def _new(self, names: list[str]) -> int:
+        """How many of these queues are to be made; RequestRefused when these are too many."""
         find = self._store.queues.find
         new = sum([find(name, 0) is None for name in names])
         if not new:
-            return
+            return 0
         if self._known + new > self._most:
             self._known = sum([topic.startswith(LMQ_PREFIX) for topic in self._store.queues.topics()])
         if self._known + new > self._most:
@@ -75,7 +106,13 @@ class LightQueues:
                 f" exceed maxLmqConsumeQueueNum config num, which is {self._most}: raise it, or delete light queues"
                 " with mqadmin deleteTopic",
             )
-        self._known += new
+        return new
+
+
+def _value(topic: str, properties: bytes) -> bytes | None:
+    """The light queues that a message names, if it may be in some."""
+    value = find_property(properties, QUEUES) if properties.find(QUEUES) >= 0 else None
+    return None if not value or is_retry_topic(topic) or is_system_topic(topic) else value
 
 
 def _names(value: bytes, topic: str) -> list[str]:

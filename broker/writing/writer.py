@@ -68,6 +68,7 @@ class Writer:
         self._store = store
         self._light = light
         self._put = store.put if light is None else light.put
+        self._put_accepted = store.put if light is None else light.put_accepted
         self.durability = durability
         self._stats = stats
         self.times = stats.put_times
@@ -160,14 +161,14 @@ class Writer:
     def put_again(self, message: Incoming, *, is_complete: bool = False) -> PutResult:
         """Store a message that this broker has stored before, for another queue. RequestRefused when that cannot be.
 
-        It was admitted then, so neither its size nor the number of slaves in sync matters now. ``is_complete``: it has
-        the broker's own properties already.
+        It was admitted then, so neither its size nor the number of slaves in sync matters now, and light queues that it
+        cannot have are left out. ``is_complete``: it has the broker's own properties already.
         """
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
         born_host = message.born_host
         try:
-            put = self._put(
+            put = self._put_accepted(
                 message.topic,
                 self._queue_for(message.topic, message.queue_id),
                 message.body,
@@ -205,7 +206,13 @@ class Writer:
         if body_bytes > self._max_message_bytes:
             raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are allowed")
 
+    def check_light_queues(self, topic: str, properties: bytes) -> None:
+        """RequestRefused when a message of ``topic`` names light queues that it cannot have."""
+        if self._light is not None:
+            self._light.check(topic, properties)
+
     def _put_deferred(self, message: Incoming) -> PutResult:
+        self.check_light_queues(message.topic, message.properties)
         self.deferral.defer(message)
         self.check(message.sys_flag, len(message.body))
         message.properties = self._completed(message.properties)

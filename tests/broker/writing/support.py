@@ -10,6 +10,7 @@ from broker.options import BrokerOptions
 from broker.store.store import MessageStore
 from broker.writing.deferred import Deferral
 from broker.writing.durability import Durability
+from broker.writing.light import LightQueues
 from broker.writing.send_handlers import DeadLetterTopic, SendHandlers
 from broker.writing.stored_properties import StoredProperties
 from broker.writing.waits import AckLedger, LogWaits
@@ -70,6 +71,7 @@ def make_sends(
     writer = Writer(
         store, durability, stats, StoredProperties(options, keys, clock), Deferral(options, keys, clock),
         store_host_is_v6=False, max_message_bytes=options.max_message_size,
+        light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
     )  # fmt: skip
     handlers = SendHandlers(writer, topics, options, HOST, Stepper(), turned, dead_letter_topic)
     return Sends(writer, durability, handlers)
