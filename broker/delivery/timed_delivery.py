@@ -277,9 +277,12 @@ class Pending:
 
 POLL_S = 0.05
 BETWEEN_SLICES_S = 0.0
-# Messages delivered in one turn of the event loop: some 2 ms.
+# Messages delivered in one turn of the event loop: some 2 ms. Where more came since the last turn, as many more are
+# delivered, up to a limit: else delivery would lag as long as messages are sent that fast.
 SLICE = 64
-SLICE_BYTES = 1 << 20
+MAX_SLICE = 1_024
+# Large messages count as several: one more for each of these bytes.
+BYTES_OF_ONE = 16 << 10
 # Entries of the queue that are read in one turn.
 ENTRIES_AT_ONCE = 8_192
 # A checkpoint is written when the log has grown by this much: a start reads as much to find the copies in it.
@@ -442,18 +445,26 @@ class TimedDelivery(Part):
             if self._stopping or not self._is_active():
                 return False
             self._state = state
-        # First the queue, then what is due: a recall must be known before its message is delivered.
-        if state.read_to < queue.next_offset:
-            await self._read_entries(state, queue)
-            return True
+        # First the queue, then what is due: a recall must be known before its message is delivered. A recall is refused
+        # once its slot is due, so the entries that are there now have all recalls of the slots that are due now. What
+        # comes during this step is read in the next one: to wait until there are none would hold up delivery for
+        # as long as messages are sent without a pause.
+        end, last_slot = queue.next_offset, self._clock.now_ms() - self._precision_ms
+        new = max(end - state.read_to, 0)
+        if state.read_to < end:
+            await self._read_entries(state, queue, end)
+            if state.read_to < end:
+                return True
+            # The role may have changed while a thread read.
+            if self._state is not state or self._stopping or not self._is_active():
+                return False
         if state.history is not None:
             self._restoring_ends(state)
-        slot, offsets = state.pending.due(self._clock.now_ms() - self._precision_ms, SLICE)
-        if offsets:
-            await self._deliver(state, slot, offsets)
-        elif self._is_checkpoint_due(state):
+        if await self._deliver_due(state, last_slot, min(SLICE + new, MAX_SLICE)):
+            return True
+        if self._is_checkpoint_due(state):
             self._save(state)
-        return bool(offsets)
+        return state.read_to < queue.next_offset
 
     async def _restored(self, queue: ConsumeQueue) -> _State:
         """What the log says. A broker that was not the master before has written nothing of it."""
@@ -479,11 +490,11 @@ class TimedDelivery(Part):
             if state.pending.count:
                 logger.info("%d timed messages wait in %s", state.pending.count, TIMER_TOPIC)
 
-    async def _read_entries(self, state: _State, queue: ConsumeQueue) -> None:
-        """Read the next entries of the queue."""
+    async def _read_entries(self, state: _State, queue: ConsumeQueue, end: int) -> None:
+        """Read the next entries of the queue, up to ``end`` at most."""
         start = state.read_to = max(state.read_to, queue.min_offset)
-        count = min(ENTRIES_AT_ONCE, queue.next_offset - start)
-        if not count:
+        count = min(ENTRIES_AT_ONCE, end - start)
+        if count <= 0:
             return
         entries = await from_disk(lambda: list(islice(queue.entries(start, count), count)))
         pending, history, offset = state.pending, state.history, start
@@ -501,8 +512,8 @@ class TimedDelivery(Part):
             if history is None:
                 self._enqueued += offset - start
         if not entries:
-            logger.error("timed messages %d to %d are missing in their queue", start, queue.next_offset - 1)
-            state.read_to = queue.next_offset
+            logger.error("timed messages %d to %d are missing in their queue", start, end - 1)
+            state.read_to = end
 
     async def _add_unusual(self, state: _State, offset: int, physical: int) -> None:
         """A recall, or a message of a Java broker, whose entry does not say when it is due."""
@@ -528,38 +539,53 @@ class TimedDelivery(Part):
 
     # --- delivery
 
-    async def _deliver(self, state: _State, slot: int, offsets: list[int]) -> None:
-        """Deliver messages of one slot, as far as they lie side by side in the queue."""
+    async def _deliver_due(self, state: _State, last_slot: int, limit: int) -> bool:
+        """Deliver what is due up to ``last_slot``, at most ``limit`` messages; returns whether anything was due."""
+        slot, offsets = state.pending.due(last_slot, min(limit, SLICE))
+        if not offsets:
+            return False
+        try:
+            while offsets and (count := await self._deliver(state, slot, offsets)):
+                limit -= count
+                slot, offsets = state.pending.due(last_slot, min(limit, SLICE)) if limit > 0 else (0, [])
+        finally:
+            self._turned()
+        return True
+
+    async def _deliver(self, state: _State, slot: int, offsets: list[int]) -> int:
+        """Deliver messages of one slot, as far as they lie side by side in the queue.
+
+        Returns how many these were, where large ones count as several; 0 when this broker is not to deliver any more.
+        """
         first, count = offsets[0], 1
-        # One read for all that lie side by side; the next round takes the others.
+        # One read for all that lie side by side; the next call takes the others.
         while count < len(offsets) and offsets[count] == first + count:
             count += 1
         queue = self._store.queues.find(TIMER_TOPIC, 0)
         found, places = await from_disk(
             lambda: (
-                self._store.get(TIMER_TOPIC, 0, first, count, SLICE_BYTES),
+                self._store.get(TIMER_TOPIC, 0, first, count, SLICE * BYTES_OF_ONE),
                 [] if queue is None else [size for _, size, _ in islice(queue.entries(first, count), count)],
             )
         )
         # The role may have changed while a thread read. Then the state is another one, and what is delivered here would
         # not be known to it.
         if self._state is not state or not self._is_active() or self._stopping:
-            return
+            return 0
         if found.status is not GetStatus.FOUND:
             end = min(max(found.next_offset, first + 1), first + count)
             logger.error("timed messages %d to %d were removed from the log before their time", first, end - 1)
             for offset in range(first, end):
                 state.pending.done(slot, offset)
-            return
+            return end - first
         at = 0
-        try:
-            for offset, size in zip(range(first, found.next_offset), places, strict=False):
-                if size != BLANK_SIZE:
-                    self._deliver_one(state, slot, offset, found.records[at : at + size])
-                    at += size
-                state.pending.done(slot, offset)
-        finally:
-            self._turned()
+        sizes = places[: found.next_offset - first]
+        for offset, size in enumerate(sizes, first):
+            if size != BLANK_SIZE:
+                self._deliver_one(state, slot, offset, found.records[at : at + size])
+                at += size
+            state.pending.done(slot, offset)
+        return len(sizes) + at // BYTES_OF_ONE
 
     def _deliver_one(self, state: _State, slot: int, offset: int, raw: bytes) -> None:
         try:

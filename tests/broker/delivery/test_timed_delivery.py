@@ -21,6 +21,7 @@ from broker.delivery.transaction.halves import committed
 from broker.store.queue.tags import TagCodes
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.flags import TRANSACTION_PREPARED
+from mqcommon.message.ids import RecallHandle
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.properties import find_property
@@ -89,6 +90,32 @@ async def test_a_slot_is_delivered_in_its_order_and_in_slices(autojump_clock: Mo
         assert rates.enqueued > rates.delivered > 0
         assert timers.part.waiting == count // 3 + 2
         assert timers.part.unread == timers.part.behind_ms == 0
+
+
+async def test_sends_without_a_pause_do_not_hold_up_delivery(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_module, "SLICE", 2)
+    monkeypatch.setattr(part_module, "POLL_S", 0.0)
+    timers = Timers()
+    sent: list[bytes] = []
+    handles: list[str] = []
+    async with timers.running():
+        # The clock is set, as there is never a moment without work in which it would jump.
+        for number in range(120):
+            for part in range(3):
+                sent.append(b"%d.%d" % (number, part))
+                timers.send(sent[-1], 1_000)
+            handles.append(timers.send(b"recalled", 1_000))
+            # As late as a recall may come.
+            soon = timers.clock.now_ms() + 40
+            while handles and RecallHandle.decode(handles[0]).slot_ms <= soon:
+                timers.recall(handles.pop(0))
+            timers.clock.set_by_ms += 40
+            await trio.lowlevel.checkpoint()
+        delivered = timers.bodies()
+    assert delivered == sent[: len(delivered)]
+    assert len(delivered) > 3 * (120 - 2_000 // 40 - 10), "what is younger is not due yet"
 
 
 async def test_a_kill_within_a_slot(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
