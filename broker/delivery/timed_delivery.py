@@ -477,8 +477,9 @@ class TimedDelivery(Part):
         end = queue.next_offset
         delivered: set[int] = set()
         if low < end:
-            # No copy comes before its message.
-            first = (await from_disk(lambda: queue.entry(low)))[0]
+            # No copy comes before its message. A read of the message mends its entry, if that is wrong.
+            found = await from_disk(lambda: self._store.get(TIMER_TOPIC, 0, low, 1, PIECE_BYTES))
+            first = decode_record(found.records).physical_offset if found.count else 0
             delivered = await copies_since(self._store.log, max(checkpoint.position, first))
         return _State(checkpoint._replace(low=low), History(checkpoint, delivered), end)
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from broker.cold_reads import reading
 from broker.delivery.transaction.halves import first_offset
 from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.store.queue.entry import BLANK_SIZE
 from broker.store.store import MessageStore
 from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
@@ -223,15 +222,15 @@ class Ledger:
         return reading(lambda: self._half_at(offset))
 
     def _half_at(self, offset: int) -> Record | None:
-        queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
-        if queue is None or not queue.min_offset <= offset < queue.next_offset:
-            return None
-        physical, size, _ = queue.entry(offset)
-        raw = self._store.record_at(physical) if size != BLANK_SIZE else None
+        # A read of the queue compares the entry with the log and mends it. A wrong entry does not mean that the half
+        # was removed: it would be ended, and its message lost.
+        found = self._store.get(TRANS_HALF_TOPIC, 0, offset, 1, SLICE_BYTES)
         try:
-            return None if raw is None else decode_record(raw)
+            half = decode_record(found.records) if found.count else None
         except ProtocolError:
             return None
+        # A blank entry stands for a half that is lost, and the read goes on after it.
+        return half if half is not None and half.queue_offset == offset else None
 
     # --- progress
 
@@ -345,7 +344,8 @@ class Ledger:
         """End the halves whose committed messages are in the log from ``start`` on, where a record begins."""
         log = self._store.log
         end, count = log.end, 0
-        at = max(start, self._record_near(end - TAIL_BYTES))
+        near = yield from reading(lambda: self._record_near(end - TAIL_BYTES))
+        at = max(start, near)
         while at + BLANK_BYTES <= end:
             place = at
             size, half = yield from reading(lambda: self._committed_at(place))  # noqa: B023  called at once
@@ -384,7 +384,7 @@ class Ledger:
         return size, half
 
     def _record_near(self, offset: int) -> int:
-        """Where in the log the last half before ``offset`` is; 0 when that is not known."""
+        """Where in the log the last half before ``offset`` is, or one before it; 0 when that is not known."""
         queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
         if queue is None or offset <= 0 or queue.is_empty:
             return 0
@@ -395,7 +395,9 @@ class Ledger:
                 low = middle
             else:
                 high = middle
-        return queue.entry(low)[0]
+        # A wrong entry may have led the search to a half after ``offset``, or names no half at all.
+        half = self._half_at(low)
+        return 0 if half is None or half.physical_offset > offset else half.physical_offset
 
 
 def _records(records: bytes) -> Iterator[Record]:

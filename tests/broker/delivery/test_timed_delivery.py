@@ -1,6 +1,7 @@
 """Timed messages are delivered at their time: once, in order, by the master only, over restarts and recalls."""
 
 import logging
+import math
 from array import array
 
 import pytest
@@ -130,6 +131,23 @@ async def test_a_kill_within_a_slot(autojump_clock: MockClock, monkeypatch: pyte
     async with timers.running():
         await trio.sleep(LATE_S)
         assert timers.bodies() == [b"%d" % number for number in range(9)]
+
+
+async def test_a_start_does_not_trust_the_entry_of_the_first_message(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.running():
+        put(timers.store, "plain", 0, b"")
+        timers.send(b"a", 1_000)
+        await trio.sleep(3)
+        assert timers.bodies() == [b"a"]
+        timers.send(b"b", 1_000)
+    # With this bit the entry names a place past the copy of the first message.
+    timers.fs.flip(f"/store/consumequeue/{TIMER_TOPIC}/0/{0:020}", 6, 1)
+    # A thread looks for the right entry: a clock that jumps would not wait for it.
+    autojump_clock.autojump_threshold, autojump_clock.rate = math.inf, 20.0
+    async with timers.running():
+        await until(lambda: timers.part.read_to == 2 and not timers.part.waiting, "all is delivered")
+        assert timers.bodies() == [b"a", b"b"]
 
 
 async def test_a_recalled_message_is_not_delivered(autojump_clock: MockClock) -> None:

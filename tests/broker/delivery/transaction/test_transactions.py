@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from broker.delivery.transaction import ledger
 from broker.delivery.transaction.halves import checks_of
+from broker.store.queue.entry import ENTRY_BYTES
 from broker.writing.deferred import CHECK_BYTES, from_level
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_COMMIT
@@ -365,6 +366,36 @@ async def test_the_tail_of_a_long_log_is_searched_for_commits(monkeypatch: pytes
     broker.recover()
     assert broker.open_halves() == [0]
     assert broker.bodies() == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("byte", [3, 6, 7, 11])  # of the offset in the log, and of the size
+async def test_a_damaged_entry_ends_no_half(byte: int) -> None:
+    broker = ready()
+    halves = [broker.send(b"%d" % number) for number in range(3)]
+    broker.stop()
+    broker.fs.flip(f"/store/consumequeue/{TRANS_HALF_TOPIC}/0/{0:020}", ENTRY_BYTES + byte, 1)
+    broker.start()
+    broker.recover()
+    assert broker.open_halves() == [0, 1, 2]
+    broker.end(halves[1], commit=True)
+    assert broker.bodies() == [b"1"]
+
+
+@pytest.mark.parametrize("entry", range(16, 21))
+@pytest.mark.parametrize("byte", [3, 6])
+async def test_a_damaged_entry_hides_no_commit(entry: int, byte: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for the tail of the log compares entries that may be wrong."""
+    monkeypatch.setattr(ledger, "TAIL_BYTES", 700)
+    broker = ready()
+    halves = [broker.send(b"%d" % number) for number in range(21)]
+    broker.end(halves[-1], commit=True)
+    broker.stop()
+    first = SMALL.consumequeue_segment_bytes
+    path = f"/store/consumequeue/{TRANS_HALF_TOPIC}/0/{first:020}"
+    broker.fs.flip(path, entry * ENTRY_BYTES - first + byte, 1)
+    broker.start()
+    broker.recover()
+    assert broker.open_halves() == list(range(20))
 
 
 async def test_an_idle_broker_flushes_nothing(autojump_clock: MockClock) -> None:
