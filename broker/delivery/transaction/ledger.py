@@ -219,9 +219,10 @@ class Ledger:
 
     def half_at(self, offset: int) -> Steps[Record | None]:
         """Half ``offset`` of the queue; None when the log does not have it any more."""
-        return reading(lambda: self._half_at(offset))
+        return reading(lambda: self.read_half(offset))
 
-    def _half_at(self, offset: int) -> Record | None:
+    def read_half(self, offset: int) -> Record | None:
+        """As `half_at`, for a caller that waits for the disk itself."""
         # A read of the queue compares the entry with the log and mends it. A wrong entry does not mean that the half
         # was removed: it would be ended, and its message lost.
         found = self._store.get(TRANS_HALF_TOPIC, 0, offset, 1, SLICE_BYTES)
@@ -396,7 +397,7 @@ class Ledger:
             else:
                 high = middle
         # A wrong entry may have led the search to a half after ``offset``, or names no half at all.
-        half = self._half_at(low)
+        half = self.read_half(low)
         return 0 if half is None or half.physical_offset > offset else half.physical_offset
 
 

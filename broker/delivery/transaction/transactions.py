@@ -81,13 +81,9 @@ class Transactions(Part):
 
     # --- requests
 
-    def end(self, channel: Channel, request: Command, raw: bytes | None = b"") -> Command | None:
-        """37. ``raw``: the half, if it has been read already; None if there is none."""
+    def end(self, channel: Channel, request: Command, half: Record | None = None) -> Command | None:
+        """37. ``half``: the half at ``commit_log_offset``, if it has been read already."""
         header = END_TRANSACTION.header(request)
-        if raw == b"":
-            if not self._store.log.is_recent(header.commit_log_offset):
-                raise RunInTask(self._stepper.slow(self._end_old))
-            raw = self._store.record_at(header.commit_log_offset)
         how = header.commit_or_rollback
         if how not in _ENDS:
             raise RequestRefused(
@@ -99,8 +95,12 @@ class Transactions(Part):
             return request.respond()
         if not self._ledger.is_ready:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions; try again soon")
+        if half is None:
+            half = self._recent_half(header.commit_log_offset)
+        if half is None:
+            raise RunInTask(self._stepper.slow(self._end_old))
         # The request names the half by its place in the log, which a client may have made up: the half decides.
-        half = self._half(header, raw)
+        self._check(header, half)
         topic = halves.topic_of(half.properties)
         self._may_send(channel, request, topic)
         offset, first = self._ledger.open_offset(half), halves.first_offset(half.properties, half.queue_offset)
@@ -124,21 +124,43 @@ class Transactions(Part):
         return self._durability.answer_when_safe(channel, request, request.respond(), put.end, trio.current_time())
 
     def _end_old(self, channel: Channel, request: Command) -> Steps[Command | None]:
-        """As `end`, for a half that may be on disk only."""
-        header = END_TRANSACTION.header(request)
-        raw = yield from reading(lambda: self._store.record_at(header.commit_log_offset))
-        response = self.end(channel, request, raw)
+        """As `end`, for a half that may be on disk only, or whose queue entry may be wrong."""
+        physical = END_TRANSACTION.header(request).commit_log_offset
+        half = yield from reading(lambda: self._stored_half(physical))
+        if half is None:
+            raise _failed("Find prepared transaction message failed")
+        response = self.end(channel, request, half)
         self._turned()
         return response
 
-    def _half(self, header: EndTransactionRequestHeader, raw: bytes | None) -> Record:
-        """The half that a request means; RequestRefused when there is none, or it is another."""
+    def _recent_half(self, physical: int) -> Record | None:
+        """The half at this place of the log, if that is in memory and the queue of halves has an entry for it.
+
+        The bytes of a message's body may look like a half at a place that its sender can foresee. With such bytes it
+        would end the transaction of another producer. So the queue says what is a half.
+        """
+        half = self._looks_like_half(physical) if self._store.log.is_recent(physical) else None
+        queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
+        if half is None or queue is None or not queue.min_offset <= half.queue_offset < queue.next_offset:
+            return None
+        return half if queue.entry(half.queue_offset)[0] == physical else None
+
+    def _stored_half(self, physical: int) -> Record | None:
+        """As `_recent_half`, wherever it is; a wrong entry is mended."""
+        half = self._looks_like_half(physical)
+        named = None if half is None else self._ledger.read_half(half.queue_offset)
+        return named if named is not None and named.physical_offset == physical else None
+
+    def _looks_like_half(self, physical: int) -> Record | None:
+        raw = self._store.record_at(physical)
         try:
-            half = None if raw is None else decode_record(raw, check_crc=False)
+            record = None if raw is None else decode_record(raw, check_crc=False)
         except ProtocolError:
-            half = None
-        if half is None or half.topic != TRANS_HALF_TOPIC:
-            raise _failed("Find prepared transaction message failed")
+            return None
+        return record if record is not None and record.topic == TRANS_HALF_TOPIC else None
+
+    def _check(self, header: EndTransactionRequestHeader, half: Record) -> None:
+        """RequestRefused when the request means another half, or may not end it any more."""
         if halves.group_of(half.properties) != header.producer_group:
             raise _failed("The producer group wrong")
         if half.queue_offset != header.tran_state_table_offset:
@@ -153,7 +175,6 @@ class Transactions(Part):
                     f"the transaction is {age_ms} ms old, and its CHECK_IMMUNITY_TIME_IN_SECONDS is over: it can only"
                     " be ended by an answer to a check",
                 )
-        return half
 
     @property
     def open_halves(self) -> int:

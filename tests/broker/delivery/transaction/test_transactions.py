@@ -15,10 +15,10 @@ from broker.writing.deferred import CHECK_BYTES, from_level
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_COMMIT
 from mqcommon.message.ids import offset_msg_id
-from mqcommon.message.layout import MAX_PROPERTIES
+from mqcommon.message.layout import HEAD_V4, MAX_PROPERTIES
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import decode_properties, find_property
-from mqcommon.message.record import decode_record
+from mqcommon.message.record import decode_record, encode_record, topic_field
 from mqcommon.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.transactions import RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader
@@ -120,6 +120,25 @@ async def test_an_end_must_name_a_half_and_not_another_message() -> None:
     with pytest.raises(RequestRefused, match="Find prepared"):
         broker.end(plain, commit=True)
     assert broker.bodies() == [b"plain"]
+
+
+async def test_bytes_within_a_message_are_no_half() -> None:
+    broker = ready()
+    half = broker.send(b"one")
+    # A producer knows where the log ends, as the answer to each send says where the message is.
+    end = broker.writer.put("mine", 0, b"", b"UNIQ_KEY\x01K\x02", 0, 0, 1, HOST).end
+    place = end + HEAD_V4.size
+    properties = b"TRAN_MSG\x01true\x02PGROUP\x01other\x02REAL_TOPIC\x01mine\x02REAL_QID\x010\x02"
+    forged = encode_record(
+        *topic_field(TRANS_HALF_TOPIC), 0, half.queue_offset, place, b"", properties, 0, 0, 1, HOST,
+        broker.clock.now_ms(), HOST, 0, 0,
+    )  # fmt: skip
+    assert broker.writer.put("mine", 0, forged, b"UNIQ_KEY\x01L\x02", 0, 0, 1, HOST).physical_offset == end
+    assert broker.store.record_at(place) == forged
+    with pytest.raises(RequestRefused, match="Find prepared transaction message failed"):
+        broker.ask(half.queue_offset, place, commit=False, producer_group="other")
+    broker.end(half, commit=True)
+    assert broker.bodies() == [b"one"]
 
 
 async def test_a_second_end_is_refused() -> None:
