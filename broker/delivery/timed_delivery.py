@@ -505,7 +505,7 @@ class TimedDelivery(Part):
                     if history is None or offset >= state.restored_to or history.waits(offset, code, physical):
                         pending.add(code, offset)
                 elif size != BLANK_SIZE:
-                    await self._add_unusual(state, offset, physical)
+                    await self._add_unusual(state, offset)
                 offset += 1
         finally:
             # After an error the rest is read again, and nothing is added twice.
@@ -516,16 +516,18 @@ class TimedDelivery(Part):
             logger.error("timed messages %d to %d are missing in their queue", start, end - 1)
             state.read_to = end
 
-    async def _add_unusual(self, state: _State, offset: int, physical: int) -> None:
+    async def _add_unusual(self, state: _State, offset: int) -> None:
         """A recall, or a message of a Java broker, whose entry does not say when it is due."""
+        # Not by the place in the entry: that may be wrong, and a read of the queue mends it.
+        found = await from_disk(lambda: self._store.get(TIMER_TOPIC, 0, offset, 1, PIECE_BYTES))
         try:
-            raw = await from_disk(lambda: self._store.log.record_at(physical))
-            if raw is None:
-                return
-            properties = decode_record(raw).properties
+            record = decode_record(found.records) if found.count else None
         except ProtocolError as error:
             logger.error("timed message %d cannot be read, it is skipped: %s", offset, error)
             return
+        if record is None or record.queue_offset != offset:
+            return
+        properties, physical = record.properties, record.physical_offset
         digits = find_property(properties, SLOT) or b""
         if not digits.isdigit() or len(digits) > MAX_SLOT_DIGITS:
             logger.error("timed message %d has no time, it is skipped", offset)

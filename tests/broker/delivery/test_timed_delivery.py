@@ -19,6 +19,7 @@ from broker.delivery.timed_delivery import (
     recall_names,
 )
 from broker.delivery.transaction.halves import committed
+from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.tags import TagCodes
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.flags import TRANSACTION_PREPARED
@@ -148,6 +149,18 @@ async def test_a_start_does_not_trust_the_entry_of_the_first_message(autojump_cl
     async with timers.running():
         await until(lambda: timers.part.read_to == 2 and not timers.part.waiting, "all is delivered")
         assert timers.bodies() == [b"a", b"b"]
+
+
+async def test_a_recall_is_found_though_its_entry_is_damaged(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.running():
+        timers.recall(timers.send(b"gone", 3_000))
+        timers.send(b"kept", 3_000)
+    timers.fs.flip(f"/store/consumequeue/{TIMER_TOPIC}/0/{0:020}", ENTRY_BYTES + 6, 1)
+    autojump_clock.autojump_threshold, autojump_clock.rate = math.inf, 20.0  # a thread looks for the right entry
+    async with timers.running():
+        await until(lambda: timers.part.read_to == 3 and not timers.part.waiting, "its time is over")
+        assert timers.bodies() == [b"kept"]
 
 
 async def test_a_recalled_message_is_not_delivered(autojump_clock: MockClock) -> None:
