@@ -170,6 +170,10 @@ class DelayedDelivery(Part):
             for number in range(1, len(self._delays.delays_ms) + 1)
         )
 
+    def forget(self) -> None:
+        """The role changes. It may change again before `_follow_role` looks, and the log may be cut in between."""
+        self._levels = []
+
     def _follow_role(self) -> None:
         """Take up the levels when this broker becomes the master, drop them when it is none.
 
@@ -209,8 +213,9 @@ class DelayedDelivery(Part):
         what = f"messages of delay level {level.number} are not delivered"
         try:
             due = await from_disk(partial(self._find_due, level, queue))
-            # The role may have changed while a thread read: a slave's log must not get a copy.
-            if due is None or not self._is_active() or self._stopping:
+            # The role may have changed while a thread read: a slave's log must not get a copy. After two changes the
+            # levels are others.
+            if due is None or level not in self._levels or not self._is_active() or self._stopping:
                 return False
             self._deliver_all(level, *due)
         except Exception as error:

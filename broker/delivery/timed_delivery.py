@@ -347,6 +347,8 @@ class TimedDelivery(Part):
         self._is_read_here = is_read_here
         # None while this broker is not to deliver, and until the log has been read.
         self._state: _State | None = None
+        # How often all was forgotten.
+        self._era = 0
         self._failures = Failures(logger)
         self._stopping = False
         self._delivered = self._enqueued = 0
@@ -381,6 +383,7 @@ class TimedDelivery(Part):
     def forget(self) -> None:
         """The role changes: what waits is read again when this broker is the master."""
         self._state = None
+        self._era += 1
 
     # --- what others ask
 
@@ -441,8 +444,10 @@ class TimedDelivery(Part):
             return False
         state = self._state
         if state is None:
+            era = self._era
             state = await self._restored(queue)
-            if self._stopping or not self._is_active():
+            # After two changes of the role it is the master again, and its log may be another one.
+            if self._era != era or self._stopping or not self._is_active():
                 return False
             self._state = state
         # First the queue, then what is due: a recall must be known before its message is delivered. A recall is refused

@@ -132,6 +132,7 @@ def wire(
     )  # fmt: skip
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
+    core.role.observe(lambda before, now: delayed.forget())
     answering = (
         access.guard, core.cold,
         *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime),
@@ -300,10 +301,12 @@ def _request_parts(
 def _transactions(core: Core, access: Access) -> Transactions:
     ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
     checks = TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock)
-    return Transactions(
+    transactions = Transactions(
         core.background(lambda: core.is_master), ledger, checks, core.options, core.stepper, core.stats.transactions,
         access.guard.may_send,
     )  # fmt: skip
+    core.role.observe(lambda before, now: transactions.forget())
+    return transactions
 
 
 def wire_pop(

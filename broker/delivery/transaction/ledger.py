@@ -155,11 +155,13 @@ class Ledger:
         self._saved_next: tuple[int, int, int] | None = None
         #: Whether halves can be ended.
         self.is_ready = False
+        #: How often all was forgotten: what was read from the log before that may not be in it any more.
+        self.era = 0
 
     @property
     def has_ops_to_write(self) -> bool:
-        """Whether `write_ops` has something to do."""
-        return bool(self._unnamed)
+        """Whether `write_ops` has something to do. What `recover` finds is written when it has found all."""
+        return self.is_ready and bool(self._unnamed)
 
     @property
     def half_end(self) -> int:
@@ -238,6 +240,7 @@ class Ledger:
     def forget(self) -> None:
         """This broker is not the master any more."""
         self.is_ready = False
+        self.era += 1
         # Halves that are over and not named yet: the next master finds their commits in the log, and asks about the
         # others.
         self._unnamed.clear()
@@ -279,9 +282,12 @@ class Ledger:
     # --- after a start or a change of the role
 
     def recover(self) -> Steps[None]:
-        """Find out which halves are open. This broker is the master, and may take messages meanwhile."""
+        """Find out which halves are open. This broker is the master, and may take messages meanwhile.
+
+        When the role changes meanwhile, this ends without a result: parts of the log may have been replaced.
+        """
         self.forget()
-        end = self.half_end
+        era, end = self.era, self.half_end
         base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
         self._window = window = EndedHalves(base)
         # The order counts: op messages say which halves are over. What they leave open is linked to its copies. Last
@@ -290,6 +296,8 @@ class Ledger:
         first_physical = yield from self._read_open(end)
         if first_physical is not None:
             yield from self._find_commits_without_ops(max(first_physical, last_op))
+        if self.era != era:
+            return
         window.advance()
         self.is_ready = True
         self.write_ops()

@@ -125,8 +125,10 @@ class Transactions(Part):
 
     def _end_old(self, channel: Channel, request: Command) -> Steps[Command | None]:
         """As `end`, for a half that may be on disk only, or whose queue entry may be wrong."""
-        physical = END_TRANSACTION.header(request).commit_log_offset
+        physical, era = END_TRANSACTION.header(request).commit_log_offset, self._ledger.era
         half = yield from reading(lambda: self._stored_half(physical))
+        if self._ledger.era != era:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the role of this broker has changed; try again soon")
         if half is None:
             raise _failed("Find prepared transaction message failed")
         response = self.end(channel, request, half)
@@ -252,6 +254,10 @@ class Transactions(Part):
         """Name what has ended."""
         if self._ledger.is_ready and self._ledger.has_ops_to_write and self._is_active():
             self._write_ops()
+
+    def forget(self) -> None:
+        """The role changes. It may change again before `_follow_role` looks, and the log may be cut in between."""
+        self._ledger.forget()
 
     async def _follow_role(self) -> None:
         """Take up the halves when this broker has become the master, forget them when it is none."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 import trio
@@ -109,6 +110,27 @@ async def test_a_slave_delivers_nothing_and_a_promoted_one_goes_on_at_the_offset
         before = delays.offsets.table
         await trio.sleep(5 * SAVE_S)
         assert delays.offsets.table == before, "a demoted broker saves nothing more"
+
+
+async def test_what_was_read_before_two_changes_of_the_role_is_not_delivered(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays, read_at, bodies = Delays(), part_module.from_disk, list[list[bytes]]()
+
+    async def from_disk(read: Any) -> Any:
+        found = await read_at(read)
+        if found is not None:
+            bodies.append(delays.bodies())
+            if len(bodies) == 1:
+                delays.part.forget()
+        return found
+
+    monkeypatch.setattr(part_module, "from_disk", from_disk)
+    async with delays.running():
+        delays.send(b"a", 1)
+        await trio.sleep(1 + 3 * LATE_S)
+        assert bodies == [[], []], "the first read is for nothing"
+        assert delays.bodies() == [b"a"]
 
 
 async def test_offsets_of_a_slave_that_delivered_are_taken_over_while_it_runs(autojump_clock: MockClock) -> None:

@@ -19,8 +19,10 @@ from broker.delivery.timed_delivery import (
     recall_names,
 )
 from broker.delivery.transaction.halves import committed
+from broker.store.log.commitlog import CommitLog
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.tags import TagCodes
+from broker.writing.deferred import from_timer
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.flags import TRANSACTION_PREPARED
 from mqcommon.message.ids import RecallHandle
@@ -191,6 +193,27 @@ async def test_a_slave_delivers_nothing_and_a_promoted_one_goes_on(autojump_cloc
         timers.is_master = True
         await trio.sleep(LATE_S)
         assert timers.bodies() == [b"a", b"b"]
+
+
+async def test_what_was_read_before_two_changes_of_the_role_is_not_used(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers, read_log, origins = Timers(), part_module.copies_since, list[set[int]]()
+
+    async def copies_since(log: CommitLog, start: int) -> set[int]:
+        origins.append(await read_log(log, start))
+        if len(origins) == 1:
+            timers.part.forget()
+            # As if the log had been cut, and a copy been stored by another master.
+            timers.writer.put_again(from_timer(timers.records(TIMER_TOPIC)[0]))
+        return origins[-1]
+
+    monkeypatch.setattr(part_module, "copies_since", copies_since)
+    async with timers.running():
+        timers.send(b"a", 1_000)
+        await trio.sleep(5)
+        assert [len(found) for found in origins] == [0, 1]
+        assert timers.bodies() == [b"a"]
 
 
 async def test_a_checkpoint_shortens_the_next_start(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:

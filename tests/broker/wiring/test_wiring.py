@@ -6,14 +6,20 @@ from typing import Any
 import pytest
 
 from broker import broker as broker_module
+from broker.delivery.delayed_delivery import DelayedDelivery
 from broker.delivery.held_pulls import HeldPulls
+from broker.delivery.timed_delivery import TimedDelivery
+from broker.delivery.transaction.transactions import Transactions
 from broker.meta.clients import Clients
 from broker.part import Part
 from broker.replication.role import RoleMachine
+from broker.wiring.core import Core
 from broker.wiring.wiring import Wiring, wire, wire_resets
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
 from tests.broker.meta.support import MetadataDir
 from tests.broker.running import running, send_request
+from tests.broker.wiring.parts import part_of
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -69,6 +75,29 @@ async def test_after_a_start_that_failed_all_parts_are_closed(
             pass
     assert names(events, "stop") == []
     assert "Persister" in names(events, "close") and "ClientPort" in names(events, "close")
+
+
+async def test_parts_that_deliver_begin_anew_at_each_change_of_the_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They poll the role, too; two changes between two polls would leave them with what they knew of another log."""
+    made: list[tuple[Core, Wiring]] = []
+
+    def wired(core: Core, *others: Any) -> Wiring:
+        made.append((core, wire(core, *others)))
+        return made[0][1]
+
+    monkeypatch.setattr(broker_module, "wire", wired)
+    async with running() as (client, addr):
+        await client.invoke(addr, send_request("T", b"x", properties="TIMER_DELAY_MS\x0160000\x02"))
+        core, wiring = made[0]
+        delayed, timed = part_of(wiring, DelayedDelivery), part_of(wiring, TimedDelivery)
+        transactions = part_of(wiring, Transactions)
+
+        def is_at_work() -> bool:
+            return bool(delayed._levels) and timed._state is not None and transactions._ledger.is_ready
+
+        await until(is_at_work, "they deliver")
+        core.role.demoted(1)
+        assert (delayed._levels, timed._state, transactions._ledger.is_ready) == ([], None, False)
 
 
 def test_a_broker_that_is_no_longer_the_master_forgets_pending_resets() -> None:

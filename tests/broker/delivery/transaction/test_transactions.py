@@ -18,12 +18,19 @@ from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.layout import HEAD_V4, MAX_PROPERTIES
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import decode_properties, find_property
-from mqcommon.message.record import decode_record, encode_record, topic_field
+from mqcommon.message.record import Record, decode_record, encode_record, topic_field
 from mqcommon.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
+from remoting.net.server import RunInTask
+from remoting.net.steps import finish
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.transactions import RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader
+from remoting.protocol.requests.transactions import (
+    END_TRANSACTION,
+    RESUME_CHECK_HALF_MESSAGE,
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
 from tests.broker.delivery.transaction import support
-from tests.broker.delivery.transaction.support import INTERVAL_MS, TIMEOUT_MS, Broker, timed_broker
+from tests.broker.delivery.transaction.support import GROUP, INTERVAL_MS, TIMEOUT_MS, Broker, timed_broker
 from tests.broker.store.support import HOST, SMALL
 
 
@@ -339,6 +346,41 @@ async def test_the_task_checks_and_saves_and_yields_to_the_role(
         )
     assert broker.bodies() == [b"one"]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_what_was_read_before_two_changes_of_the_role_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = ready()
+    half = broker.send(b"one")
+    broker.end(broker.send(b"two"), commit=True)
+    broker.part.after_turn()
+    steps = broker.ledger.recover()
+    next(steps)
+    broker.part.forget()
+    finish(steps)
+    assert not broker.ledger.is_ready and not broker.ledger.has_ops_to_write
+    broker.recover()
+    assert broker.open_halves() == [0]
+
+    monkeypatch.setattr(broker.store.log, "is_recent", lambda physical: False)
+    command = END_TRANSACTION.command(
+        EndTransactionRequestHeader(GROUP, half.queue_offset, half.physical_offset, TRANSACTION_COMMIT)
+    )
+    channel: Any = None
+    with pytest.raises(RunInTask):
+        broker.part.end(channel, command)
+    reading = broker.part._end_old(channel, command)
+    read_half = broker.ledger.read_half
+
+    def read_slowly(offset: int) -> Record | None:
+        monkeypatch.setattr(broker.ledger, "read_half", read_half)
+        found = read_half(offset)
+        broker.part.forget()
+        broker.recover()
+        return found
+
+    monkeypatch.setattr(broker.ledger, "read_half", read_slowly)
+    with pytest.raises(RequestRefused, match="the role of this broker has changed"):
+        finish(reading)
 
 
 async def test_a_full_disk_stops_checks_and_op_messages_and_they_go_on(
