@@ -26,7 +26,7 @@ from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.reader import GetResult, GetStatus
 from broker.writing.deferred import from_level
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused
+from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC
@@ -188,8 +188,26 @@ class DelayedDelivery(Part):
                 )
                 for number, delay_ms in enumerate(self._delays.delays_ms, 1)
             ]
+            self._lower_saved()
         elif not active and not self._stopping:
             self._levels = []
+
+    def _lower_saved(self) -> None:
+        """Let the saved offsets be within this log.
+
+        A slave may have the offsets of a master of whose log it lacks the end. As the master it stores other messages
+        at these offsets, and its next start would take them for delivered ones.
+        """
+        if all(level.saved <= level.progress.next_offset for level in self._levels):
+            return
+        what = "offsets of delay levels are not saved"
+        try:
+            self._save()
+        except StoreError as error:
+            self._failures.failed(what, error)
+            self._levels = []  # the next poll tries again
+        else:
+            self._failures.succeeded(what)
 
     def _end(self, number: int) -> int:
         """A saved offset past the end of the queue is of another store."""

@@ -75,6 +75,11 @@ class ConsumerOffsets:
         queues[queue_id] = offset
         self._note((key, queue_id))
 
+    def commit_now(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """As `commit`, for an offset that must survive a kill of this process from now on."""
+        self.commit(group, topic, queue_id, offset)
+        self.append_changed([(f"{topic}@{group}", queue_id)])
+
     def table(self) -> dict[str, dict[int, int]]:
         """The table itself, for reading."""
         return self._table

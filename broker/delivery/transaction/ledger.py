@@ -288,6 +288,7 @@ class Ledger:
         """
         self.forget()
         era, end = self.era, self.half_end
+        self._lower_saved()
         base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
         self._window = window = EndedHalves(base)
         # The order counts: op messages say which halves are over. What they leave open is linked to its copies. Last
@@ -301,6 +302,16 @@ class Ledger:
         window.advance()
         self.is_ready = True
         self.write_ops()
+
+    def _lower_saved(self) -> None:
+        """Let the saved offsets be within this log.
+
+        A slave may have the offsets of a master of whose log it lacks the end. As the master it stores other messages
+        at these offsets, and its next start would take halves among them for ended ones.
+        """
+        for topic, saved in zip((TRANS_HALF_TOPIC, TRANS_OP_TOPIC), self._saved, strict=True):
+            if saved > (end := self._store.max_offset(topic, 0)):
+                self._offsets.commit_now(GROUP, topic, 0, end)
 
     def _read_ops(self) -> Steps[int]:
         """Take in the op messages; returns where the last one is in the log."""

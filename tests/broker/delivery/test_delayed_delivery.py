@@ -157,6 +157,22 @@ async def test_offsets_past_the_end_of_a_level_are_those_of_another_store(autoju
         assert delays.offsets.table.offset_table == {1: 1}
 
 
+async def test_offsets_past_the_end_of_a_level_hide_no_later_messages_after_a_kill(autojump_clock: MockClock) -> None:
+    """As on a slave that lacked the end of its master's log, and became the master."""
+    delays = Delays()
+    delays.start()
+    delays.offsets.put(DelayOffsetTable({3: 2}))
+    delays.meta.journal.close()
+    delays.store.close()
+    async with delays.killed():
+        for number in range(3):
+            delays.send(b"%d" % number, 3)
+        await trio.sleep(LATE_S)
+    async with delays.running():
+        await trio.sleep(60 + LATE_S)
+        assert delays.bodies() == [b"0", b"1", b"2"]
+
+
 async def test_a_clock_that_is_set_back_makes_no_message_later_than_its_delay(
     autojump_clock: MockClock,
 ) -> None:

@@ -471,6 +471,23 @@ async def test_an_idle_broker_flushes_nothing(autojump_clock: MockClock) -> None
         assert broker.flushes == flushed
 
 
+async def test_saved_offsets_past_the_end_hide_no_later_halves_after_a_kill() -> None:
+    """As on a slave that lacked the end of its master's log, and became the master."""
+    broker = ready()
+    for topic in (TRANS_HALF_TOPIC, TRANS_OP_TOPIC):
+        broker.meta.offsets.commit_now(ledger.GROUP, topic, 0, 3)
+    broker.kill()
+    broker.recover()
+    for number in range(4):
+        broker.send(b"%d" % number)
+    for _ in range(4):
+        broker.end(broker.send(b"ended"), commit=False)
+        broker.part.after_turn()
+    broker.kill()
+    broker.recover()
+    assert broker.open_halves() == [0, 1, 2, 3]
+
+
 async def test_halves_that_were_removed_with_the_old_log_are_over() -> None:
     broker = Broker()
     for number in range(60):
