@@ -12,9 +12,13 @@ from typing import Any, Final
 
 import trio
 
-from mqcommon.errors import SkylarkError, UserError
+from mqcommon.addresses import format_address, is_address, split_address
+from mqcommon.errors import InvalidArgument, SkylarkError, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.message.ids import parse_offset_msg_id
+from mqcommon.message.message import MessageExt
 from mqconsole.people.roles import Role
+from remoting.net.sockets import lookup
 from remoting.net.tls.settings import Tls
 from remoting.protocol.signature import Credentials
 from sdk import Admin, Client, Producer, PullConsumer
@@ -25,6 +29,8 @@ from sdk.admin.session import TOOLS_GROUP, Session, Settings
 MOST_ANSWERS: Final = 128
 #: How long a page waits for all that it asks, in timeouts of one request.
 PATIENCE: Final = 4
+#: How long the lookup of a broker's host name may take.
+LOOKUP_S: Final = 2.0
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -151,6 +157,41 @@ class _QuietSession(Session):
 
     def progress(self, text: str) -> None:
         """Nobody looks at it."""
+
+    async def messages_with_id(self, offset_msg_id: str) -> list[MessageExt]:
+        """As mqadmin finds them; UserError unless the id has the address of a broker that is registered."""
+        # A link may have any id. Whoever made the link must not choose where the console connects: its request would be
+        # signed by the person who follows the link.
+        try:
+            host, port, _ = parse_offset_msg_id(offset_msg_id)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        if not await self._is_registered(host, port):
+            addr = format_address(host, port)
+            raise UserError(
+                f"the id names a broker at {addr}, which the NameServers do not know; search by topic and key instead"
+            )
+        return await super().messages_with_id(offset_msg_id)
+
+    async def _is_registered(self, host: str, port: int) -> bool:
+        brokers = (await self.admin.cluster_info()).broker_addr_table.values()
+        known = {addr for broker in brokers for addr in broker.broker_addrs.values() if is_address(addr)}
+        if format_address(host, port) in known:
+            return True
+        # RocketMQ's brokers may register a host name, while ids have its IP address.
+        for name, its_port in sorted(map(split_address, known)):
+            if its_port == port and host in await _addresses_of(name, port):
+                return True
+        return False
+
+
+async def _addresses_of(name: str, port: int) -> list[str]:
+    with trio.move_on_after(LOOKUP_S):
+        try:
+            return await lookup(name, port)
+        except OSError:
+            return []
+    return []
 
 
 class _PersonsClients:

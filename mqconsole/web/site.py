@@ -169,6 +169,9 @@ class Site:
         host = urlsplit(f"//{request.host}").hostname or ""
         if allowed and host not in allowed and f"[{host}]" not in allowed:
             raise Refused(421, f"this console does not serve the name {host}; see the option hostNames")
+        # Without a login there is no cookie that a browser would withhold from requests of other sites.
+        if _is_from_elsewhere(request) and not _is_followed_link(request):
+            raise Refused(403, "other sites may link to this console, and load nothing from it")
         g.session_id = self.people.tokens.session_id(request.cookies.get(self._cookie, ""))
         # A browser without a session gets an id before the login, too: the form of the login has a token for it.
         if g.session_id is None:
@@ -212,7 +215,7 @@ class Site:
     def check_form(self, form: Mapping[str, str]) -> None:
         """Raises Refused unless the form is one of ours, for this session."""
         # Browsers that do not send the header are stopped by the token alone.
-        if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        if _is_from_elsewhere(request):
             raise Refused(403, "this form comes from another site")
         if not self.people.tokens.is_form_token(g.session_id, form.get(TOKEN_FIELD, "")):
             raise Refused(403, "this form is too old, or not from this console: load the page again")
@@ -332,6 +335,16 @@ def client_host(asked: Request) -> str:
     """The address of the browser, or of the proxy in front."""
     remote = asked.remote_addr or ""
     return split_address(remote)[0] if ":" in remote and remote.count(":") == 1 else remote
+
+
+def _is_from_elsewhere(asked: Request) -> bool:
+    """Whether a page of another site has made the browser ask; False when the browser does not say."""
+    return asked.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
+
+
+def _is_followed_link(asked: Request) -> bool:
+    """Whether the answer will be the page of a window of its own, which no other site can read."""
+    return asked.headers.get("Sec-Fetch-Mode") == "navigate" and asked.headers.get("Sec-Fetch-Dest") == "document"
 
 
 def _status_of(error: Exception) -> tuple[int, str]:

@@ -20,6 +20,7 @@ from sdk.admin.params import option
 from sdk.admin.render import to_json
 
 if TYPE_CHECKING:
+    from mqcommon.message.message import MessageExt
     from remoting.net.tls.settings import Tls
     from remoting.protocol.signature import Credentials
     from sdk.admin.client import Admin
@@ -122,6 +123,10 @@ class Session:
     def consumer(self, group: str = TOOLS_GROUP) -> AbstractAsyncContextManager["PullConsumer"]:
         """A consumer with the same NameServers."""
         return self._clients.consumer(self.settings, group)
+
+    async def messages_with_id(self, offset_msg_id: str) -> "list[MessageExt]":
+        """The messages with this id, asked of the broker whose address is in it."""
+        return await self.admin.view_messages(offset_msg_id)
 
     def say(self, line: str = "") -> None:
         """Print a line of the table now; does nothing with --output json."""

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,13 +13,14 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import ConfigError
+from mqcommon.errors import ConfigError, UserError
+from mqcommon.message.ids import encode_host, offset_msg_id
 from mqconsole.console import make_site
 from mqconsole.options import ConsoleOptions
 from mqconsole.people import people as people_module
 from mqconsole.people.people import IDLE_S, People, Visit
 from mqconsole.people.person import Cluster as Where
-from mqconsole.people.person import Person
+from mqconsole.people.person import Person, _QuietSession
 from mqconsole.people.roles import Role
 from mqconsole.people.tokens import FAILURES_COUNT_S, MOST_FAILURES, MOST_REMEMBERED, Attempts, Tokens
 from mqconsole.watching.collector import Collector
@@ -26,7 +28,9 @@ from mqconsole.watching.snapshot import Snapshot
 from mqconsole.web.login import _next
 from mqconsole.web.site import Route
 from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from remoting.protocol.requests.routes import BrokerData, ClusterInfo
 from sdk import Admin, Credentials
+from sdk.admin.session import Settings
 from sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console
 from tests.support.certificates import Authority
@@ -181,6 +185,44 @@ async def test_a_get_changes_nothing(address: str) -> None:
         for route in all_routes():
             if route.method == "POST" and route.rule not in {one.rule for one in all_routes() if one.method == "GET"}:
                 assert (await who.get(filled(route.rule))).status_code == 405, route
+
+
+async def test_the_id_in_a_link_does_not_choose_where_the_console_connects(address: str) -> None:
+    came = []
+
+    async def stranger(stream: trio.SocketStream) -> None:
+        came.append(await stream.receive_some())
+
+    async with browser(address) as who, trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, stranger, 0, host="127.0.0.1"))
+        await who.log_in(ROOT, SECRET)
+        msg_id = offset_msg_id(encode_host("127.0.0.1", listeners[0].socket.getsockname()[1]), 1)
+        answer = await who.get(f"/messages/{msg_id}")
+        assert answer.status_code == 404 and "the NameServers do not know" in answer.text
+        assert (await who.get(f"/messages/{msg_id}/body")).status_code == 404
+        assert (await who.get(f"/api/messages/{msg_id}?topic=orders")).status_code == 404
+        assert (await who.get(f"/api/messages?by=id&id={msg_id}")).json()["found"] == 0
+        resent = await who.post(f"/messages/{msg_id}/resend", group="a-group", client="a-client")
+        assert resent.status_code == 303 and "the NameServers do not know" in (await who.get("/")).text
+        nursery.cancel_scope.cancel()
+    assert came == []
+
+
+async def test_ids_of_brokers_that_registered_a_host_name_are_known() -> None:
+    msg_id = offset_msg_id(encode_host("127.0.0.1", 10911), 1)
+    found = [object()]
+
+    class Asked:
+        async def cluster_info(self) -> ClusterInfo:
+            return ClusterInfo({"broker-a": BrokerData(broker_addrs={0: "10.0.0.5:10911", 1: "localhost:10911"})})
+
+        async def view_messages(self, offset_msg_id: str) -> list[object]:
+            return found
+
+    session = _QuietSession(cast(Any, None), Settings("127.0.0.1:9"), cast(Admin, Asked()))
+    assert await session.messages_with_id(msg_id) is found
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:10912"):
+        await session.messages_with_id(offset_msg_id(encode_host("127.0.0.1", 10912), 1))
 
 
 async def test_a_login_makes_a_new_session(address: str) -> None:
@@ -457,3 +499,18 @@ def test_attempts_are_counted_for_a_while_and_bounded() -> None:
     for number in range(MOST_REMEMBERED + 10):
         attempts.failed((f"host {number}",), 102.0)
     assert not attempts.must_wait(("host a",), 102.0)
+
+
+async def test_other_sites_may_link_to_the_console_and_load_nothing_from_it() -> None:
+    followed = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    loaded = (
+        {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"},
+        {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, {},
+    )  # fmt: skip
+    async with console("127.0.0.1:9") as found, browser(found) as who:
+        for site in ("cross-site", "same-site"):
+            assert (await who.get("/", headers={"Sec-Fetch-Site": site, **followed})).status_code == 200
+            for how in loaded:
+                assert (await who.get("/topics", headers={"Sec-Fetch-Site": site, **how})).status_code == 403, how
+        for site in ("same-origin", "none"):
+            assert (await who.get("/", headers={"Sec-Fetch-Site": site, **loaded[1]})).status_code == 200

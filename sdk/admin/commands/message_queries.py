@@ -197,7 +197,7 @@ async def _find_by_id(session: Session, msg_id: str, topic: str | None) -> list[
         found = await session.admin.query_by_unique_key(topic, msg_id)
         if found:
             return found[:1]
-    return await session.admin.view_messages(msg_id)
+    return await session.messages_with_id(msg_id)
 
 
 _BY_KEY = Table((("#Message ID", "msgId"), ("#QID", "queueId"), ("#Offset", "queueOffset")), "%-50s %4d %40d")
