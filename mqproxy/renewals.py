@@ -6,7 +6,8 @@ gives the message another handle, which only the proxy knows.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from mqcommon.clock import Clock
 from mqcommon.errors import SkylarkError
@@ -21,17 +22,32 @@ AT_ONCE = 64
 
 
 class _Renewed:
-    """One delivery. ``lock`` is held while its handle changes, so that an acknowledgement uses the last one."""
+    """One delivery. ``lock`` is held while its handle changes, so that an acknowledgement uses the last one.
 
-    __slots__ = ("client_id", "ends_ms", "group", "lock", "receipt", "topic")
+    ``requests``: how many requests of its client are in progress. It is not renewed meanwhile.
+    """
+
+    __slots__ = ("client_id", "ends_ms", "group", "last_ms", "lock", "receipt", "requests", "topic")
 
     def __init__(self, client_id: str, group: str, topic: str, receipt: Receipt, ends_ms: int) -> None:
         self.client_id = client_id
         self.group = group
         self.topic = topic
         self.receipt = receipt
+        self.last_ms = ends_ms
         self.ends_ms = ends_ms
+        self.requests = 0
         self.lock = asyncio.Lock()
+
+
+class Taken:
+    """The receipt for one request of a client. ``is_settled``: the client needs this delivery no more."""
+
+    __slots__ = ("is_settled", "receipt")
+
+    def __init__(self, receipt: Receipt) -> None:
+        self.receipt = receipt
+        self.is_settled = False
 
 
 class RenewalCounts:
@@ -66,38 +82,63 @@ class Renewals:
         return len(self._renewed)
 
     def note(self, client_id: str, group: str, topic: str, receipt: Receipt) -> None:
-        """Renew this delivery until `take`, the client's end, or ``renewMaxTimeMillis``."""
+        """Renew this delivery until it is settled, the client's end, or ``renewMaxTimeMillis``."""
         if len(self._renewed) < MAX_RENEWED:
             ends_ms = self._clock.now_ms() + self._options.renew_max_time_millis
             self._renewed[str(receipt)] = _Renewed(client_id, group, topic, receipt, ends_ms)
 
-    async def take(self, handle: str) -> Receipt:
-        """The receipt for the handle that a client knows, which is not renewed any more. Refused as `Receipt.parse`."""
-        renewed = self._renewed.pop(handle, None)
+    def forget(self, handle: str) -> None:
+        """Renew this delivery no more."""
+        self._renewed.pop(handle, None)
+
+    @asynccontextmanager
+    async def taken(self, handle: str) -> AsyncIterator[Taken]:
+        """The receipt for the handle that a client knows. Refused as `Receipt.parse`.
+
+        The delivery is not renewed in the block, nor after it if the block has settled it.
+        """
+        renewed = self._renewed.get(handle)
         if renewed is None:
-            return Receipt.parse(handle, self._clock.now_ms())
-        async with renewed.lock:
-            return renewed.receipt
+            yield Taken(Receipt.parse(handle, self._clock.now_ms()))
+            return
+        renewed.requests += 1
+        taken = Taken(renewed.receipt)
+        try:
+            async with renewed.lock:
+                taken.receipt = renewed.receipt
+            yield taken
+        finally:
+            renewed.requests -= 1
+            if taken.is_settled:
+                self.forget(handle)
+            else:
+                # The client may ask again, with the only handle that it knows. One that has given up must not keep the
+                # message hidden, so from here on it is renewed for a short time only.
+                now_ms = self._clock.now_ms()
+                renewed.ends_ms = min(renewed.last_ms, now_ms + self._options.default_invisible_time_mills)
 
     async def run(self) -> None:
         """Renew what is due, again and again."""
         while True:
             await asyncio.sleep(self._options.renew_schedule_period_millis / 1000)
-            now_ms = self._clock.now_ms()
-            due: list[tuple[str, _Renewed]] = []
-            # Renewed shortly before the time is over: each renewal is a request, and most handlers end sooner.
-            for handle, renewed in list(self._renewed.items()):
-                if renewed.ends_ms <= now_ms or not self._is_alive(renewed.client_id):
-                    self._renewed.pop(handle, None)
-                elif renewed.receipt.visible_at_ms - now_ms <= self._options.renew_ahead_time_millis:
-                    due.append((handle, renewed))
-            for start in range(0, len(due), AT_ONCE):
-                await asyncio.gather(*(self._renew(*one) for one in due[start : start + AT_ONCE]))
+            await self.renew_due()
+
+    async def renew_due(self) -> None:
+        """Renew what is shown soon: each renewal is a request, and most handlers end sooner."""
+        now_ms = self._clock.now_ms()
+        due: list[tuple[str, _Renewed]] = []
+        for handle, renewed in list(self._renewed.items()):
+            if renewed.ends_ms <= now_ms or not self._is_alive(renewed.client_id):
+                self._renewed.pop(handle, None)
+            elif renewed.receipt.visible_at_ms - now_ms <= self._options.renew_ahead_time_millis:
+                due.append((handle, renewed))
+        for start in range(0, len(due), AT_ONCE):
+            await asyncio.gather(*(self._renew(*one) for one in due[start : start + AT_ONCE]))
 
     async def _renew(self, handle: str, renewed: _Renewed) -> None:
         async with renewed.lock:
-            # Acknowledged while this renewal waited for its turn.
-            if handle not in self._renewed:
+            # Acknowledged while this renewal waited for its turn, or just being so.
+            if handle not in self._renewed or renewed.requests:
                 return
             try:
                 renewed.receipt = await self._brokers.change_invisible_time(

@@ -7,6 +7,7 @@ stream of Telemetry, and to connections.
 import asyncio
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -19,7 +20,7 @@ from mqcommon.errors import ProtocolError, SkylarkError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.message.message import MessageExt
 from mqcommon.names import PERM_READ
-from mqproxy.brokers import Pop, Receipt
+from mqproxy.brokers import Pop
 from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered
 from mqproxy.metadata import Metadata
 from mqproxy.metrics import Meters
@@ -35,6 +36,7 @@ from mqproxy.receiving import (
     polling_ms,
     stored_message_of,
 )
+from mqproxy.renewals import Taken
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
 from mqproxy.sessions import Session, Sessions, ended
@@ -214,17 +216,21 @@ class Calls:
         if not request.entries:
             raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
         # By number of the entry: one that cannot be read has a status of its own, and the others are acknowledged.
-        receipts: dict[int, Receipt] = {}
+        taken: dict[int, Taken] = {}
         statuses = [OK] * len(request.entries)
-        for number, entry in enumerate(request.entries):
-            try:
-                receipts[number] = await caller.session.renewals.take(entry.receipt_handle)
-            except Refused as refusal:
-                statuses[number] = status_of(refusal)
-        errors = await caller.session.brokers.ack(group, topic, list(receipts.values()))
-        for number, error in zip(receipts, errors, strict=True):
-            if error is not None:
-                statuses[number] = status_of(error)
+        async with AsyncExitStack() as renewals:
+            for number, entry in enumerate(request.entries):
+                try:
+                    taken[number] = await renewals.enter_async_context(
+                        caller.session.renewals.taken(entry.receipt_handle)
+                    )
+                except Refused as refusal:
+                    statuses[number] = status_of(refusal)
+            errors = await caller.session.brokers.ack(group, topic, [one.receipt for one in taken.values()])
+            for (number, one), error in zip(taken.items(), errors, strict=True):
+                one.is_settled = error is None
+                if error is not None:
+                    statuses[number] = status_of(error)
         results = [
             wire.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
             for entry, status in zip(request.entries, statuses, strict=True)
@@ -239,8 +245,9 @@ class Calls:
         wanted = request.invisible_duration.ToMilliseconds()
         check_invisible(wanted, 0, self._options)
         # From here on the client decides how long the message is hidden. A renewal that went on would undo that.
-        receipt = await caller.session.renewals.take(request.receipt_handle)
-        renewed = await caller.session.brokers.change_invisible_time(group, topic, receipt, wanted)
+        async with caller.session.renewals.taken(request.receipt_handle) as taken:
+            renewed = await caller.session.brokers.change_invisible_time(group, topic, taken.receipt, wanted)
+            taken.is_settled = True
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(renewed))
 
     async def forward_message_to_dead_letter_queue(
@@ -248,8 +255,9 @@ class Calls:
     ) -> wire.ForwardMessageToDeadLetterQueueResponse:
         """A message that cannot be consumed becomes a dead letter of the group."""
         topic, group = names_of(request.topic, request.group)
-        receipt = await caller.session.renewals.take(request.receipt_handle)
-        await caller.session.brokers.to_dead_letters(group, topic, request.message_id, receipt)
+        async with caller.session.renewals.taken(request.receipt_handle) as taken:
+            await caller.session.brokers.to_dead_letters(group, topic, request.message_id, taken.receipt)
+            taken.is_settled = True
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
     async def pull_message(self, requests: AsyncIterable[wire.PullMessageRequest], context: Any) -> wire.Code:
