@@ -7,7 +7,7 @@ stream of Telemetry, and to connections.
 import asyncio
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -20,12 +20,13 @@ from mqcommon.errors import ProtocolError, SkylarkError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.message.message import MessageExt
 from mqcommon.names import PERM_READ
-from mqproxy.brokers import Pop
+from mqproxy.brokers import Delivery, Pop
 from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered
 from mqproxy.metadata import Metadata
 from mqproxy.metrics import Meters
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
+from mqproxy.polls import Poll
 from mqproxy.pulling import check_offset, pull_status, queue_of
 from mqproxy.receiving import (
     check_invisible,
@@ -190,24 +191,37 @@ class Calls:
 
         The answer is a status, the messages, and the time at which the proxy sent them. Returns the code of the status.
         """
-        messages: list[wire.Message] = []
-        try:
-            caller = await self._caller(context)
-            with caller.session.used():
-                waiting = self._receive(caller, await self._request(context), context.time_remaining())
-                messages = await self._unless_over(caller.session, waiting) or []
-            status = OK if messages else NO_NEW_MESSAGE
-        except (Refused, SkylarkError) as error:
-            status = status_of(error)
-        except Exception as error:
-            status = _unexpected(error)
-        # The status comes first, as from RocketMQ's proxy.
-        await self._write(context, wire.ReceiveMessageResponse(status=status))
-        for message in messages:
-            await self._write(context, wire.ReceiveMessageResponse(message=message))
-        last = wire.ReceiveMessageResponse()
-        last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
-        await self._write(context, last)
+        with ExitStack() as call:
+            poll: Poll | None = None
+            found: list[tuple[Delivery, wire.Message]] = []
+            try:
+                caller = await self._caller(context)
+                # Until the answer is written: what the client does not take is given back with the session's clients.
+                call.enter_context(caller.session.used())
+                request = await self._request(context)
+                poll = await self._unless_over(caller.session, self._poll(caller, request, context.time_remaining))
+                if poll is not None:
+                    call.enter_context(poll)
+                    deliveries = await self._unless_over(caller.session, poll.deliveries()) or []
+                    found = _handed_out(deliveries, request.message_queue.topic)
+                    poll.hand_out([delivery for delivery, _ in found])
+                status = OK if found else NO_NEW_MESSAGE
+            except (Refused, SkylarkError) as error:
+                status = status_of(error)
+            except Exception as error:
+                status = _unexpected(error)
+            # The status comes first, as from RocketMQ's proxy.
+            await self._write(context, wire.ReceiveMessageResponse(status=status))
+            if poll is not None:
+                for _, message in found:
+                    poll.sending()
+                    await self._write(context, wire.ReceiveMessageResponse(message=message))
+                    poll.sent()
+            last = wire.ReceiveMessageResponse()
+            last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
+            await self._write(context, last)
+            if poll is not None:
+                poll.complete()
         return status.code
 
     async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
@@ -271,8 +285,7 @@ class Calls:
             caller = await self._caller(context)
             with caller.session.used():
                 request = await self._request(context)
-                waiting = self._pull(caller, request, context.time_remaining())
-                result = await self._unless_over(caller.session, waiting)
+                result = await self._unless_over(caller.session, self._pull(caller, request, context.time_remaining))
             if result is None:
                 status, next_offset = NO_NEW_MESSAGE, request.offset
             else:
@@ -360,8 +373,8 @@ class Calls:
 
     async def _unless_over(self, session: Session, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
-        # A pop that the broker has answered hides messages, so its result must not be thrown away for an event that
-        # came at the same moment: the task's own end is looked at first.
+        # What the broker has answered must not be thrown away for an event that came at the same moment: the task's own
+        # end is looked at first.
         task = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stopping.wait())
         ending = asyncio.ensure_future(session.has_ended.wait())
@@ -377,47 +390,33 @@ class Calls:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _receive(
-        self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: float | None
-    ) -> list[wire.Message]:
-        # Clients receive before their settings are here, and from another proxy after theirs has stopped.
-        settings = caller.session.clients.settings(caller.client_id) or wire.Settings()
-        wait_ms = polling_ms(request, settings, left_s, self._options)
+    async def _poll(
+        self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: Callable[[], float | None]
+    ) -> Poll:
         queue = request.message_queue
         topic, group = names_of(queue.topic, request.group)
         expression, kind, tags = filter_of(request.filter_expression)
+        hidden_ms = invisible_ms(request, self._options)
         config = await self._metadata.group(group)
+        broker = queue.broker.name or await self._any_broker(topic)
+        # Clients receive before their settings are here, and from another proxy after theirs has stopped.
+        settings = caller.session.clients.settings(caller.client_id) or wire.Settings()
+        # Last of all: the metadata may have taken some of the time that the client gives.
+        wait_ms = polling_ms(request, settings, left_s(), self._options)
         wanted = Pop(
-            group, topic, queue.broker.name or await self._any_broker(topic),
-            min(max(1, request.batch_size), MAX_POP_COUNT), invisible_ms(request, self._options), wait_ms,
+            group, topic, broker, min(max(1, request.batch_size), MAX_POP_COUNT), hidden_ms, wait_ms,
             expression, kind, config is not None and config.consume_message_orderly,
             request.attempt_id if request.HasField("attempt_id") else None,
         )  # fmt: skip
-        found = await caller.session.brokers.pop(wanted)
-        # The broker compares only hashes of tags. What has another tag must not come back, so it is acknowledged here:
-        # it would be shown again and again.
-        others = [delivery.receipt for delivery in found if tags and delivery.message.tags not in tags]
-        if others:
-            await caller.session.brokers.ack(group, topic, others)
-        messages: list[wire.Message] = []
-        for delivery in found:
-            if tags and delivery.message.tags not in tags:
-                continue
-            try:
-                messages.append(message_of(delivery, queue.topic))
-            except ProtocolError as error:
-                # It is not acknowledged, so it is not lost.
-                logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
-                continue
-            if request.auto_renew and self._options.enable_proxy_auto_renew:
-                caller.session.clients.heard(caller.client_id)
-                caller.session.renewals.note(caller.client_id, group, topic, delivery.receipt)
-        return messages
+        is_renewed = request.auto_renew and self._options.enable_proxy_auto_renew
+        return caller.session.polls.begin(caller.client_id, wanted, tags, is_renewed=is_renewed)
 
-    async def _pull(self, caller: Caller, request: wire.PullMessageRequest, left_s: float | None) -> PullResult:
+    async def _pull(
+        self, caller: Caller, request: wire.PullMessageRequest, left_s: Callable[[], float | None]
+    ) -> PullResult:
         settings = caller.session.clients.settings(caller.client_id) or wire.Settings()
         group, queue = group_of(request.group), queue_of(request.message_queue)
-        wait_ms = polling_ms(request, settings, left_s, self._options)
+        wait_ms = polling_ms(request, settings, left_s(), self._options)
         expression, kind, _ = filter_of(request.filter_expression)
         return await caller.session.queues.pull(
             group, queue, check_offset(request.offset), most=min(max(1, request.batch_size), MAX_POP_COUNT),
@@ -570,6 +569,17 @@ class Calls:
                 return answer_type(status=_unexpected(error))
 
         return grpc.stream_unary_rpc_method_handler(answer, request_type.FromString, answer_type.SerializeToString)
+
+
+def _handed_out(deliveries: Sequence[Delivery], topic: wire.Resource) -> list[tuple[Delivery, wire.Message]]:
+    found: list[tuple[Delivery, wire.Message]] = []
+    for delivery in deliveries:
+        try:
+            found.append((delivery, message_of(delivery, topic)))
+        except ProtocolError as error:
+            # It is not acknowledged, so it is not lost.
+            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+    return found
 
 
 def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.Message]:

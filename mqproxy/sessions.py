@@ -20,6 +20,7 @@ from mqproxy.brokers import Brokers
 from mqproxy.clients import Clients
 from mqproxy.metadata import Metadata
 from mqproxy.options import ProxyOptions
+from mqproxy.polls import Polls
 from mqproxy.pulling import Queues
 from mqproxy.registrations import Questions, RegistrationRequests, Registrations
 from mqproxy.renewals import RenewalCounts, Renewals
@@ -76,6 +77,7 @@ class Session:
         self.queues = Queues(self._client)
         self.clients = Clients(options)
         self.renewals = Renewals(self.brokers, options, SystemClock(), self.clients.is_alive, counts)
+        self.polls = Polls(self.brokers, self.renewals, self.clients)
         self.questions = Questions(self.clients)
         self._registering = RegistrationRequests(self._client, questions=self.questions, loop=loop)
         self.registrations = Registrations(self._registering, self.clients)
@@ -129,6 +131,7 @@ class Session:
                 await self._is_unused.wait()
         except TimeoutError:
             logger.warning("the calls of user %s have not ended in %.0f s, they fail", self.username, CLOSE_TIMEOUT_S)
+        await self.polls.close()
         for task in self._tasks:
             task.cancel()
             await asyncio.wait({task})

@@ -20,6 +20,17 @@ from tests.mqproxy.test_ports import answers
 from tests.support.proxies import Proxy, call, proxy
 from tests.support.waiting import until
 
+# gRPC reads ahead no more than a window, which does not grow with these.
+NARROW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535)]
+
+
+def receiving(channel: grpc.Channel, asked: wire.ReceiveMessageRequest) -> Any:
+    """A call whose answer is read with `next`."""
+    made = channel.unary_stream(
+        f"/{SERVICE}/ReceiveMessage", type(asked).SerializeToString, wire.ReceiveMessageResponse.FromString
+    )
+    return made(asked, metadata=[("x-mq-client-id", "test")], timeout=60)
+
 
 def connected(running: Proxy) -> socket.socket:
     """A connection that a proxy has taken: it has sent its first bytes."""
@@ -157,23 +168,51 @@ def test_a_client_that_does_not_read_its_messages_loses_the_call(
         batch_size=32,
     )
     asked.invisible_duration.FromSeconds(20)
-    # gRPC reads ahead no more than a window, which must not grow here.
-    window = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535)]
     with (
         proxy(cluster.nameserver, slow_reader_timeout=200) as running,
-        grpc.insecure_channel(running.address, window) as channel,
+        grpc.insecure_channel(running.address, NARROW) as channel,
     ):
-        received = channel.unary_stream(
-            f"/{SERVICE}/ReceiveMessage",
-            wire.ReceiveMessageRequest.SerializeToString,
-            wire.ReceiveMessageResponse.FromString,
-        )(asked, metadata=[("x-mq-client-id", "test")], timeout=60)
+        received = receiving(channel, asked)
         assert next(received).status.code == wire.OK
         trio.run(until, lambda: "does not read its messages" in caplog.text, "the proxy ends the call")
         with pytest.raises(grpc.RpcError) as lost:
             list(received)
         assert lost.value.code() == grpc.StatusCode.ABORTED
         assert answers(channel)
+
+
+def test_messages_come_to_others_when_a_client_ends_its_call(
+    cluster: Cluster, make_topic: Callable[..., str], make_group: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqproxy.polls.BACK_AFTER_MS", 0)
+    topic, group = make_topic(queues=1), make_group()
+    asked = wire.ReceiveMessageRequest(
+        group=wire.Resource(name=group),
+        message_queue=wire.MessageQueue(topic=wire.Resource(name=topic)),
+        filter_expression=wire.FilterExpression(type=wire.TAG, expression="*"),
+        batch_size=32,
+        auto_renew=True,
+    )
+    with (
+        proxy(cluster.nameserver) as running,
+        grpc.insecure_channel(running.address, NARROW) as channel,
+        blocking.Producer(cluster.nameserver) as producer,
+        blocking.SimpleConsumer(cluster.nameserver, group=group, subscriptions={topic: "*"}) as other,
+    ):
+        waiting = receiving(channel, asked)
+        # The connection keeps the order of calls: once this one is answered, the proxy has the one before it.
+        assert answers(channel)
+        waiting.cancel()
+        assert answers(channel)
+        producer.send(Message(topic, b"a cup of tea"))
+        (message,) = other.receive(wait_ms=20_000)
+        other.ack(message)
+        for _ in range(4):
+            producer.send(Message(topic, bytes(500_000)))
+        unread = receiving(channel, asked)
+        assert next(unread).status.code == wire.OK
+        unread.cancel()
+        assert other.receive(wait_ms=20_000)
 
 
 def test_connections_are_a_third_of_the_open_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,160 @@
+"""Receive calls: the broker hides messages for each, and what its client does not get is shown again soon.
+
+A pop that was sent is never cancelled while its session is open. The broker would hold it for the rest of its wait, and
+hide the messages that come meanwhile, although nobody reads its answer. So the pop of a call that ends early goes on in
+the background, and what it brings is given back.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+from mqcommon.errors import SkylarkError
+from mqproxy.brokers import Brokers, Delivery, Pop, Receipt
+from mqproxy.clients import Clients
+from mqproxy.renewals import Renewals
+from mqproxy.statuses import Refused
+
+logger = logging.getLogger(__name__)
+
+# How soon a message comes again that its client did not get; RocketMQ's proxy has the same time. Shorter would not
+# help: several polls of a client that stops may take the message one after the other.
+BACK_AFTER_MS = 1_000
+# Calls that have ended before their pops. A client could begin and cancel calls all the time; the pops of those above
+# the limit are cancelled, and their messages come again when the time that the client chose is over.
+MAX_ABANDONED = 10_000
+# When a session closes, requests that give messages back get this long.
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Poll:
+    """One receive call. Use it as a block around the whole answer; call `complete` when all of that is written."""
+
+    def __init__(self, polls: "Polls", client_id: str, wanted: Pop, tags: Collection[str], *, is_renewed: bool) -> None:
+        self._polls = polls
+        self._client_id = client_id
+        self._tags = tags
+        self._is_renewed = is_renewed
+        self.wanted = wanted
+        #: The request to the broker; None before it is sent.
+        self.popping: asyncio.Task[list[Delivery]] | None = None
+        #: What the client has not got yet; None while the broker has not answered.
+        self.unsent: deque[Delivery] | None = None
+        #: Handles that are renewed since they were handed out.
+        self.noted: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._polls.ended(self)
+
+    async def deliveries(self) -> list[Delivery]:
+        """What the broker gives; what it gives after this was cancelled goes back."""
+        self.popping = asyncio.get_running_loop().create_task(self._polls.pop(self.wanted, self._tags))
+        return await asyncio.shield(self.popping)
+
+    def hand_out(self, deliveries: Collection[Delivery]) -> None:
+        """These are going to be sent, in this order. Others come again when their time is over."""
+        self.unsent = deque(deliveries)
+
+    def sending(self) -> None:
+        """The next one is going to be sent."""
+        # It is renewed from here on: the client may acknowledge it before `sent` is called.
+        if self._is_renewed and self.unsent:
+            receipt = self.unsent[0].receipt
+            self._polls.renew(self._client_id, self.wanted, receipt)
+            self.noted.append(str(receipt))
+
+    def sent(self) -> None:
+        """gRPC has taken it."""
+        if self.unsent:
+            self.unsent.popleft()
+
+    def complete(self) -> None:
+        """The client has got the whole answer."""
+        self.noted.clear()
+
+
+class Polls:
+    """The receive calls of one session."""
+
+    def __init__(self, brokers: Brokers, renewals: Renewals, clients: Clients) -> None:
+        self._brokers = brokers
+        self._renewals = renewals
+        self._clients = clients
+        # Polls whose calls have ended early, with the tasks that give messages back.
+        self._abandoned: dict[Poll, asyncio.Task[None]] = {}
+
+    def begin(self, client_id: str, wanted: Pop, tags: Collection[str], *, is_renewed: bool) -> Poll:
+        """A poll for messages with one of the tags, or for all messages if there are none. It sends nothing yet."""
+        return Poll(self, client_id, wanted, tags, is_renewed=is_renewed)
+
+    async def pop(self, wanted: Pop, tags: Collection[str]) -> list[Delivery]:
+        """Ask the broker."""
+        found = await self._brokers.pop(wanted)
+        # The broker compares only hashes of tags. What has another tag must not come back, so it is acknowledged here:
+        # it would be shown again and again.
+        others = [delivery.receipt for delivery in found if tags and delivery.message.tags not in tags]
+        if others:
+            await self._brokers.ack(wanted.group, wanted.topic, others)
+        return [delivery for delivery in found if not tags or delivery.message.tags in tags]
+
+    def renew(self, client_id: str, wanted: Pop, receipt: Receipt) -> None:
+        """A client gets this delivery, which is renewed from now on."""
+        self._clients.heard(client_id)
+        self._renewals.note(client_id, wanted.group, wanted.topic, receipt)
+
+    def ended(self, poll: Poll) -> None:
+        """A call has ended. If its client has not got all, the rest is given back."""
+        popping = poll.popping if poll.unsent or (poll.unsent is None and _may_bring(poll.popping)) else None
+        if popping is not None and len(self._abandoned) >= MAX_ABANDONED:
+            popping.cancel()
+            popping = None
+        # The client drops what it has read of an answer that broke off, so nothing of it is renewed any more. The one
+        # that was just being sent is given back with the receipt of its last renewal.
+        last = str(poll.unsent[0].receipt) if poll.unsent and popping is not None else ""
+        for handle in poll.noted:
+            if handle != last:
+                self._renewals.forget(handle)
+        if popping is not None:
+            task = asyncio.get_running_loop().create_task(self._give_back(poll, popping))
+            self._abandoned[poll] = task
+            task.add_done_callback(lambda _: self._abandoned.pop(poll))
+
+    async def close(self) -> None:
+        """End the pops that nobody waits for: a broker drops them when the connection closes."""
+        for poll in self._abandoned:
+            if poll.popping is not None:
+                poll.popping.cancel()
+        if self._abandoned:
+            await asyncio.wait(self._abandoned.values(), timeout=CLOSE_TIMEOUT_S)
+
+    async def _give_back(self, poll: Poll, popping: asyncio.Task[list[Delivery]]) -> None:
+        try:
+            found = await popping
+        except (Refused, SkylarkError) as error:
+            logger.info("a receive call of topic %s had ended before its pop failed: %s", poll.wanted.topic, error)
+            return
+        unsent = found if poll.unsent is None else poll.unsent
+        await asyncio.gather(*(self._show(poll.wanted, delivery) for delivery in unsent))
+
+    async def _show(self, wanted: Pop, delivery: Delivery) -> None:
+        try:
+            async with self._renewals.taken(str(delivery.receipt)) as taken:
+                taken.is_settled = True
+                await self._brokers.change_invisible_time(wanted.group, wanted.topic, taken.receipt, BACK_AFTER_MS)
+        except (Refused, SkylarkError) as error:
+            logger.info("a message of topic %s that its client did not get is not given back: %s", wanted.topic, error)
+
+
+def _may_bring(popping: asyncio.Task[list[Delivery]] | None) -> bool:
+    """Whether a pop has brought messages, or may still do so."""
+    if popping is None or not popping.done():
+        return popping is not None
+    return not popping.cancelled() and popping.exception() is None
