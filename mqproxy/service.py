@@ -53,6 +53,8 @@ from sdk.consumer.reader import PullResult
 logger = logging.getLogger(__name__)
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
+# How long a call for messages waits that comes while the proxy stops.
+LATE_CALL_S = 0.2
 
 T = TypeVar("T")
 
@@ -373,6 +375,14 @@ class Calls:
 
     async def _unless_over(self, session: Session, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
+        if self._stopping.is_set() or session.has_ended.is_set():
+            # Work that began now would be cancelled at once, after its request was sent.
+            work.close()
+            if session.has_ended.is_set():
+                raise ended(session)
+            # A client that has not been told to go elsewhere yet asks again at once.
+            await asyncio.sleep(LATE_CALL_S)
+            return None
         # What the broker has answered must not be thrown away for an event that came at the same moment: the task's own
         # end is looked at first.
         task = asyncio.ensure_future(work)

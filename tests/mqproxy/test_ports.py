@@ -1,5 +1,6 @@
 """How a proxy listens: with and without TLS, and how it starts and stops."""
 
+import asyncio
 import socket
 import ssl
 import subprocess
@@ -7,6 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -15,7 +18,9 @@ from click.testing import CliRunner
 from mqcommon.errors import ConfigError, UserError
 from mqproxy.cli import main
 from mqproxy.options import ProxyOptions
-from mqproxy.service import SERVICE
+from mqproxy.service import SERVICE, Calls
+from mqproxy.sessions import Session
+from mqproxy.statuses import Refused
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.net.tls.contexts import self_signed
 from sdk.testing import Cluster
@@ -112,6 +117,26 @@ def test_a_stop_answers_those_who_wait(cluster: Cluster) -> None:
         is_over.set()
         assert stream.code() == grpc.StatusCode.OK
         assert next(answers_of_receive).status.code == wire.MESSAGE_NOT_FOUND
+
+
+def test_a_call_for_messages_that_comes_while_the_proxy_stops_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqproxy.service.LATE_CALL_S", 0)
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("a pop")
+
+    async def stop() -> None:
+        calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0, lambda peer: peer)
+        session = SimpleNamespace(username="ada", has_ended=asyncio.Event())
+        calls.stop_waiting()
+        assert await calls._unless_over(cast(Session, session), work()) is None
+        session.has_ended.set()
+        with pytest.raises(Refused, match="ada"):
+            await calls._unless_over(cast(Session, session), work())
+
+    asyncio.run(stop())
+    assert begun == []
 
 
 def test_a_port_in_use_is_named(cluster: Cluster, served: Proxy) -> None:
