@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
-from mqcommon.names import MASTER_ID
+from mqproxy.masters import ask_masters
 from mqproxy.options import ProxyOptions
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
@@ -14,13 +14,16 @@ from sdk.aio import Admin
 
 T = TypeVar("T")
 
+# Callers who have an old answer wait this long for a new one. It still counts for the next ones when it comes.
+PATIENCE_S = 1.0
+
 UNSPECIFIED, NORMAL = "UNSPECIFIED", "NORMAL"
 
 
 class Remembered(Generic[T]):
     """Answers to questions, each asked once in ``fresh_s`` however many wait for it; at most ``most`` are kept.
 
-    When a question cannot be asked again, the old answer is used: servers may be restarting.
+    When a question cannot be asked again, the old answer is used for another ``fresh_s``: servers may be restarting.
     """
 
     def __init__(self, ask: Callable[[str], Awaitable[T]], fresh_s: float, most: int) -> None:
@@ -40,6 +43,12 @@ class Remembered(Generic[T]):
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = loop.create_task(self._refresh(key))
+            # Those who asked may have gone on with the old answer.
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        if known is not None:
+            await asyncio.wait({task}, timeout=PATIENCE_S)
+            if not task.done():
+                return known[1]
         # A caller that is cancelled does not end the question of the others.
         return await asyncio.shield(task)
 
@@ -51,11 +60,11 @@ class Remembered(Generic[T]):
             if not error.is_passing or key not in self._known:
                 self._known.pop(key, None)
                 raise
-            return self._known[key][1]
+            answer = self._known[key][1]
         except SkylarkError:
             if key not in self._known:
                 raise
-            return self._known[key][1]
+            answer = self._known[key][1]
         finally:
             del self._asking[key]
         self._known.pop(key, None)
@@ -88,28 +97,33 @@ class Metadata:
         return await self._groups.get(group)
 
     async def _ask_type(self, topic: str) -> str:
-        # One broker is enough: mqadmin gives a topic the same attributes everywhere. A slave may lag behind a change.
-        for broker in (await self.route(topic)).broker_datas:
-            addr = broker.broker_addrs.get(MASTER_ID)
-            if addr is None:
-                continue
+        async def ask(addr: str) -> str | None:
             try:
                 config = await self._admin.topic_config(addr, topic)
             except BrokerError as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
-                continue
+                return None
             return config.attributes.get("message.type", NORMAL).upper()
-        return UNSPECIFIED
+
+        # One broker is enough: mqadmin gives a topic the same attributes everywhere. A slave may lag behind a change.
+        asked = await ask_masters((await self.route(topic)).broker_datas, ask)
+        # The route says that brokers have the topic, so the others do not speak for one that does not answer.
+        if asked.found is None and asked.error is not None:
+            raise asked.error
+        return asked.found or UNSPECIFIED
 
     async def _ask_group(self, group: str) -> SubscriptionGroupConfig | None:
-        for broker in (await self._admin.cluster_info()).broker_addr_table.values():
-            addr = broker.broker_addrs.get(MASTER_ID)
-            if addr is None:
-                continue
+        async def ask(addr: str) -> SubscriptionGroupConfig | None:
             try:
                 return await self._admin.group_config(addr, group)
             except BrokerError as error:
                 if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise
-        return None
+                return None
+
+        asked = await ask_masters((await self._admin.cluster_info()).broker_addr_table.values(), ask)
+        # A group without settings may be at no broker at all, so the answer of one is enough.
+        if asked.error is not None and asked.found is None and not asked.is_missing:
+            raise asked.error
+        return asked.found

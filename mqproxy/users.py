@@ -9,7 +9,7 @@ import logging
 from typing import TypeVar
 
 from mqcommon.errors import SkylarkError
-from mqcommon.names import MASTER_ID
+from mqproxy.masters import ask_masters
 from mqproxy.options import ProxyOptions
 from mqproxy.signatures import CallSignature, unauthorized
 from mqproxy.statuses import Refused
@@ -103,22 +103,12 @@ class KnownUsers:
 
     async def _ask(self, name: str) -> UserInfo | None:
         """The user, as the first broker has it that knows it."""
-        failed: SkylarkError | None = None
-        for broker in (await self._admin.cluster_info()).broker_addr_table.values():
-            addr = broker.broker_addrs.get(MASTER_ID)
-            if addr is None:
-                continue
-            try:
-                user = await self._admin.get_user(addr, name)
-            except SkylarkError as error:
-                failed = error
-                continue
-            if user is not None:
-                return user
+        brokers = (await self._admin.cluster_info()).broker_addr_table.values()
+        asked = await ask_masters(brokers, lambda addr: self._admin.get_user(addr, name))
         # A user who is at none of the brokers that answer may be at one that does not: that is no refusal.
-        if failed is not None:
-            raise failed
-        return None
+        if asked.found is None and asked.error is not None:
+            raise asked.error
+        return asked.found
 
     def _checked(self, name: str, user: UserInfo | None) -> str:
         """The secret of a user who may sign in; Refused with RocketMQ's texts for others."""
