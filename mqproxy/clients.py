@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mqcommon.addresses import split_address
 from mqproxy.options import ProxyOptions
 from mqproxy.routes import endpoints_of
+from mqproxy.statuses import Refused
 from mqproxy.telemetry import Stream
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
@@ -18,17 +19,22 @@ _PAUSES_MS = [seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 601, 60), 
 CONSUMERS = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
 LITE_CONSUMERS = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
 
-# A hostile peer could make up client ids. Each takes as much as its settings, some hundred bytes.
+# A hostile peer could make up client ids. Each takes as much as its settings, some hundred bytes; those of a consumer
+# of a thousand topics are 100 KB. Beyond the limits for all, the clients that were silent for the longest time are
+# forgotten; they tell their settings again when a heartbeat says that they are unknown.
 MAX_CLIENTS = 100_000
+MAX_SETTINGS_BYTES = 256 * 1024
+MAX_ALL_SETTINGS_BYTES = 128 * 1024 * 1024
 
 
 class ProxyClient:
     """One client, by its id. ``settings`` are those that it sent last, by ``stream``, which is None after its end."""
 
-    __slots__ = ("address", "seen_at", "settings", "stream")
+    __slots__ = ("address", "seen_at", "settings", "size", "stream")
 
     def __init__(self, settings: wire.Settings, stream: Stream, now_s: float) -> None:
         self.settings = settings
+        self.size = settings.ByteSize()
         self.stream: Stream | None = stream
         self.address = stream.address
         self.seen_at = now_s
@@ -41,6 +47,7 @@ class Clients:
         self._options = options
         # The one that was silent for the longest time comes first.
         self._clients: dict[str, ProxyClient] = {}
+        self._bytes = 0
         # When clients were heard of that have told their settings to another proxy only; the oldest comes first.
         self._strangers: dict[str, float] = {}
 
@@ -57,14 +64,16 @@ class Clients:
         return Counter(client.settings.client_type for client in list(self._clients.values()))
 
     def put(self, client_id: str, settings: wire.Settings, stream: Stream) -> None:
-        """Note a client's settings."""
+        """Note a client's settings. Refused when they are too large."""
+        if settings.ByteSize() > MAX_SETTINGS_BYTES:
+            raise Refused(wire.BAD_REQUEST, f"the settings of a client may have {MAX_SETTINGS_BYTES} bytes at most")
         self._expire()
-        self._strangers.pop(client_id, None)
         # Removed first, so that it comes last in the order.
-        self._clients.pop(client_id, None)
-        self._clients[client_id] = ProxyClient(settings, stream, _now_s())
-        while len(self._clients) > MAX_CLIENTS:
-            del self._clients[next(iter(self._clients))]
+        self.remove(client_id)
+        client = self._clients[client_id] = ProxyClient(settings, stream, _now_s())
+        self._bytes += client.size
+        while len(self._clients) > MAX_CLIENTS or self._bytes > MAX_ALL_SETTINGS_BYTES:
+            self.remove(next(iter(self._clients)))
 
     def seen(self, client_id: str) -> wire.Settings | None:
         """The settings of a client, which is alive; None when it is not known."""
@@ -122,7 +131,10 @@ class Clients:
         """Forget a client; returns its settings, None when it was not known."""
         self._strangers.pop(client_id, None)
         client = self._clients.pop(client_id, None)
-        return None if client is None else client.settings
+        if client is None:
+            return None
+        self._bytes -= client.size
+        return client.settings
 
     def _oldest_s(self) -> float:
         return _now_s() - self._options.channel_expired_timeout / 1000
@@ -134,7 +146,7 @@ class Clients:
             first = next(iter(self._clients))
             if self._clients[first].seen_at >= oldest:
                 return
-            del self._clients[first]
+            self.remove(first)
 
 
 def _now_s() -> float:

@@ -1,8 +1,13 @@
-"""Commands to a client that does not read them."""
+"""Commands to a client that does not read them, and how much a proxy remembers of clients."""
 
 import asyncio
 
-from mqproxy import telemetry
+import pytest
+
+from mqproxy import clients, telemetry
+from mqproxy.clients import Clients
+from mqproxy.options import ProxyOptions
+from mqproxy.statuses import Refused
 from mqproxy.telemetry import Stream
 from mqproxy.wire import messaging_pb2 as wire
 
@@ -40,5 +45,45 @@ def test_what_waits_for_a_client_is_bounded_in_number_and_in_bytes() -> None:
         assert stream.push(command(2 * telemetry.MAX_WAITING_BYTES))
         assert not stream.push(command(10))
         await stream.close()
+
+    asyncio.run(main())
+
+
+def settings_of(size: int) -> wire.Settings:
+    return wire.Settings(client_type=wire.PRODUCER, user_agent=wire.UA(version="x" * size))
+
+
+def test_settings_that_are_too_large_are_refused() -> None:
+    async def main() -> None:
+        known = Clients(ProxyOptions())
+        with pytest.raises(Refused, match="bytes at most"):
+            known.put("large", settings_of(clients.MAX_SETTINGS_BYTES), Stream("large", "127.0.0.1:1", None))
+        assert known.get("large") is None
+
+    asyncio.run(main())
+
+
+def test_the_settings_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "MAX_ALL_SETTINGS_BYTES", 3_500)
+
+    async def main() -> None:
+        known = Clients(ProxyOptions())
+
+        def put(client_id: str, size: int) -> None:
+            known.put(client_id, settings_of(size), Stream(client_id, "127.0.0.1:1", None))
+
+        def ids() -> list[str]:
+            return [client_id for client_id, _ in known]
+
+        for number in range(3):
+            put(f"client-{number}", 1_000)
+        known.seen("client-0")
+        put("client-2", 1_000)
+        assert ids() == ["client-1", "client-0", "client-2"]
+        put("another", 1_000)
+        assert ids() == ["client-0", "client-2", "another"]
+        known.remove("client-2")
+        put("small", 1_000)
+        assert ids() == ["client-0", "another", "small"]
 
     asyncio.run(main())
