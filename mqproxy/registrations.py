@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import trio
 
-from mqcommon.errors import BrokerError, ProtocolError, RequestRefused, SkylarkError
+from mqcommon.errors import BrokerError, FrameTooLarge, ProtocolError, RequestRefused, SkylarkError
 from mqcommon.message.message import MessageExt
 from mqproxy.clients import CONSUMERS, Clients, ProxyClient
 from mqproxy.receiving import filter_of, stored_message_of
@@ -183,8 +183,9 @@ class TrioRegistrations:
                 part, gone = clients[start : start + AT_ONCE], left[start : start + AT_ONCE]
                 try:
                     await self._tell_part(addr, part, gone)
-                except BrokerError as error:
-                    if error.code in _ABOUT_THE_BROKER or len(part) < 2:
+                except (BrokerError, FrameTooLarge) as error:
+                    is_about_broker = isinstance(error, BrokerError) and error.code in _ABOUT_THE_BROKER
+                    if is_about_broker or len(part) + bool(gone) < 2:
                         raise
                     # One client that may not do what it wants, or subscribes to too much, must not hide the others.
                     if gone:

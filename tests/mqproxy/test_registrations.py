@@ -51,6 +51,19 @@ def taking() -> FakeBroker:
     return broker
 
 
+def refusing(name: str) -> FakeBroker:
+    """A broker at which this client has no right."""
+    broker = FakeBroker()
+
+    def answer(request: Command) -> Command:
+        body = decode_body(ProxyHeartbeatData, request.body, request.codec)
+        is_forbidden = any(client.client_id == name for client in body.clients)
+        return request.respond(16, "no permission") if is_forbidden else request.respond()
+
+    broker.on(CODE, answer)
+    return broker
+
+
 async def test_the_masters_of_its_topics_are_told_about_a_client(loop: asyncio.AbstractEventLoop) -> None:
     tea, milk = taking(), taking()
     milk.name = "broker-b"
@@ -87,14 +100,7 @@ async def test_a_broker_that_does_not_know_the_request_is_not_asked_each_time(lo
 
 
 async def test_a_client_without_a_right_does_not_hide_others(loop: asyncio.AbstractEventLoop) -> None:
-    tea = FakeBroker()
-
-    def answer(request: Command) -> Command:
-        body = decode_body(ProxyHeartbeatData, request.body, request.codec)
-        is_forbidden = any(client.client_id == "eve" for client in body.clients)
-        return request.respond(16, "no permission") if is_forbidden else request.respond()
-
-    tea.on(CODE, answer)
+    tea = refusing("eve")
     names = ("ada", "eve", "bob")
     async with registrations(loop, tea=tea) as brokers:
         await brokers.tell([(ProxiedClient(name), ["tea"]) for name in names], are_all=True)
@@ -102,3 +108,19 @@ async def test_a_client_without_a_right_does_not_hide_others(loop: asyncio.Abstr
         await brokers.tell([], are_all=True)
     # What was refused need not leave.
     assert told(tea)[4:] == [([], ["ada", "bob"])]
+
+
+async def test_a_client_without_a_right_does_not_keep_one_that_left(loop: asyncio.AbstractEventLoop) -> None:
+    tea = refusing("eve")
+    async with registrations(loop, tea=tea) as brokers:
+        await brokers.tell([(ProxiedClient("ada"), ["tea"])], are_all=True)
+        await brokers.tell([(ProxiedClient("eve"), ["tea"])], are_all=True)
+    assert told(tea)[2:] == [([], ["ada"]), (["eve"], [])]
+
+
+async def test_clients_that_do_not_fit_into_one_frame_are_told_one_by_one(loop: asyncio.AbstractEventLoop) -> None:
+    tea = taking()
+    large = [ProxiedClient(name, producer_groups=["x" * 9_000_000]) for name in ("ada", "bob")]
+    async with registrations(loop, tea=tea) as brokers:
+        await brokers.tell([(client, ["tea"]) for client in large], are_all=True)
+    assert told(tea) == [(["ada"], []), (["bob"], [])]
