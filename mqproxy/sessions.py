@@ -11,7 +11,7 @@ has another password.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 
 from mqcommon.clock import SystemClock
@@ -131,13 +131,14 @@ class Session:
                 await self._is_unused.wait()
         except TimeoutError:
             logger.warning("the calls of user %s have not ended in %.0f s, they fail", self.username, CLOSE_TIMEOUT_S)
-        await self.polls.close()
-        for task in self._tasks:
-            task.cancel()
-            await asyncio.wait({task})
-            if not task.cancelled():
-                task.result()  # raises what ended it
-        await self._stack.aclose()
+        try:
+            await self.polls.close()
+            for task in self._tasks:
+                task.cancel()
+            ends = await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            await self._stack.aclose()
+        _raise_first(ends)
 
 
 class Sessions:
@@ -170,8 +171,10 @@ class Sessions:
         for name in list(self._open):
             self._end(name)
         # Closing one session may take the time of its calls, so all of them close at once.
+        ends: list[BaseException | None] = []
         while self._closing:
-            await asyncio.gather(*self._closing)
+            ends += await asyncio.gather(*self._closing, return_exceptions=True)
+        _raise_first(ends)
         if self._looking is not None and not self._looking.cancelled():
             self._looking.result()  # raises what ended it
 
@@ -270,6 +273,13 @@ class Sessions:
 def ended(session: Session) -> Refused:
     """What the streams of a session get when it ends."""
     return unauthorized(f"User:{session.username} was changed or deleted.")
+
+
+def _raise_first(ends: Iterable[BaseException | None]) -> None:
+    """Raise the first error of tasks; that they were cancelled is none."""
+    for end in ends:
+        if end is not None and not isinstance(end, asyncio.CancelledError):
+            raise end
 
 
 def _now_s() -> float:
