@@ -442,10 +442,13 @@ class Calls:
     async def _follow(self, caller: Caller, stream: Stream, context: Any) -> None:
         """Take what a client says on its stream of Telemetry, until it ends the stream or the proxy stops."""
         session = caller.session
+        # gRPC cannot abort a call while its first message, which the headers go with, waits for the client.
+        await context.send_initial_metadata(())
         while (command := await self._unless_over(session, context.read())) not in (None, grpc.aio.EOF):
             match command.WhichOneof("command"):
                 case "settings":
-                    await stream.write(await self._exchange_settings(caller, command.settings, stream))
+                    answer = await self._exchange_settings(caller, command.settings, stream)
+                    await self._in_time(context, stream.write(answer))
                     topics = [one.name for one in command.settings.publishing.topics]
                     await session.transactions.note(caller.client_id, topics)
                 case "thread_stack_trace":
@@ -558,9 +561,12 @@ class Calls:
 
     async def _write(self, context: Any, answer: ProtoMessage) -> None:
         """Send one message of a stream. Ends the call when the client does not take it in time."""
+        await self._in_time(context, context.write(answer))
+
+    async def _in_time(self, context: Any, writing: Awaitable[None]) -> None:
         try:
             async with asyncio.timeout(self._options.slow_reader_timeout / 1000):
-                await context.write(answer)
+                await writing
         except TimeoutError:
             logger.info("%s does not read its messages", self._real_address(context.peer()))
             await context.abort(grpc.StatusCode.ABORTED, "the client did not read its messages in time")

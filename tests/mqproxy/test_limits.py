@@ -181,6 +181,25 @@ def test_a_client_that_does_not_read_its_messages_loses_the_call(
         assert answers(channel)
 
 
+def test_a_client_that_does_not_read_its_settings_loses_the_stream(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mqproxy.service")
+    user_agent = wire.UA(version="x" * 100_000)
+    settings = wire.Settings(client_type=wire.PRODUCER, publishing=wire.Publishing(), user_agent=user_agent)
+    with (
+        proxy(cluster.nameserver, slow_reader_timeout=200) as running,
+        grpc.insecure_channel(running.address, NARROW) as channel,
+    ):
+        stream = channel.stream_stream(
+            f"/{SERVICE}/Telemetry", wire.TelemetryCommand.SerializeToString, wire.TelemetryCommand.FromString
+        )(iter([wire.TelemetryCommand(settings=settings)] * 5), metadata=[("x-mq-client-id", "test")], timeout=60)
+        trio.run(until, lambda: "does not read its messages" in caplog.text, "the proxy ends the stream")
+        with pytest.raises(grpc.RpcError) as lost:
+            list(stream)
+        assert lost.value.code() == grpc.StatusCode.ABORTED
+
+
 def test_messages_come_to_others_when_a_client_ends_its_call(
     cluster: Cluster, make_topic: Callable[..., str], make_group: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
