@@ -7,6 +7,7 @@ from collections import deque
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from typing import Final
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -151,7 +152,8 @@ class Ready:
     """``batches`` are those with messages that no handler has taken. Their number is bounded by the flow control."""
 
     def __init__(self) -> None:
-        self.batches: deque[Takable] = deque()
+        # The same deque for the whole life: those who take from it keep it over their waits.
+        self.batches: Final[deque[Takable]] = deque()
         # (time, number, message): to be put into ``batches`` at that time.
         self._later: list[tuple[float, int, Again]] = []
         self._numbers = count()
@@ -182,11 +184,13 @@ class Ready:
 
     def drop(self, window: Window) -> None:
         """Nobody takes the messages of ``window`` any more."""
-        self.batches = deque([batch for batch in self.batches if batch.window is not window])
+        kept = [batch for batch in self.batches if batch.window is not window]
+        self.batches.clear()
+        self.batches.extend(kept)
 
     def clear(self) -> None:
         """Nobody takes any of these messages."""
-        self.batches = deque()
+        self.batches.clear()
         self._later.clear()
 
     @enable_ki_protection

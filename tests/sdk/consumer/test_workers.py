@@ -168,6 +168,19 @@ async def test_no_more_cross_than_there_is_room_for() -> None:
         bench.workers.stop()
 
 
+async def test_messages_of_other_queues_cross_after_a_queue_was_given_up() -> None:
+    bench = Bench()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        await trio.testing.wait_all_tasks_blocked()
+        bench.ready.drop(bench.window)
+        bench.window = Window(queue(1), 0)
+        bench.put(2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(bench.handlers.jobs) == 2
+        bench.workers.stop()
+
+
 async def test_a_handler_that_takes_too_long_is_cancelled_once(autojump_clock: trio.testing.MockClock) -> None:
     bench = Bench()
     async with trio.open_nursery() as nursery:
