@@ -384,8 +384,12 @@ class ForeignWorkers:
         self._is_single = settings.handler is not None
         self._most = 1 if self._is_single else settings.batch_size
         self._at_once = settings.concurrency * self._most
-        # How many messages are on the other side.
+        # How many messages are on the other side, or on their way back to a broker.
         self._away = 0
+        # What is to be sent back, and how many tasks do it: as many at most as handlers run, as with `Workers`.
+        # Thousands of requests at a time would time out at the broker, be sent again, and be stored twice.
+        self._to_return: deque[tuple[Job, Failure]] = deque()
+        self._returning = 0
         self._changed = Signal()
         self._stopping = False
         self._nursery: trio.Nursery | None = None
@@ -473,16 +477,17 @@ class ForeignWorkers:
         batch: Takable | None = None
         start = end = 0
         for job in ended:
-            self._away -= job.end - job.start
             if job.batch is not None and job.batch.has_packed:
                 drop_contents(self._messages(job))
             # Not begun when the consumer stopped or the queue was lost: its messages stay in the window, and the next
             # owner of the queue reads them.
             if not job.was_called:
+                self._away -= job.end - job.start
                 continue
             if job.batch is not None:
                 job.batch.window.totals.note_calls(len(job.calls), 0, 0.0, job.took_s)
             if job.error is None and (job.result is None or job.result is _SUCCESS):
+                self._away -= job.end - job.start
                 # Neighbours that succeeded become one range, with one call of `finish` for all of them.
                 if batch is not job.batch or end != job.start:
                     self._consumed(batch, start, end)
@@ -519,8 +524,22 @@ class ForeignWorkers:
         return messages
 
     def _return(self, job: Job, failure: Failure) -> None:
-        assert self._nursery is not None and job.batch is not None
-        self._nursery.start_soon(self._failures.failed, job.batch, job.start, job.end, failure)
+        assert self._nursery is not None
+        self._to_return.append((job, failure))
+        if self._returning < self._settings.concurrency:
+            self._returning += 1
+            self._nursery.start_soon(self._send_back)
+
+    @enable_ki_protection
+    async def _send_back(self) -> None:
+        while self._to_return:
+            job, failure = self._to_return.popleft()
+            assert job.batch is not None
+            await self._failures.failed(job.batch, job.start, job.end, failure)
+            # Only now: no more messages cross while too many of them wait here.
+            self._away -= job.end - job.start
+            self._changed.set()
+        self._returning -= 1
 
     @enable_ki_protection
     async def _watch(self) -> None:
@@ -537,11 +556,9 @@ class ForeignWorkers:
                 elif now - job.seen_at >= timeout_s:
                     # Its messages are sent back now. When the handler ends after all, `_take_back` ignores the job.
                     job.give_up()
-                    self._away -= job.end - job.start
                     self._handlers.cancel(job)
                     what_next, timeout_ms = "the message is delivered again", self._settings.consume_timeout_ms
                     self._return(job, self._errors.took_too_long(self._messages(job)[0], timeout_ms, what_next))
-                    self._changed.set()
 
 
 def make_workers(

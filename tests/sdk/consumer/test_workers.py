@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
+from sdk.consumer import workers
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
 from sdk.consumer.problems import Problems
@@ -39,12 +40,18 @@ class FakeFailures:
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int, int]] = []
+        self.running = 0
+        # While it is not set, brokers do not answer.
+        self.answers = trio.Event()
+        self.answers.set()
 
     def what_next(self, error: BaseException) -> str:
         return "it is delivered again"
 
     async def failed(self, batch: Takable, start: int, end: int, failure: Failure) -> None:
-        await trio.lowlevel.checkpoint()
+        self.running += 1
+        await self.answers.wait()
+        self.running -= 1
         self.seen.append((start, end, failure.delay_level))
 
 
@@ -165,6 +172,27 @@ async def test_no_more_cross_than_there_is_room_for() -> None:
             bench.handlers.end(bench.handlers.jobs.popleft())
         await trio.testing.wait_all_tasks_blocked()
         assert most // 2 <= len(bench.handlers.jobs) <= most
+        bench.workers.stop()
+
+
+async def test_as_many_messages_are_sent_back_at_once_as_handlers_run_and_the_others_leave_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "AHEAD", 8)
+    bench = Bench(concurrency=2)
+    bench.failures.answers = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        bench.put(600)
+        await trio.testing.wait_all_tasks_blocked()
+        failed = len(bench.handlers.jobs)
+        while bench.handlers.jobs:
+            bench.handlers.end(bench.handlers.jobs.popleft(), ConsumeResult.LATER)
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.failures.running == 2 and not bench.handlers.jobs
+        bench.failures.answers.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(bench.failures.seen) == failed and bench.handlers.jobs
         bench.workers.stop()
 
 
