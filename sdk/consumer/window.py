@@ -129,8 +129,9 @@ class Again:
     __slots__ = ("_batch", "_number", "done", "has_packed", "messages", "taken", "window")
 
     def __init__(self, batch: "Batch | Again", number: int) -> None:
-        self._batch = batch
-        self._number = number
+        # A message may be taken again as often as no broker can be reached: not one inside of the other.
+        self._batch: Batch = batch._batch if isinstance(batch, Again) else batch
+        self._number: int = batch._number if isinstance(batch, Again) else number
         self.window: Window = batch.window
         self.messages: Sequence[MessageExt] = (batch.messages[number],)
         self.done = bytearray(1)

@@ -66,3 +66,14 @@ def test_a_message_that_is_handled_again_finishes_in_its_batch() -> None:
     assert window.offset == 1
     twice.finish(0, 1)
     assert (window.offset, window.messages, emptied) == (2, 0, [batch])
+
+
+def test_a_message_that_was_taken_again_thousands_of_times_can_be_consumed() -> None:
+    window = Window(queue(), 5)
+    tried: Batch | Again = window.add(messages(5, 6), 7, 10)
+    tried.finish(0, 1)
+    for number in [1] + [0] * 5_000:
+        tried = Again(tried, number)
+    assert tried.messages[0].queue_offset == 6
+    tried.finish(0, 1)
+    assert window.offset == 7
