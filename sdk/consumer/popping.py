@@ -63,6 +63,8 @@ class PopBatch(Batch):
 
     __slots__ = ("_acked", "_live", "renewed")
 
+    is_leased = True
+
     def __init__(
         self,
         window: Window,
@@ -85,6 +87,12 @@ class PopBatch(Batch):
     def let_go(self, number: int) -> None:
         """The broker delivers this message again."""
         self._settle(number, number + 1)
+
+    def leave(self, start: int, end: int) -> None:
+        """Nobody here handles these messages: they come again, for whoever pops them, when their time is over."""
+        # While the queue is this member's they count: a consumer that stops would pop others in their place.
+        if self.window.is_closed:
+            self._settle(start, end)
 
     def popped(self, number: int) -> ReceivedMessage:
         """A message that is not settled."""
@@ -232,6 +240,8 @@ class Popping:
         queue.scope.cancel()
         self._ready.drop(queue.window)
         self._flow.drop(queue)
+        for batch in [batch for batch in self._live if batch.window is queue.window]:
+            batch.leave(batch.taken, len(batch.done))
 
     # --- what becomes of them
 
@@ -297,9 +307,7 @@ class Popping:
         for batch in self._live:
             if now - batch.renewed >= RENEW_S:
                 batch.renewed = now
-                # Of a queue that was given up nobody takes the others.
-                end = batch.taken if batch.window.is_closed else len(batch.done)
-                for number in range(end):
+                for number in range(len(batch.done)):
                     if not batch.done[number]:
                         message = batch.popped(number)
                         # The messages of an inner batch have one lease.

@@ -69,9 +69,9 @@ class HandedOut:
         for number, message in enumerate(list(self.messages), 1):
             if number % _LOOKED_AT == 0:
                 await trio.lowlevel.checkpoint()
-            # Another member gets it, and acknowledges it.
-            if not message.is_ours:
+            if message.is_left:
                 self.messages.pop(message, None)
+                message.leave()
             elif message.given_at <= given_before and message in self.messages:
                 # So the next look does not return it again, before the broker has answered.
                 message.given_at = inf
@@ -124,6 +124,16 @@ class StreamMessage(MessageExt):
     def is_ours(self) -> bool:
         """Whether its queue is still this member's. Else another member gets the message, too."""
         return not self._batch.window.is_closed
+
+    @property
+    def is_left(self) -> bool:
+        """Whether another member gets the message, and acknowledges it."""
+        # One that was popped is hidden from others as long as its caller has it.
+        return not self.is_ours and (self.given_at == inf or not self._batch.is_leased)
+
+    def leave(self) -> None:
+        """Leave the message to others."""
+        self._batch.leave(self._number, self._number + 1)
 
     async def ack(self) -> None:
         """The message is consumed."""

@@ -25,6 +25,9 @@ class Batch:
 
     __slots__ = ("done", "has_packed", "left", "messages", "next_offset", "size_bytes", "taken", "window")
 
+    #: Whether the broker hides these messages from others as long as this member renews their leases.
+    is_leased = False
+
     def __init__(self, window: "Window", messages: Sequence[MessageExt], next_offset: int, size_bytes: int) -> None:
         self.window = window
         self.messages = messages
@@ -50,6 +53,9 @@ class Batch:
             done[start:end] = b"\x01" * (end - start)
         if not self.left:
             self.window.emptied(self)
+
+    def leave(self, start: int, end: int) -> None:
+        """Nobody here handles these messages: they stay in the window, and the queue's next owner reads them."""
 
     @property
     def first_left(self) -> int:
@@ -124,9 +130,11 @@ class Window:
 
 
 class Again:
-    """One message of a batch that a handler takes again; it looks like a batch of one."""
+    """One message of a batch that a handler takes again; it looks like a batch of one. It is never a popped one."""
 
     __slots__ = ("_batch", "_number", "done", "has_packed", "messages", "taken", "window")
+
+    is_leased = False
 
     def __init__(self, batch: "Batch | Again", number: int) -> None:
         # A message may be taken again as often as no broker can be reached: not one inside of the other.
@@ -141,3 +149,6 @@ class Again:
     def finish(self, start: int, end: int) -> None:
         """The message is consumed."""
         self._batch.finish(self._number, self._number + 1)
+
+    def leave(self, start: int, end: int) -> None:
+        """As `Batch.leave`."""

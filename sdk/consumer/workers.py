@@ -483,6 +483,8 @@ class ForeignWorkers:
             # owner of the queue reads them.
             if not job.was_called:
                 self._away -= job.end - job.start
+                if job.batch is not None:
+                    job.batch.leave(job.start, job.end)
                 continue
             if job.batch is not None:
                 job.batch.window.totals.note_calls(len(job.calls), 0, 0.0, job.took_s)

@@ -13,6 +13,7 @@ from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from sdk.consumer import popped, popping
 from sdk.consumer.popped import Lease, ReceivedMessage
 from sdk.endpoint import Endpoint
+from tests.sdk.consumer.test_workers import Scripted
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
 
@@ -117,6 +118,26 @@ async def test_a_lease_is_renewed_while_the_handler_works_and_the_new_one_is_ack
     ) as consumer:
         await until(lambda: consumer.consumed == 1 and bool(acknowledged))
     assert len(leases) == 3 and acknowledged[0] not in leases[:2]
+
+
+async def test_messages_whose_handler_was_not_called_before_the_queue_was_given_up_are_left_to_others(
+    cluster: Servers,
+) -> None:
+    await set_mode(cluster, "POP")
+    await send(cluster, *(b"%d" % number for number in range(4)))
+    handlers = Scripted()
+    async with PushConsumer(
+        cluster.nameserver, group="g", subscriptions={"t": "*"}, consume_from=FIRST, handler=handlers
+    ) as consumer:
+        leased = consumer._parts.popping._live
+        await until(lambda: len(handlers.jobs) == 4)
+        await consumer.unsubscribe("t")
+        await until(lambda: ANY not in consumer.queues)
+        assert sum(batch.left for batch in leased) == 4
+        handlers.end(handlers.jobs.popleft())
+        handlers.stop()
+        await until(lambda: not leased)
+        assert consumer.consumed == 1
 
 
 async def test_a_group_changes_between_pull_and_pop_while_it_runs(cluster: Servers) -> None:

@@ -91,3 +91,31 @@ async def test_messages_of_a_queue_that_is_anothers_are_forgotten(
     await message.ack()
     await trio.sleep(2 * TIMEOUT_S)
     assert bench.failures.seen == [] and bench.counters.consumed == 1
+
+
+class LeasedBatch(Batch):
+    """Popped messages, as far as a stream knows."""
+
+    is_leased = True
+
+    def __init__(self, plain: Batch) -> None:
+        super().__init__(plain.window, plain.messages, plain.next_offset, plain.size_bytes)
+        self.left_to_others: list[int] = []
+
+    def leave(self, start: int, end: int) -> None:
+        self.left_to_others += range(start, end)
+
+
+async def test_popped_messages_of_a_queue_that_was_given_up_are_left_unless_their_caller_has_them(
+    autojump_clock: trio.testing.MockClock, nursery: Any
+) -> None:
+    bench = Bench()
+    await nursery.start(bench.handed_out.watch)
+    batch = LeasedBatch(bench.batch(2))
+    kept, waiting = (bench.taken(batch, number, given=number == 0) for number in range(2))
+    bench.window.is_closed = True
+    await trio.sleep(2 * LOOK_S)
+    assert list(bench.handed_out.messages) == [kept] and not waiting.is_ours
+    assert batch.left_to_others == [1]
+    await trio.sleep(TIMEOUT_S)
+    assert bench.failures.seen == [(0, 1, 0)] and not bench.handed_out.messages
