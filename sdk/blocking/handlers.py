@@ -227,7 +227,7 @@ class _Pool:
                 self._succeeded(me, job, start, end, now - began)
                 start, began = number, now
             # While `stop` empties the iterator, a call behind one that it returned must not begin.
-            if self._is_stopping or (window is not None and window.is_closed):
+            if self._is_stopping or (job.is_overdue if window is None else window.is_closed):
                 self._succeeded(me, job, start, number, now - began)
                 _give_back(job, number)
                 start = end = number + 1

@@ -260,8 +260,8 @@ class Job:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether its messages are still this member's."""
-        return self.batch is None or not self.batch.window.is_closed
+        """Whether its messages are still this member's, or somebody waits for the result of this one call."""
+        return not (self.is_overdue if self.batch is None else self.batch.window.is_closed)
 
     @property
     def is_overdue(self) -> bool:

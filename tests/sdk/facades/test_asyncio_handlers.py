@@ -181,3 +181,22 @@ async def test_a_cancellation_that_a_handler_ignored_is_no_part_of_the_next_call
     assert ended == [first, second]
     assert second.was_called and isinstance(second.error, asyncio.CancelledError)
     await handlers.close()
+
+
+@in_asyncio
+async def test_what_nobody_waits_for_any_longer_is_not_called() -> None:
+    called, first_ends = list[str](), asyncio.Event()
+
+    async def handle(what: str) -> None:
+        called.append(what)
+        await first_ends.wait()
+
+    ended: list[Job] = []
+    handlers, jobs = await begun(handle), [job_of(what, ended) for what in ("first", "given up", "last")]
+    handlers.begin(jobs)
+    await turns()
+    jobs[1].give_up()
+    first_ends.set()
+    await turns()
+    assert called == ["first", "last"] and [job.was_called for job in jobs] == [True, False, True]
+    await handlers.close()

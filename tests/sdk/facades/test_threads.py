@@ -247,3 +247,23 @@ def test_mistakes_about_handlers_are_told(fill: Fill, consumer_of: Consumers) ->
     with consumer:
         assert done.wait(WAIT_S)
     assert told == ["a handler cannot close its own consumer: let another thread do it"]
+
+
+def test_what_nobody_waits_for_any_longer_is_not_called() -> None:
+    called, begun, first_ends, all_ended = list[str](), threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def handle(what: str) -> None:
+        called.append(what)
+        begun.set()
+        first_ends.wait(WAIT_S)
+
+    handlers = ThreadHandlers(handle)
+    handlers._start()
+    jobs = [Job(None, 0, 1, [what], lambda _: all_ended.release(), set()) for what in ("first", "given up", "last")]
+    handlers.begin(jobs)
+    assert begun.wait(WAIT_S)
+    jobs[1].give_up()
+    first_ends.set()
+    assert all(all_ended.acquire(timeout=WAIT_S) for _ in jobs)
+    handlers.join()
+    assert called == ["first", "last"] and [job.was_called for job in jobs] == [True, False, True]
