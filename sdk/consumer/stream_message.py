@@ -164,7 +164,14 @@ class StreamMessage(MessageExt):
             self._is_settled = True
             handed_out = self._handed_out
             handed_out.messages.pop(self, None)
+            failure = Failure(reason or "it was refused", delay_level)
+            try:
+                await handed_out.failures.failed(self._batch, self._number, self._number + 1, failure)
+            except BaseException:
+                # Cancelled: it is not known whether a broker has the message. The caller has it again, so that another
+                # call or the timeout delivers it again: else its offset, and all after it, would never be committed.
+                self._is_settled = False
+                handed_out.messages[self] = None
+                raise
             if self.settled is not None:
                 self.settled(False)
-            failure = Failure(reason or "it was refused", delay_level)
-            await handed_out.failures.failed(self._batch, self._number, self._number + 1, failure)

@@ -93,6 +93,25 @@ async def test_messages_of_a_queue_that_is_anothers_are_forgotten(
     assert bench.failures.seen == [] and bench.counters.consumed == 1
 
 
+async def test_a_message_whose_refusal_was_cancelled_is_its_callers_again(
+    autojump_clock: trio.testing.MockClock, nursery: Any
+) -> None:
+    bench = Bench()
+    await nursery.start(bench.handed_out.watch)
+    batch = bench.batch(3)
+    refused, acked, kept = (bench.taken(batch, number) for number in range(3))
+    bench.failures.answers = trio.Event()
+    for message in (refused, acked, kept):
+        with trio.move_on_after(1):
+            await message.nack()
+    bench.failures.answers.set()
+    await refused.nack(3)
+    await acked.ack()
+    assert bench.failures.seen == [(0, 1, 3)] and bench.counters.consumed == 1
+    await trio.sleep(TIMEOUT_S + 2 * LOOK_S)
+    assert bench.failures.seen == [(0, 1, 3), (2, 3, 0)] and not bench.handed_out.messages
+
+
 class LeasedBatch(Batch):
     """Popped messages, as far as a stream knows."""
 
