@@ -1,11 +1,11 @@
 """Orderly consumption: one task for each queue, which handles its messages one after another.
 
 A message that fails is tried again after ``suspend_ms``, and nothing behind it meanwhile. After
-``max_reconsume_times`` failures it becomes a dead letter, and the queue goes on. The handler is called only while the
-lock of the queue is certain.
+``max_reconsume_times`` failures it becomes a dead letter, and the queue goes on. Each message of a batch that fails has
+its own count. The handler is called only while the lock of the queue is certain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -82,7 +82,9 @@ class Orderly:
             batch = queue.batches[0]
             start = batch.taken
             end = min(start + self._most, len(batch.done))
-            messages = batch.messages[start:end]
+            # Those that are done were made dead letters, while others beside them are tried again.
+            left = {number: batch.messages[number] for number in range(start, end) if not batch.done[number]}
+            messages = list(left.values())
             totals, began = queue.window.totals, trio.current_time()
             outcome = await self._call(messages)
             totals.note_calls(1, 0, began, trio.current_time())
@@ -90,35 +92,50 @@ class Orderly:
         queue.consumed_ms = self._clock.now_ms()
         if outcome is ConsumeResult.SUSPEND:
             return suspend_s
+        pause_s = 0.0
         if isinstance(outcome, Failure):
-            fate = self._settings.retry.fate(outcome.error)
-            if fate is not Fate.DROP:
-                self._counters.failed += len(messages)
-                totals.failed += len(messages)
-            times = messages[0].reconsume_times
-            if fate is Fate.RETRY and times < self._settings.max_reconsume_times:
-                for message in messages:
-                    message.count_failure()
-                pause = self._settings.retry.pause(times)
-                return suspend_s if pause.ms is None else pause.ms / 1000
-            # One by one: those that a broker has taken are settled, even if it refuses the next.
-            for number, message in enumerate(messages, start):
-                if fate is Fate.DROP:
-                    note_drop(self._counters, message, outcome.reason)
-                elif not await self._returns.send_back(queue.mq, message, DEAD, outcome.reason):
-                    return KEPT_S
-                batch.finish(number, number + 1)
-                batch.taken = number + 1
+            pause_s = await self._failed(batch, left, outcome)
         else:
             self._counters.consumed += len(messages)
             totals.consumed += len(messages)
             if self._errors.is_failing:
                 self._errors.succeeded()
             batch.finish(start, end)
-            batch.taken = end
-        if batch.taken == len(batch.done):
+        if batch.left:
+            batch.taken = batch.first_left
+        else:
             queue.batches.popleft()
-        return 0.0
+        return pause_s
+
+    async def _failed(self, batch: Batch, messages: Mapping[int, MessageExt], failure: Failure) -> float:
+        """The handler has not consumed ``messages``, by their numbers in ``batch``. Returns as `_handle_next`."""
+        settings, totals = self._settings, batch.window.totals
+        fate = settings.retry.fate(failure.error)
+        if fate is not Fate.DROP:
+            self._counters.failed += len(messages)
+            totals.failed += len(messages)
+        # Each by its own failures: a message that came into the place of one that is settled has had fewer.
+        again = {
+            number: message
+            for number, message in messages.items()
+            if fate is Fate.RETRY and message.reconsume_times < settings.max_reconsume_times
+        }
+        pause_s = 0.0
+        if again:
+            pause = settings.retry.pause(next(iter(again.values())).reconsume_times)
+            pause_s = (settings.suspend_ms if pause.ms is None else pause.ms) / 1000
+        for message in again.values():
+            message.count_failure()
+        # One by one: those that a broker has taken are settled, even if it refuses the next.
+        for number, message in messages.items():
+            if number in again:
+                continue
+            if fate is Fate.DROP:
+                note_drop(self._counters, message, failure.reason)
+            elif not await self._returns.send_back(batch.window.mq, message, DEAD, failure.reason):
+                return KEPT_S
+            batch.finish(number, number + 1)
+        return pause_s
 
     async def _call(self, messages: Sequence[MessageExt]) -> ConsumeResult | Failure:
         timeout_ms = self._settings.consume_timeout_ms
