@@ -482,16 +482,23 @@ class PushParts:
 
     async def next_message(self) -> StreamMessage:
         """The next message of a stream; StopAsyncIteration when the consumer stops."""
-        while (message := self.ready_message()) is None:
-            if self.ready.batches:
-                # Before it is taken: who is cancelled here must not have it.
-                batch = self.ready.batches[0]
-                await keep_content(batch.messages[batch.taken])
-                continue
-            if self._is_stopping:
-                raise StopAsyncIteration
-            await self.ready.wait()
-        return message
+        is_woken = False
+        try:
+            while (message := self.ready_message()) is None:
+                if self.ready.batches:
+                    # Before it is taken: who is cancelled here must not have it.
+                    batch = self.ready.batches[0]
+                    await keep_content(batch.messages[batch.taken])
+                    continue
+                if self._is_stopping:
+                    raise StopAsyncIteration
+                await self.ready.wait()
+                is_woken = True
+            return message
+        finally:
+            # A pull wakes one task, whatever it brings. That one wakes the next, also if it is cancelled here.
+            if is_woken and self.ready.batches:
+                self.ready.wake()
 
     def ready_message(self) -> StreamMessage | None:
         """The next message of a stream, if there is one whose body needs not be decompressed first."""
@@ -552,6 +559,10 @@ class CrossingMessages:
     def __init__(self, client: OpenClient[PushConsumer]) -> None:
         self.client = client
         self._messages: deque[StreamMessage] = deque()
+        self._is_filling = False
+        self._has_ended = False
+        # Calls of `fill` that wait for the one that takes messages.
+        self._others = trio.lowlevel.ParkingLot()
         self._acks: Inbox[StreamMessage] = Inbox(client.soon, _ack_soon)
 
     def pop(self) -> StreamMessage | None:
@@ -565,9 +576,29 @@ class CrossingMessages:
 
     async def fill(self, consumer: PushConsumer) -> bool:
         """In trio: wait for messages. False at the end."""
-        taken = await consumer.take(TAKEN_AT_ONCE)
-        self._messages.extend(taken)
-        return bool(taken)
+        # One of several calls takes messages for all of them, since it may get all that there are. It returns when it
+        # has more than the others need: as long as a call waits, one of them takes.
+        while not self._messages and not self._has_ended:
+            if self._is_filling:
+                await self._others.park()
+                continue
+            self._is_filling = True
+            try:
+                while not self._has_ended:
+                    taken = await consumer.take(TAKEN_AT_ONCE)
+                    self._messages.extend(taken)
+                    self._has_ended = not taken
+                    if len(self._others.unpark(count=len(taken))) < len(taken):
+                        return True
+            finally:
+                self._is_filling = False
+                # At the end all calls return. When this one was cancelled, another one takes.
+                if self._has_ended:
+                    self._others.unpark_all()
+                else:
+                    self._others.unpark()
+        # Another thread may have popped them since. Then the caller asks again.
+        return not self._has_ended or bool(self._messages)
 
     def ack(self, message: StreamMessage) -> None:
         """Let trio acknowledge the message, without waiting: it only notes that, and cannot fail."""

@@ -4,16 +4,19 @@ import logging
 import re
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import ConsumeStatus
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
+from sdk.consumer.push import CrossingMessages
 from sdk.consumer.reader import PullResult, Reader
 from sdk.runtime import local_ip
 from tests.sdk.consumer.push_cluster import QUEUES
@@ -164,6 +167,67 @@ async def test_messages_of_a_stream_are_acknowledged(cluster: Servers) -> None:
             if len(got) == 3:
                 break
     assert got == [(b"a", 0), (b"b", 0), (b"a", 1)]
+
+
+async def test_tasks_that_share_a_stream_work_side_by_side_on_what_one_pull_brings(cluster: Servers) -> None:
+    begun: list[bytes] = []
+    all_begun = trio.Event()
+
+    async def work() -> None:
+        message = await anext(consumer)
+        begun.append(message.body)
+        if len(begun) == 3:
+            all_begun.set()
+        await all_begun.wait()
+        await message.ack()
+
+    async with PushConsumer(cluster.nameserver, group="g", subscriptions={"one": "*"}) as consumer:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery, Producer(cluster.nameserver) as producer:
+                for _ in range(3):
+                    nursery.start_soon(work)
+                await producer.send_many("one", [b"a", b"b", b"c"])
+    assert begun == [b"a", b"b", b"c"]
+
+
+class Pulls:
+    """A consumer whose pulls are what the test puts into ``pulls``; an empty one is the end."""
+
+    def __init__(self) -> None:
+        self.put, self._pulls = trio.open_memory_channel[list[Any]](10)
+
+    async def take(self, most: int) -> list[Any]:
+        return await self._pulls.receive()
+
+
+async def test_those_who_wait_for_messages_that_cross_are_woken_for_one_each_and_one_goes_on(
+    nursery: trio.Nursery,
+) -> None:
+    pulls, taken = Pulls(), CrossingMessages(cast(Any, SimpleNamespace(soon=None)))
+    told: list[bool] = []
+
+    async def fill(scope: trio.CancelScope) -> None:
+        with scope:
+            told.append(await taken.fill(cast(PushConsumer, pulls)))
+
+    scopes = [trio.CancelScope() for _ in range(6)]
+    for scope in scopes:
+        nursery.start_soon(fill, scope)
+        await trio.testing.wait_all_tasks_blocked()
+    for pull, filled in (("ab", 2), ("c", 3)):
+        pulls.put.send_nowait(list(pull))
+        await trio.testing.wait_all_tasks_blocked()
+        assert told == [True] * filled
+        taken._messages.clear()
+    scopes[0].cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    pulls.put.send_nowait(["d"])
+    await trio.testing.wait_all_tasks_blocked()
+    assert told == [True] * 4
+    taken._messages.clear()
+    pulls.put.send_nowait([])
+    await trio.testing.wait_all_tasks_blocked()
+    assert told == [True] * 4 + [False]
 
 
 async def test_what_is_not_acknowledged_in_time_is_delivered_again(cluster: Servers) -> None:

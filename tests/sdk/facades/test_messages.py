@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from mqcommon.errors import InvalidArgument, SkylarkError
+from sdk import blocking
+from sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 
 Consumers = Callable[..., Any]
@@ -78,6 +80,30 @@ async def test_several_share_the_messages(consumer_of: Consumers, fill: Fill, co
     assert await asyncio.gather(*readers) == ["ended"] * 3
     assert sorted(seen) == sorted(b"%d" % number for number in range(500))
     assert committed() == 500
+
+
+@in_asyncio
+async def test_readers_that_wait_together_work_side_by_side_on_what_one_pull_brings(
+    cluster: Cluster, topic: str, consumer_of: Consumers, fill: Fill
+) -> None:
+    fill()
+    together = asyncio.Barrier(3)
+
+    async def read() -> bytes:
+        message = await anext(consumer)
+        async with asyncio.timeout(30):
+            await together.wait()
+        await message.ack()
+        return message.body
+
+    def send() -> None:
+        with blocking.Producer(cluster.nameserver) as producer:
+            producer.send_many(topic, [b"0", b"1", b"2"])
+
+    async with consumer_of() as consumer:
+        readers = [asyncio.create_task(read()) for _ in range(3)]
+        await asyncio.to_thread(send)
+        assert sorted(await asyncio.gather(*readers)) == [b"0", b"1", b"2"]
 
 
 @in_asyncio
