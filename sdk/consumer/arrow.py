@@ -171,8 +171,8 @@ def batch_handler_of(
     if not isinstance(arrow_handler, ForeignHandlers):
         return _ForMessages(arrow_handler, schema)
     # The same one is given again when a client is made again, as in the child of a fork.
-    if not isinstance(arrow_handler.handler, _ForMessages):
-        arrow_handler.handler = _ForMessages(arrow_handler.handler, schema)
+    if not isinstance(arrow_handler.plain, _ForMessages):
+        arrow_handler.plain = arrow_handler.handler = _ForMessages(arrow_handler.plain, schema)
     return arrow_handler
 
 

@@ -100,7 +100,9 @@ class Tracing:
         handler = settings.handler or settings.batch_handler
         if isinstance(handler, ForeignHandlers):
             self._is_foreign = True
-            handler.handler = self._wrapped(handler.handler)
+            # The same one is given again when a client is made again, as in the child of a fork: it may have the
+            # parent's trace, which nobody sends here.
+            handler.handler = self._wrapped(handler.plain)
             return settings
         if settings.handler is not None:
             return replace(settings, handler=self._wrapped(settings.handler))

@@ -305,6 +305,9 @@ class ForeignHandlers(ABC):
 
     def __init__(self, handler: Callable[[Any], object]) -> None:
         check_handler("handler", handler)
+        #: A handler of messages, without a trace.
+        self.plain = handler
+        #: What is called: ``plain``, or that with a trace around it.
         self.handler = handler
         #: How many calls run at once.
         self.concurrency = 1

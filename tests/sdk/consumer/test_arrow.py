@@ -4,7 +4,7 @@ import asyncio
 import queue
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ import trio
 
 import sdk.aio
 from mqcommon.errors import InvalidArgument, ProtocolError, UserError
-from mqcommon.message.message import Message
+from mqcommon.message.message import Message, decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
@@ -20,7 +20,8 @@ from sdk.arrow import decode
 from sdk.arrow.schema import COLUMNS, USUAL
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.consumer.test_light_queues import ON
-from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving, until
+from tests.sdk.consumer.test_workers import Scripted
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, record, serving, until
 from tests.sdk.fakes import queue as fake_queue
 from tests.support.in_process import Servers, until_known
 
@@ -272,6 +273,16 @@ def test_arguments_of_handlers(others: dict[str, Any], said: str) -> None:
 
 
 # --- threads and asyncio
+
+
+def test_a_traced_handler_that_is_given_again_gets_record_batches_again() -> None:
+    handlers = Scripted()
+    for _ in range(2):
+        PushConsumer("127.0.0.1:1", group="g", subscriptions=ONE, arrow_handler=cast(Any, handlers), trace=True)
+    taken: list[Any] = []
+    handlers.plain._handler = taken.append  # type: ignore[attr-defined]
+    handlers.handler(decode_messages(record("t", 0, 0, b"x")))
+    assert [batch.column("body").to_pylist() for batch in taken] == [[b"x"]]
 
 
 async def test_in_threads(cluster: Servers) -> None:

@@ -4,13 +4,13 @@ import logging
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.message import Message, MessageExt, decode_messages
 from sdk import (
     Admin,
     Client,
@@ -23,9 +23,13 @@ from sdk import (
     TransactionState,
     blocking,
 )  # fmt: skip
+from sdk.consumer.tracing import Tracing
+from sdk.traces.entries import Consumed, Consuming, Entry
 from sdk.traces.records import Step, decode_records, timeline
+from sdk.traces.traces import Traces
 from tests.sdk.consumer.push_cluster import push_cluster
-from tests.sdk.fakes import until
+from tests.sdk.consumer.test_workers import Scripted, settings_of
+from tests.sdk.fakes import record, until
 from tests.support.in_process import Servers
 
 
@@ -102,6 +106,27 @@ async def test_batches_streams_and_orderly_handlers(cluster: Servers) -> None:
     for msg_id in (batch[0].msg_id, batch[1].msg_id, one.msg_id, two.msg_id):
         steps = await steps_of(cluster, msg_id, 2)
         assert [(step.kind, step.status) for step in steps] == [("Pub", "success"), ("Sub", "success")]
+
+
+class NotedEntries:
+    """Traces that only note."""
+
+    topic = "RMQ_SYS_TRACE_TOPIC"
+    group = "g"
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.note = self.entries.append
+
+
+def test_handlers_that_are_given_again_note_their_calls_in_the_new_trace_only() -> None:
+    parents, childs = NotedEntries(), NotedEntries()
+    handlers = Scripted()
+    for traces in (parents, childs):
+        Tracing(cast(Traces, traces), lambda: "client").traced(settings_of(handlers))
+    (message,) = decode_messages(record("t", 0, 0, b"x"))
+    handlers.handler(message)
+    assert [type(entry) for entry in childs.entries] == [Consuming, Consumed] and not parents.entries
 
 
 async def test_pulls_and_polls_in_a_topic_of_ones_own_and_a_namespace(cluster: Servers) -> None:
