@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 import trio
@@ -33,7 +34,7 @@ from sdk.consumer.reader import Reader
 from sdk.consumer.retry_policy import Pause
 from sdk.consumer.window import Batch, Window
 from sdk.endpoint import Endpoint
-from sdk.retry import until_answered
+from sdk.retry import is_transient, until_answered
 from sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ PAUSES_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_80
 class PopBatch(Batch):
     """The messages of one pop. ``renewed`` is trio's time at which their lease began.
 
-    ``acked`` is called with messages that were consumed. ``live`` has the batches with messages that are not settled.
+    It is earlier after a renewal that no broker has answered, which is due again at once. ``acked`` is called with
+    messages that were consumed. ``live`` has the batches with messages that are not settled.
     """
 
     __slots__ = ("_acked", "_live", "renewed")
@@ -303,7 +305,7 @@ class Popping:
     async def _renew_all(self) -> None:
         """Renew the leases of messages that wait for a handler, or whose handler works."""
         now = trio.current_time()
-        due: dict[int, ReceivedMessage] = {}
+        due: dict[int, tuple[PopBatch, ReceivedMessage]] = {}
         for batch in self._live:
             if now - batch.renewed >= RENEW_S:
                 batch.renewed = now
@@ -311,19 +313,25 @@ class Popping:
                     if not batch.done[number]:
                         message = batch.popped(number)
                         # The messages of an inner batch have one lease.
-                        due.setdefault(id(message.whole or message), message)
+                        due.setdefault(id(message.whole or message), (batch, message))
         limiter = trio.CapacityLimiter(RENEWALS_AT_ONCE)
         async with trio.open_nursery() as nursery:
-            for message in due.values():
-                nursery.start_soon(self._renew, message, limiter)
+            for batch, message in due.values():
+                nursery.start_soon(self._renew, batch, message, limiter)
 
     @enable_ki_protection
-    async def _renew(self, message: ReceivedMessage, limiter: trio.CapacityLimiter) -> None:
+    async def _renew(self, batch: PopBatch, message: ReceivedMessage, limiter: trio.CapacityLimiter) -> None:
         async with limiter:
-            if id(message) not in self._changing and message not in self._acks.get(_place(message), ()):
-                await self._change_time(message, INVISIBLE_MS)
+            if (
+                id(message) not in self._changing
+                and message not in self._acks.get(_place(message), ())
+                and not await self._change_time(message, INVISIBLE_MS)
+            ):
+                # Not only after RENEW_S: the lease would be over by then.
+                batch.renewed = -inf
 
-    async def _change_time(self, message: ReceivedMessage, invisible_ms: int) -> None:
+    async def _change_time(self, message: ReceivedMessage, invisible_ms: int) -> bool:
+        """Whether a broker has answered, even if it refuses."""
         lease, offset = message.lease, message.leased_offset
         changed = {id(each) for each in (message.whole.messages if message.whole else [message])}
         self._changing |= changed
@@ -333,6 +341,9 @@ class Popping:
             ))  # fmt: skip
         except SkylarkError as error:
             logger.info("the invisible time of %s is as it was: %s", message.msg_id, error)
+            return not is_transient(error)
+        else:
+            return True
         finally:
             self._changing -= changed
             self._settled.unpark_all()

@@ -3,22 +3,36 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
+from mqcommon.backoff import Backoff
+from mqcommon.errors import RemotingError
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
 from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from sdk.consumer import popped, popping
+from sdk.consumer.context import PushContext
 from sdk.consumer.popped import Lease, ReceivedMessage
+from sdk.consumer.popping import PopBatch, Popping
+from sdk.consumer.problems import Problems
+from sdk.consumer.process_queue import FlowControl, Ready
+from sdk.consumer.rates import Rates
+from sdk.consumer.window import Window
 from sdk.endpoint import Endpoint
-from tests.sdk.consumer.test_workers import Scripted
+from tests.sdk import fakes
+from tests.sdk.consumer.test_workers import Scripted, settings_of
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 ANY = MessageQueue("t", "broker-a", -1)
+LEASE = Lease("t", "g", "broker-a", 0, 0, 0, 60_000, 0, "0")
 
 
 async def set_mode(cluster: Servers, mode: str) -> None:
@@ -118,6 +132,40 @@ async def test_a_lease_is_renewed_while_the_handler_works_and_the_new_one_is_ack
     ) as consumer:
         await until(lambda: consumer.consumed == 1 and bool(acknowledged))
     assert len(leases) == 3 and acknowledged[0] not in leases[:2]
+
+
+class Unreachable:
+    """The client of a broker that cannot be reached before ``until``: notes when it was asked and has answered."""
+
+    timeout_ms = 3_000
+
+    def __init__(self, until: float) -> None:
+        self.instance = SimpleNamespace(backoff=Backoff(1, 1, Random(0)))
+        self.answered: list[float] = []
+        self._until = until
+
+    async def ask_master(self, mq: MessageQueue, call: Any) -> Lease:
+        await trio.lowlevel.checkpoint()
+        if trio.current_time() < self._until:
+            raise RemotingError("no answer")
+        self.answered.append(trio.current_time())
+        return LEASE
+
+
+async def test_a_renewal_that_no_broker_answers_is_tried_again_before_the_lease_is_over(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    began = trio.current_time()
+    client: Any = Unreachable(began + 40)
+    context = PushContext(client, settings_of(lambda _: None), Problems())
+    flow = FlowControl(context.settings, context.clock, Rates())
+    one = Popping(context, cast(Any, None), flow, Ready(), cast(Any, None))
+    await nursery.start(one.run)
+    message = ReceivedMessage(fakes.record("t", 0, 0, b"x"), 0, "broker-a", LEASE, "")
+    PopBatch(Window(ANY, 0), [message], lambda _: None, one._live)
+    await trio.sleep(popping.INVISIBLE_MS / 1000)
+    assert len(client.answered) == 1
+    nursery.cancel_scope.cancel()
 
 
 async def test_messages_whose_handler_was_not_called_before_the_queue_was_given_up_are_left_to_others(
