@@ -32,6 +32,7 @@ class AsyncioHandlers(ForeignHandlers):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = contextvars.Context()
         self._works: Inbox[Callable[[], object]] | None = None
+        # Trio adds jobs at the right, asyncio takes them from the left, and puts back there what is left of one.
         self._jobs: deque[Job] = deque()
         self._running: dict[Job, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -44,7 +45,7 @@ class AsyncioHandlers(ForeignHandlers):
         self._context = contextvars.copy_context()
 
         def wake(run: Callable[[], None]) -> None:
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(run)
 
         self._works = Inbox(wake, call_each)
@@ -61,7 +62,8 @@ class AsyncioHandlers(ForeignHandlers):
         self._to_asyncio(self._make_tasks)
 
     def begin(self, jobs: Sequence[Job]) -> None:
-        self._to_asyncio(lambda: self._add(jobs))
+        self._jobs.extend(jobs)
+        self._to_asyncio(self._wake_one)
 
     def running(self) -> Sequence[Job]:
         return list(self._running)
@@ -74,8 +76,21 @@ class AsyncioHandlers(ForeignHandlers):
         self._to_asyncio(self._wake_one)
 
     def _to_asyncio(self, work: Callable[[], object]) -> None:
-        assert self._works is not None
-        self._works.put(work)
+        assert self._works is not None and self._loop is not None
+        if self._loop.is_closed():
+            self._give_back()
+        else:
+            self._works.put(work)
+
+    def _give_back(self) -> None:
+        """Return what the loop that was closed did not finish: the consumer, which ends, must not wait for it."""
+        left = [*self._running, *self._jobs]
+        self._running.clear()
+        self._jobs.clear()
+        for job in left:
+            # A single call has a caller, who would take this for a failure. It is cancelled when the consumer ends.
+            if job.batch is not None:
+                job.ended(job)
 
     # --- in asyncio
 
@@ -84,10 +99,6 @@ class AsyncioHandlers(ForeignHandlers):
         make = self._loop.create_task
         # A copy for each task: what a handler sets in its context is not for those that run beside it.
         self._tasks = [make(self._run(), context=self._context.copy()) for _ in range(self.concurrency)]
-
-    def _add(self, jobs: Sequence[Job]) -> None:
-        self._jobs.extend(jobs)
-        self._wake_one()
 
     def _cancel(self, job: Job) -> None:
         if job.runner is not None:

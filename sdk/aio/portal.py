@@ -6,8 +6,9 @@ What crosses between the loops waits in an `Inbox`, bounded by what the tasks of
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from threading import get_ident
 from typing import Any, Generic, TypeVar
@@ -15,6 +16,11 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from sdk.loop_thread import Inbox, OpenClient, call_each, closed
+
+logger = logging.getLogger(__name__)
+
+# How often a client looks whether its asyncio loop was closed.
+LOOK_S = 1.0
 
 Work = Callable[[], object]
 
@@ -43,6 +49,15 @@ class Crossing:
     def to_asyncio(self, work: Work) -> None:
         """Run ``work`` in asyncio."""
         self._for_asyncio.put(work)
+
+    async def watch(self, client: OpenClient[Any]) -> None:
+        """In trio: close ``client``, which is open there, when the application has closed its loop before."""
+        # Work on its way to asyncio may wait for a loop that ended without it. A consumer would keep its queues.
+        while not client.is_closing and not client.has_ended:
+            await trio.sleep(LOOK_S)
+            if self.loop.is_closed() and not client.is_closing:
+                logger.warning("an asyncio loop was closed before a client that it had opened: closing that, too")
+                client.begin_close()
 
     def wake_asyncio(self, run: Callable[[], None]) -> None:
         try:
@@ -162,6 +177,7 @@ class Portal(Generic[C]):
         if not opening.was_opened:
             opening.join()
         opening.check_opened()
+        opening.soon(partial(_spawn, partial(crossing.watch, opening)))
 
     async def close(self) -> None:
         """Close the client and wait until it is closed. Does nothing in a child process, and when it was closed.
@@ -215,6 +231,12 @@ class Portal(Generic[C]):
             return work(client)
 
         return self.opened().call(run)
+
+
+def _spawn(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run ``work``, which must not raise, in a task of its own as long as the trio loop runs."""
+    with suppress(RuntimeError):  # the loop is ending
+        trio.lowlevel.spawn_system_task(work)
 
 
 def set_future(future: "asyncio.Future[None]") -> None:

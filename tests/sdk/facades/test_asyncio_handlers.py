@@ -3,12 +3,13 @@
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from sdk import MessageExt, MessageQueue, aio
 from sdk.aio.handlers import AsyncioHandlers
+from sdk.consumer.window import Window
 from sdk.consumer.workers import Job
 from sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
@@ -200,3 +201,22 @@ async def test_what_nobody_waits_for_any_longer_is_not_called() -> None:
     await turns()
     assert called == ["first", "last"] and [job.was_called for job in jobs] == [True, False, True]
     await handlers.close()
+
+
+def test_jobs_come_back_uncalled_when_the_loop_was_closed() -> None:
+    batch: Any = Window(MessageQueue("t", "b", 0), 0).add(cast(Any, [None] * 3), 3, 1)
+    ended: list[Job] = []
+    jobs = [Job(batch, number, number + 1, ["x"], ended.append, set()) for number in range(3)]
+
+    async def handle(what: str) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def leave_open() -> AsyncioHandlers:
+        handlers = await begun(handle)
+        handlers.begin(jobs[:2])
+        await turns()
+        return handlers
+
+    handlers = asyncio.run(leave_open())
+    handlers.begin(jobs[2:])
+    assert ended == jobs and not any(job.was_called for job in jobs)

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import trio
 
+from sdk.aio import portal
 from sdk.aio.portal import Portal
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.facades.test_portals import Client, skylark_threads
@@ -162,6 +163,26 @@ def test_a_thread_whose_asyncio_loop_was_closed_ends() -> None:
     closed.set()
     portal._open.join()  # type: ignore[union-attr]
     assert client.closed == 1
+
+
+def test_a_client_is_closed_when_its_asyncio_loop_ended_without_closing_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(portal, "LOOK_S", 0.001)
+    client = Client()
+    guest = Client()
+
+    async def leave_open() -> list[Portal[Client]]:
+        host = Portal(client.open)
+        portals = [host, Portal(guest.open, host)]
+        for each in portals:
+            await each.open()
+        return portals
+
+    for left in asyncio.run(leave_open()):
+        assert left._open is not None and left._open._ended.wait(10)
+    assert client.closed == guest.closed == 1
+    assert "an asyncio loop was closed before a client" in caplog.text
 
 
 @in_asyncio
