@@ -353,11 +353,14 @@ class ForeignHandlers(ABC):
             job.give_up()
             self.cancel(job)
             raise
-        if job.error is not None:
-            raise job.error
         if not job.was_called:
             raise SkylarkError("the consumer stops; the handler was not called")
-        return job.result
+        if job.error is None:
+            return job.result
+        # A cancellation or an exit there (asyncio.CancelledError, SystemExit) must not end this loop.
+        if not isinstance(job.error, Exception):
+            raise RuntimeError(f"the handler raised {job.error!r}") from job.error
+        raise job.error
 
 
 def waking() -> Callable[[Callable[[], None]], None]:

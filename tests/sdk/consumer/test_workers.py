@@ -1,5 +1,6 @@
 """Handlers in trio: what becomes of messages when one takes too long."""
 
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -285,7 +286,7 @@ def test_every_message_is_consumed_or_failed_or_left(seed: int, first: int, seco
 # --- one call, as orderly consumption makes it
 
 
-async def test_one_call_returns_what_the_handler_returns() -> None:
+async def test_one_call_returns_what_the_handler_returns_and_raises_errors_only() -> None:
     handlers = Scripted()
 
     async def call(expected: object) -> None:
@@ -296,12 +297,13 @@ async def test_one_call_returns_what_the_handler_returns() -> None:
             nursery.start_soon(call, result)
             await trio.testing.wait_all_tasks_blocked()
             handlers.end(handlers.jobs.popleft(), result)
-    for result, error, wrong in ((None, ZeroDivisionError(), ZeroDivisionError),):
-        with pytest.RaisesGroup(wrong):
+    errors = ((ZeroDivisionError(), ZeroDivisionError), (CancelledError(), RuntimeError), (SystemExit(), RuntimeError))
+    for error, raised in errors:
+        with pytest.RaisesGroup(raised):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(call, None)
                 await trio.testing.wait_all_tasks_blocked()
-                handlers.end(handlers.jobs.popleft(), result, error)
+                handlers.end(handlers.jobs.popleft(), error=error)
 
 
 async def test_a_cancelled_call_is_cancelled_there(autojump_clock: trio.testing.MockClock) -> None:
