@@ -310,7 +310,11 @@ class Channel:
         """End the requests whose deadline has passed; ``now`` is trio's time in seconds."""
         late = [opaque for opaque, row in self._pending.items() if row[0] <= now]
         for opaque in late:
-            _, timeout_ms, code, answered = self._pending.pop(opaque)
+            row = self._pending.pop(opaque, None)
+            # The callback of another request may have closed this channel, or cancelled who waits for this one.
+            if row is None:
+                continue
+            _, timeout_ms, code, answered = row
             _tell(answered, RequestTimeout(self.remote, code, timeout_ms))
 
     def next_deadline(self) -> float:
@@ -351,7 +355,8 @@ class Channel:
             self.charge()
             self._waiting_for_sent.unpark_all()
             pending, self._pending = self._pending, {}
-            for _, _, _, answered in pending.values():
+            # A copy: a callback may cancel tasks that wait for others of these, which takes their rows out.
+            for _, _, _, answered in list(pending.values()):
                 _tell(answered, ConnectionLost(self.remote, reason))
 
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:

@@ -139,6 +139,10 @@ async def test_an_error_in_what_follows_a_turn_or_a_connection_ends_nothing(capl
     assert "turn" in caplog.text
 
 
+class Results(list[Command | RemotingError]):
+    """What requests came to."""
+
+
 async def test_an_error_of_the_dispatch_costs_its_connection_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -192,3 +196,29 @@ async def test_a_stop_over_a_broken_connection() -> None:
         await client.invoke(served.addr, Command(ECHO))
         (await client.channel(served.addr, 1000)).queue(b"x")
         reset(made[0])
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_what_the_end_of_a_request_does_to_others_ends_nothing_else(
+    is_lost: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with serving(Faults(too_large)) as (client, served), trio.open_nursery() as nursery:
+        channel, rest = await client.channel(served.addr, 1_000), Results()
+
+        def cancel(result: Command | RemotingError) -> None:
+            nursery.cancel_scope.cancel()
+
+        def close(result: Command | RemotingError) -> None:
+            client.close_connection(served.addr, "by a callback")
+
+        client.submit(served.addr, Command(LATER), 100, cancel)
+        nursery.start_soon(channel.invoke, Command(LATER), 100)
+        await trio.testing.wait_all_tasks_blocked()
+        if not is_lost:
+            client.submit(served.addr, Command(LATER), 100, close)
+        client.submit(served.addr, Command(LATER), 100, rest.append)
+        if is_lost:
+            client.close_connection(served.addr, "on purpose")
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1)
+        assert [type(result) for result in rest] == [ConnectionLost]
