@@ -43,6 +43,9 @@ MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 # Answers are counted in the budget each time they have grown by this much.
 CHARGE_BYTES = 65_536
 MAX_IN_FLIGHT = 65_535
+# A connection on which nothing arrives for so long, though a request has expired, is dead: a firewall or NAT on the way
+# has forgotten it. Requests with shorter timeouts say less: a server may stall for a moment.
+SILENT_S = 2.0
 
 Answered = Callable[[Command | RemotingError], None]
 Dispatch = Callable[["Channel", Command], None]
@@ -86,7 +89,8 @@ class Channel:
         self._in_turn = False
         self._sending = False
         self._waiting_for_sent = trio.lowlevel.ParkingLot()
-        self._pending: dict[int, tuple[float, float, int, Answered]] = {}
+        # Opaque → deadline, timeout, code, callback, size of the frame.
+        self._pending: dict[int, tuple[float, float, int, Answered, int]] = {}
         self._next_opaque = 0
         self._cancel_scope = trio.CancelScope()
         self.remote = transport.remote
@@ -98,6 +102,8 @@ class Channel:
         # When whole frames arrived last; since when, as far as scans know, a frame has been incomplete.
         self._last_frame = self.last_read
         self._partial_since = 0.0
+        # When the first of the expired requests was queued since which nothing was read.
+        self._unanswered_since = -inf
         #: Requests of the peer that run as tasks; the server counts.
         self.tasks = 0
         self.language = ""
@@ -292,7 +298,8 @@ class Channel:
             raise TooManyRequests(self.remote, MAX_IN_FLIGHT)
         opaque = command.opaque = self.take_opaque()
         frame = encode(command, self.max_frame_bytes)
-        self._pending[opaque] = (trio.current_time() + timeout_ms / 1000, timeout_ms, command.code, answered)
+        deadline = trio.current_time() + timeout_ms / 1000
+        self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(frame))
         self.queue(frame, wake=wake)
 
     async def invoke(self, command: Command, timeout_ms: float) -> Command:
@@ -314,8 +321,23 @@ class Channel:
             # The callback of another request may have closed this channel, or cancelled who waits for this one.
             if row is None:
                 continue
-            _, timeout_ms, code, answered = row
+            deadline, timeout_ms, code, answered, _ = row
+            asked_at = deadline - timeout_ms / 1000
+            if asked_at >= self.last_read:
+                is_first = self._unanswered_since < self.last_read
+                self._unanswered_since = asked_at if is_first else min(asked_at, self._unanswered_since)
             _tell(answered, RequestTimeout(self.remote, code, timeout_ms))
+
+    def is_silent(self, now: float) -> bool:
+        """Whether nothing was read for SILENT_S since a request was queued that has expired."""
+        since = self._unanswered_since
+        if since < self.last_read or now - since < SILENT_S:
+            return False
+        # A large request that was queued earlier may still be on its way, over a slow line; the expired one is after it.
+        return not any(
+            size >= APART_BYTES and deadline - timeout_ms / 1000 < since
+            for deadline, timeout_ms, _, _, size in self._pending.values()
+        )
 
     def next_deadline(self) -> float:
         """When the first of the requests is due that wait for an answer; infinite when none does."""
@@ -356,7 +378,7 @@ class Channel:
             self._waiting_for_sent.unpark_all()
             pending, self._pending = self._pending, {}
             # A copy: a callback may cancel tasks that wait for others of these, which takes their rows out.
-            for _, _, _, answered in list(pending.values()):
+            for _, _, _, answered, _ in list(pending.values()):
                 _tell(answered, ConnectionLost(self.remote, reason))
 
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:

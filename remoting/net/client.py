@@ -21,7 +21,7 @@ from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout, TlsFai
 from mqcommon.shielded_nursery import shielded_nursery
 from mqcommon.signal import Signal
 from remoting.net import sockets
-from remoting.net.channel import Answered, Channel
+from remoting.net.channel import SILENT_S, Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.net.transport import Connect, TlsError
 from remoting.protocol.body import Body
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT_MS = 3_000
 # The least time between two looks for requests whose deadline has passed.
 SWEEP_INTERVAL_S = 0.02
+# A sweep that is later than this says that the process was busy or stopped: what servers sent may not be read yet.
+LATE_S = 0.5
 
 
 class OnLost(Protocol):
@@ -370,7 +372,7 @@ class RemotingClient:
 
     @enable_ki_protection
     async def sweep(self) -> None:
-        """End requests whose deadline has passed; sleeps until the next one is due."""
+        """End requests whose deadline has passed, and connections that are dead; sleeps until the next one is due."""
         while True:
             now = trio.current_time()
             if now < self._sweeps_at:
@@ -380,8 +382,14 @@ class RemotingClient:
             # One sweep for all requests: a timer for each would cost more than most requests do. A request ends late by
             # SWEEP_INTERVAL_S at most.
             channels = [peer.channel for peer in self._peers.values() if peer.channel is not None]
+            is_late = now - self._sweeps_at > LATE_S
             for channel in channels:
                 channel.expire_requests(now)
+                # The next request then opens a new connection. This one would lose all of them until TCP gives up, which
+                # takes many minutes.
+                if channel.is_silent(now) and not is_late:
+                    logger.info("connection to %s closed: no answer for %g s", channel.remote, SILENT_S)
+                    channel.close(f"no answer for {SILENT_S:g} s")
             self._sweeps_at = min([channel.next_deadline() for channel in channels], default=inf)
             await trio.sleep(SWEEP_INTERVAL_S)
 

@@ -198,6 +198,60 @@ async def test_a_stop_over_a_broken_connection() -> None:
         reset(made[0])
 
 
+async def test_a_connection_on_which_nothing_arrives_any_more_is_replaced(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with serving(Faults(too_large)) as (client, served):
+        channel, others = await client.channel(served.addr, 1_000), Results()
+        client.submit(served.addr, Command(LATER), 60_000, others.append)
+        for _ in range(2):
+            assert channel.closed_reason is None
+            with pytest.raises(RequestTimeout):
+                await client.invoke(served.addr, Command(LATER), 1_000)
+        assert channel.closed_reason == "no answer for 2 s"
+        assert [type(result) for result in others] == [ConnectionLost]
+        assert (await client.invoke(served.addr, Command(ECHO, body=b"x"), 1_000)).body == b"x"
+
+
+async def test_a_request_without_an_answer_does_not_end_a_connection_on_which_others_are_answered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with serving(Faults(too_large)) as (client, served):
+        channel, late = await client.channel(served.addr, 1_000), Results()
+        for _ in range(8):
+            client.submit(served.addr, Command(LATER), 3_000, late.append)
+            await trio.sleep(1)
+            await client.invoke(served.addr, Command(ECHO), 1_000)
+        assert {type(result) for result in late} == {RequestTimeout}
+        assert channel.closed_reason is None
+
+
+async def test_a_connection_is_kept_while_a_large_request_may_be_on_its_way(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with serving(Faults(too_large)) as (client, served):
+        channel, large = await client.channel(served.addr, 1_000), Results()
+        client.submit(served.addr, Command(LATER, body=bytes(LIMIT - 1_000)), 10_000, large.append)
+        for _ in range(3):
+            await trio.sleep(0.1)
+            with pytest.raises(RequestTimeout):
+                await client.invoke(served.addr, Command(LATER), 3_000)
+            assert channel.closed_reason is None and not large
+        await trio.sleep(1)
+        assert channel.closed_reason and [type(result) for result in large] == [RequestTimeout]
+
+
+async def test_a_client_that_was_stopped_itself_keeps_its_connections(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving(Faults(too_large)) as (client, served):
+        channel, late = await client.channel(served.addr, 1_000), Results()
+        await client.invoke(served.addr, Command(ECHO), 1_000)
+        client.submit(served.addr, Command(ECHO), 3_000, late.append)
+        autojump_clock.jump(10)
+        await trio.sleep(0.1)
+        assert [type(result) for result in late] == [RequestTimeout]
+        assert channel.closed_reason is None
+
+
 @pytest.mark.parametrize("is_lost", [True, False])
 async def test_what_the_end_of_a_request_does_to_others_ends_nothing_else(
     is_lost: bool, autojump_clock: trio.testing.MockClock
