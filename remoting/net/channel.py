@@ -8,7 +8,7 @@ Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Any
 
@@ -39,6 +39,8 @@ APART_BYTES = 65_536
 PIECE_BYTES = 16_384
 # With so many bytes to send, a server serves other connections before it handles more requests of this one.
 BULK_BYTES = 262_144
+# Large frames are sent in parts of this size, so that a peer that takes them slowly is told from one that does not.
+PART_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 # Answers are counted in the budget each time they have grown by this much.
 CHARGE_BYTES = 65_536
@@ -99,6 +101,8 @@ class Channel:
         self.exceeded = ""
         self.blocked_since = 0.0
         self.last_read = trio.current_time()
+        # When the reader last waited for the peer to take its answers.
+        self._last_wait = 0.0
         # When whole frames arrived last; since when, as far as scans know, a frame has been incomplete.
         self._last_frame = self.last_read
         self._partial_since = 0.0
@@ -211,14 +215,20 @@ class Channel:
     def incomplete_since(self, now: float) -> float:
         """Since when the frame that arrives now has been incomplete, as far as earlier calls saw it.
 
-        Called in each scan, so that a read need not note when frames begin.
+        Called in each scan, so that a read need not note when frames begin. While the peer does not take its answers
+        nothing is read, so the rest of its frame may wait in the socket.
         """
-        if not self._connection.pending_bytes:
+        if not self._connection.pending_bytes or self.blocked_since:
             self._partial_since = 0.0
             return now
         if not self._partial_since or self._last_frame > self._partial_since:
             self._partial_since = now
         return self._partial_since
+
+    @property
+    def idle_since(self) -> float:
+        """Since when the peer has neither sent anything nor taken what was sent before the next read."""
+        return max(self.last_read, self.blocked_since, self._last_wait)
 
     @enable_ki_protection
     def flush_now(self) -> bool:
@@ -261,9 +271,10 @@ class Channel:
         try:
             while self._outbox:
                 for piece in self._pieces():
-                    self.blocked_since = trio.current_time()
-                    await self._transport.send_all(piece)
-                    self._outbox_bytes -= len(piece)
+                    for part in (piece,) if len(piece) <= PART_BYTES else _parts(piece):
+                        self.blocked_since = trio.current_time()
+                        await self._transport.send_all(part)
+                        self._outbox_bytes -= len(part)
                 self.charge()
         except trio.BrokenResourceError as error:
             self.close(str(error))
@@ -276,6 +287,15 @@ class Channel:
         """Return when nothing waits to be sent, or the channel is closed."""
         while (self._outbox or self._sending) and self.closed_reason is None:
             await self._waiting_for_sent.park()
+
+    async def _all_taken(self) -> None:
+        """As `sent`, for the reader: also sends what others queue meanwhile, as nobody wakes the writer in its turn."""
+        while not self.flush_now() and self.closed_reason is None:
+            if self._sending:
+                await self._waiting_for_sent.park()
+            else:
+                await self.flush()
+        self._last_wait = trio.current_time()
 
     def _pieces(self) -> list[bytes | memoryview]:
         """Take the outbox: small frames joined into one piece, large bodies as they are."""
@@ -333,7 +353,7 @@ class Channel:
         since = self._unanswered_since
         if since < self.last_read or now - since < SILENT_S:
             return False
-        # A large request that was queued earlier may still be on its way, over a slow line; the expired one is after it.
+        # A large request that was queued earlier may be on its way over a slow line, and the expired one after it.
         return not any(
             size >= APART_BYTES and deadline - timeout_ms / 1000 < since
             for deadline, timeout_ms, _, _, size in self._pending.values()
@@ -437,6 +457,8 @@ class Channel:
                             self._turn_bytes = turn_bytes
                             self.charge()
                             await trio.lowlevel.checkpoint()
+                            if self._outbox or self._sending:
+                                await self._all_taken()
                 if after_turn is not None:
                     after_turn()
             finally:
@@ -447,8 +469,9 @@ class Channel:
                 del command
                 self._turn_bytes = 0
             # The backpressure: a server reads no more requests of a peer that does not take its answers.
-            if self._outbox and not self.flush_now() and self._backpressure:
-                await self.flush()
+            # The writer may have taken the outbox, and still be sending it.
+            if (self._outbox or self._sending) and not self.flush_now() and self._backpressure:
+                await self._all_taken()
             # Reads grow while they fill their buffer, and begin small again with the next burst.
             if pending > RECEIVE_BYTES:
                 size = RECEIVE_BYTES_BULK
@@ -485,6 +508,12 @@ class _Waiting:
         # An answer that comes later finds no row, and is dropped.
         self._pending.pop(self._command.opaque, None)
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _parts(piece: bytes | memoryview) -> Iterator[memoryview]:
+    view = memoryview(piece)
+    for start in range(0, len(view), PART_BYTES):
+        yield view[start : start + PART_BYTES]
 
 
 def _tell(answered: Answered, result: RemotingError) -> None:

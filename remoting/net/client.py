@@ -385,8 +385,8 @@ class RemotingClient:
             is_late = now - self._sweeps_at > LATE_S
             for channel in channels:
                 channel.expire_requests(now)
-                # The next request then opens a new connection. This one would lose all of them until TCP gives up, which
-                # takes many minutes.
+                # The next request then opens a new connection. This one would lose all of them until TCP gives up, many
+                # minutes later.
                 if channel.is_silent(now) and not is_late:
                     logger.info("connection to %s closed: no answer for %g s", channel.remote, SILENT_S)
                     channel.close(f"no answer for {SILENT_S:g} s")

@@ -73,7 +73,7 @@ class LimitOptions:
         60_000, "a frame must be whole this long after its first bytes", unit="ms", minimum=2_000
     )
     slow_reader_timeout: int = option(
-        20_000, "a peer must take what is sent to it within this time", unit="ms", minimum=2_000
+        20_000, "a peer must take the next 256 KiB of what is sent to it within this time", unit="ms", minimum=2_000
     )
 
     def server_limits(self, max_frame_bytes: int, max_idle_s: int) -> ServerLimits:

@@ -302,7 +302,7 @@ class Server:
                 channel.close(f"peer did not read for {limits.write_timeout_ms} ms", "slow_readers")
             elif now - channel.incomplete_since(now) > limits.read_timeout_ms / 1000:
                 channel.close(f"a frame was not whole after {limits.read_timeout_ms} ms", "slow_frames")
-            elif now - channel.last_read > limits.idle_timeout_ms / 1000:
+            elif now - channel.idle_since > limits.idle_timeout_ms / 1000:
                 channel.close(f"idle for {limits.idle_timeout_ms} ms")
         if self._buffers.used > self._buffers.most:
             self._buffers.relieve()

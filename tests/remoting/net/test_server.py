@@ -11,7 +11,6 @@ import trio.testing
 
 from mqcommon.addresses import split_address
 from mqcommon.errors import ConnectFailed, ConnectionLost, RequestRefused, RequestTimeout, UserError
-from remoting.net import channel as channel_module
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.limits import ConnectionBudget, ServerLimits
@@ -188,13 +187,45 @@ async def test_garbage_costs_its_sender_the_connection_and_nobody_else(garbage: 
         assert (await client.invoke(addr, Command(ECHO, body=b"fine"))).body == b"fine"
 
 
-async def test_a_peer_that_does_not_read_is_bounded_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "MAX_OUTBOX_BYTES", 8 << 20)
+async def test_a_peer_that_does_not_read_is_bounded_and_dropped(autojump_clock: trio.testing.MockClock) -> None:
     async with serving() as served:
+        await trio.sleep(1)
         stream = await served.stream()
         # One read of the server holds many of these; their answers are a MiB each.
         await stream.send_all(b"".join(encode(Command(BIG, opaque=n)) for n in range(600)))
-        await until(lambda: not served.server.channels, "the end of the connection")
+        await trio.testing.wait_all_tasks_blocked()
+        (channel,) = served.server.channels
+        assert 0 < channel.buffered_bytes < 2 << 20
+        await trio.sleep(22)
+        assert not served.server.channels and channel.exceeded == "slow_readers"
+        await stream.aclose()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("codes", [(BIG,), (BIG, SLOW)])
+async def test_a_peer_that_reads_slowly_gets_all_large_answers(
+    at_once: bool, codes: tuple[int, ...], autojump_clock: trio.testing.MockClock
+) -> None:
+    """It gets no more requests done than it takes answers of, so that these stay within the bound."""
+    count = 40
+    async with serving(ServerLimits(max_answer_bytes=4 << 20)) as served, trio.open_nursery() as nursery:
+        stream = await served.stream()
+        frames = [encode(Command(codes[n % len(codes)], opaque=n)) for n in range(count)]
+
+        async def ask() -> None:
+            for frame in [b"".join(frames)] if at_once else frames:
+                await stream.send_all(frame)
+                await trio.sleep(0.001)
+
+        nursery.start_soon(ask)
+        answered: list[int] = []
+        connection = Connection()
+        while len(answered) < count:
+            data = await stream.receive(1 << 19)
+            assert data, "it was closed"
+            answered += [answer.opaque for answer in connection.receive_data(data)]
+            await trio.sleep(0.01)
+        assert sorted(answered) == list(range(count))
         await stream.aclose()
 
 
@@ -238,6 +269,27 @@ async def test_a_connection_whose_peer_does_not_read_is_closed_after_a_time(
                 left -= len(await stream.receive(left))
         await trio.sleep(12)
         assert channel.closed_reason == "peer did not read for 10000 ms"
+
+
+async def test_a_peer_that_takes_one_large_answer_slowly_is_neither_idle_nor_blocked(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limits = ServerLimits(write_timeout_ms=10_000, read_timeout_ms=15_000, idle_timeout_ms=15_000)
+    async with serving(limits) as served:
+        await trio.sleep(1)
+        stream, connection = await served.stream(), Connection()
+        answers: list[Command] = []
+        next_request = encode(Command(ECHO, opaque=2))
+        await stream.send_all(encode(Command(ECHO, opaque=1, body=bytes(8 << 20))) + next_request[:-1])
+        for _ in range(8):
+            # It cannot know that the server does not read this now.
+            await trio.sleep(9)
+            answers += connection.receive_data(await stream.receive(1 << 19))
+        await stream.send_all(next_request[-1:])
+        while len(answers) < 2:
+            answers += connection.receive_data(await stream.receive(1 << 20))
+        assert [(answer.opaque, len(answer.body)) for answer in answers] == [(1, 8 << 20), (2, 0)]
+        await stream.aclose()
 
 
 async def test_too_many_connections_are_refused_with_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
