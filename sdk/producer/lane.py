@@ -104,8 +104,11 @@ class Lane:
     def add(self, send: PendingSend) -> None:
         """Send it at once if sends come one at a time and nothing is under way; that saves two turns of the loop.
 
-        Else the lane's task takes it in after all tasks that are ready now have run.
+        Else the lane's task takes it in after all tasks that are ready now have run. Raises SkylarkError when the lane
+        is closed: nobody would look for it, and its sender, who does not wait yet, would wait for ever.
         """
+        if self._is_closed:
+            raise SkylarkError("the client was closed")
         if self._one_by_one and not self._targets.requests and not self._incoming and not self.pending:
             send.deadline += trio.current_time()
             self._soonest = min(self._soonest, send.deadline)

@@ -684,7 +684,10 @@ class Producer:
 
     def add_send(self, send: PendingSend) -> None:
         """In the loop: as `put_ticket`, for a send whose sender waits; it may leave at once."""
-        self._open_lanes[send.topic].add(send)
+        try:
+            self._open_lanes[send.topic].add(send)
+        except SkylarkError as error:
+            send.fail(error)
 
     # --- used by lanes
 

@@ -21,6 +21,7 @@ from mqcommon.errors import (
     RequestTimeout,
     RouteNotFound,
     SendFailed,
+    SkylarkError,
 )
 from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import Message
@@ -535,3 +536,14 @@ async def test_an_ordered_topic_keeps_its_queues_while_a_broker_is_away() -> Non
                     names.routes["t"].broker_datas.append(left)
                     await stored.wait()
         assert bodies(a) == [] and bodies(b) == [b"before", b"waits"]
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+async def test_a_send_that_comes_after_the_end_of_the_lane_fails_at_once(
+    one_by_one: bool, autojump_clock: MockClock
+) -> None:
+    async with a_lane("a") as sender:
+        if one_by_one:
+            await sender.send(b"x")
+    with trio.fail_after(10), pytest.raises(SkylarkError, match="the client was closed"):
+        await sender.send(b"y")
