@@ -40,6 +40,7 @@ from sdk.client import ClientHandle
 from sdk.consumer.outcome import ConsumeFrom, check_timestamp
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import PushSettings
+from sdk.retry import is_transient
 from sdk.runtime import local_ip, survived
 
 logger = logging.getLogger(__name__)
@@ -106,7 +107,6 @@ class Commits:
         # undo what that member commits.
         forgotten = self._forgotten.get(mq, 0)
         async with self._lock(mq):
-            self._kept.pop(mq, None)
             route = await self._client.instance.route(mq.topic)
             if route.has_queue_of(mq):
                 self._sets[mq.topic, mq.broker_name] = None
@@ -118,6 +118,9 @@ class Commits:
                     raise
                 if self._forgotten.get(mq, 0) == forgotten:
                     self._keep(mq, offset, forward_only, error)
+            else:
+                # Not earlier: when this commit is cancelled or refused, the kept offset must not be lost.
+                self._kept.pop(mq, None)
 
     def forget(self, mq: MessageQueue) -> None:
         """The queue is another member's now: drop its kept offset, and do not keep one that is on its way."""
@@ -173,6 +176,8 @@ class Commits:
             except (RemotingError, RouteNotFound):
                 return
             except BrokerError as error:
+                if is_transient(error):
+                    return
                 logger.warning("offset %d of %s is not committed: %s", offset, mq, error)
             self._kept.pop(mq, None)
 

@@ -1,6 +1,7 @@
 """Offsets are the master's; while it is away they wait here."""
 
 import logging
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,8 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import BrokerError, RouteNotFound
+from mqcommon.errors import BrokerError, RequestTimeout, RouteNotFound
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.codes import ResponseCode
 from sdk.client import LEAVE_TIMEOUT_S
 from sdk.consumer import offsets, ownership, replicas
 from sdk.consumer.offsets import Commits
@@ -172,3 +174,33 @@ async def test_a_frozen_broker_holds_up_a_closing_consumer_once_and_only_for_a_m
         nursery.cancel_scope.cancel()
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "broker frozen did not answer" in line
+
+
+@pytest.mark.parametrize("how", ["cancelled", "refused"])
+async def test_a_later_commit_that_comes_to_nothing_does_not_lose_the_kept_offset(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    away, busy = RequestTimeout("a", 15, 3_000), BrokerError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy")
+    # What the master does with each commit: the first, a later one of the user, two retries.
+    answers: list[Exception | None] = [away, None if how == "cancelled" else busy, busy, None]
+    committed: list[MessageQueue] = []
+
+    async def ask_master(mq: MessageQueue, ask: Any) -> None:
+        await trio.sleep(0 if (error := answers.pop(0)) or not answers else 1)
+        if error is not None:
+            raise error
+        committed.append(mq)
+
+    async def route(topic: str) -> object:
+        return TopicRoute("t", {"a": {}}, (MessageQueue("t", "a", 0),), (), {})
+
+    async with trio.open_nursery() as nursery:
+        client = SimpleNamespace(instance=SimpleNamespace(route=route), nursery=nursery)
+        commits = Commits(cast(Any, client), cast(Any, SimpleNamespace(ask_master=ask_master)), "g")
+        mq = MessageQueue("t", "a", 0)
+        await commits.commit(mq, 2)
+        with trio.move_on_after(offsets.RETRY_S / 2) as later, suppress(BrokerError):
+            await commits.commit(mq, 3)
+        assert later.cancelled_caught == (how == "cancelled")
+        assert commits.kept(mq) == 2 and not committed
+    assert committed == [mq] and commits.kept(mq) is None
