@@ -281,6 +281,9 @@ class LocalOffsets:
         self._folder = ""
         self._file_lock: FileLock | None = None
         self._offsets: dict[MessageQueue, int] = {}
+        # What the file holds. It differs after a write that failed, which the next `save` repeats.
+        self._written: dict[MessageQueue, int] = {}
+        self._is_failing = False
         self._writing = trio.Lock()
 
     async def open(self) -> None:
@@ -297,12 +300,18 @@ class LocalOffsets:
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
         async with self._writing:
-            if any(self._offsets.get(mq) != offset for mq, offset in offsets.items()):
-                self._offsets.update(offsets)
-                try:
-                    await trio.to_thread.run_sync(self._write, encode_body(OffsetsFile(dict(self._offsets))))
-                except OSError as error:
-                    logger.error("the offsets are not written to %s: %s", self._folder, error)
+            self._offsets.update(offsets)
+            if self._offsets == self._written:
+                return
+            now = dict(self._offsets)
+            try:
+                await trio.to_thread.run_sync(self._write, encode_body(OffsetsFile(now)))
+            except OSError as error:
+                if not self._is_failing:
+                    logger.error("the offsets are not written to %s, still trying: %s", self._folder, error)
+                self._is_failing = True
+            else:
+                self._written, self._is_failing = now, False
 
     def forget(self, mq: MessageQueue) -> None:
         """Nothing: a queue of a broadcasting consumer is never another member's."""
@@ -327,6 +336,7 @@ class LocalOffsets:
             raise InvalidArgument(f"the offsets in {self._folder} cannot be used: {error}") from None
         if found is not None:
             self._offsets = decode_body(OffsetsFile, found).offset_table
+            self._written = dict(self._offsets)
 
     def _write(self, data: bytes) -> None:
         write_atomic(self._fs, self._path, data, keep_backup=True)

@@ -1,0 +1,50 @@
+"""The offsets of a broadcasting consumer, in a file."""
+
+import errno
+import os
+
+import pytest
+
+from mqcommon.message.queue import MessageQueue
+from sdk.consumer.offsets import LocalOffsets
+from tests.sdk.consumer.test_workers import settings_of
+from tests.support.memory_files import MemoryFiles
+
+MQ = MessageQueue("t", "a", 0)
+
+
+async def opened(files: MemoryFiles) -> LocalOffsets:
+    offsets = LocalOffsets(settings_of(None, broadcast=True, local_offsets_dir="/o"), files)
+    await offsets.open()
+    return offsets
+
+
+async def test_offsets_that_could_not_be_written_are_written_when_there_is_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = MemoryFiles()
+    offsets = await opened(files)
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr("sdk.consumer.offsets.write_atomic", no_space)
+        for _ in range(3):
+            await offsets.save({MQ: 5})
+    assert len(caplog.records) == 1 and "still trying: [Errno 28]" in caplog.text
+    # Nothing new was consumed.
+    await offsets.save({})
+    await offsets.close()
+    assert await (await opened(files)).read(MQ, zero_if_new=False) == 5
+
+
+async def test_offsets_that_have_not_changed_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    offsets = await opened(files)
+    await offsets.save({MQ: 5})
+    await offsets.close()
+    offsets = await opened(files)
+    monkeypatch.setattr("sdk.consumer.offsets.write_atomic", no_space)
+    await offsets.save({MQ: 5})
+    assert not offsets._is_failing
+
+
+def no_space(*args: object, **more: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
