@@ -373,6 +373,15 @@ class PushParts:
 
         Raises what `Start` raises, and BrokerError when the group or a subscription is refused.
         """
+        try:
+            await self._start(start_timeout_ms)
+        except BaseException:
+            # Also when it was cancelled: the next start in this process needs the lock of the offsets' folder.
+            if self._local is not None:
+                await self._local.close()
+            raise
+
+    async def _start(self, start_timeout_ms: float | None) -> None:
         # Joined first, so that the heartbeats which check the start have the group: brokers may refuse it there.
         self._client.join_consumer(self._settings.group, self.member)
         if start_timeout_ms is not None:

@@ -2,12 +2,20 @@
 
 import errno
 import os
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
+from mqcommon.errors import InvalidArgument
 from mqcommon.message.queue import MessageQueue
+from sdk import PushConsumer
+from sdk.consumer import offsets as offsets_module
 from sdk.consumer.offsets import LocalOffsets
 from tests.sdk.consumer.test_workers import settings_of
+from tests.support.in_process import Servers
 from tests.support.memory_files import MemoryFiles
 
 MQ = MessageQueue("t", "a", 0)
@@ -48,3 +56,28 @@ async def test_offsets_that_have_not_changed_are_not_written_again(monkeypatch: 
 
 def no_space(*args: object, **more: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("how", ["cancelled", "damaged"])
+async def test_a_start_that_failed_does_not_keep_the_lock(
+    how: str, cluster: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = partial(
+        PushConsumer, cluster.nameserver, group="g", subscriptions={"t": "*"}, handler=print, broadcast=True,
+        local_offsets_dir=str(tmp_path),
+    )  # fmt: skip
+    with trio.CancelScope() as scope, monkeypatch.context() as patch:
+        read = offsets_module.read_or_backup
+
+        def fail(*args: Any) -> bytes | None:
+            if how == "damaged":
+                raise OSError("damaged")
+            trio.from_thread.run_sync(scope.cancel)
+            return read(*args)
+
+        patch.setattr(offsets_module, "read_or_backup", fail)
+        with pytest.raises((InvalidArgument, trio.Cancelled)) as caught:
+            await made().__aenter__()
+        assert caught.type is (trio.Cancelled if how == "cancelled" else InvalidArgument)
+    async with made():
+        pass
