@@ -142,7 +142,10 @@ class QueueOwnership:
 
     async def commit_unfinished(self) -> None:
         """Commit the offsets of queues that were not given up, as their handlers did not finish in time."""
-        await self._offsets.save({mq: queue.window.offset for mq, queue in self._kept().items()})
+        kept = self._kept()
+        await self._offsets.save({mq: queue.window.offset for mq, queue in kept.items() if queue.reset_to is None})
+        resets = {mq: queue.reset_to for mq, queue in kept.items() if queue.reset_to is not None}
+        await self._offsets.save(resets, is_reset=True)
 
     def _kept(self) -> dict[MessageQueue, ProcessQueue]:
         """The owned queues, and those whose handlers have not finished; without queues whose lock is lost."""
@@ -211,6 +214,7 @@ class QueueOwnership:
     async def _give_up(self, queue: ProcessQueue, reset_to: int | None = None) -> None:
         """Stop with the queue; then commit its offset, or ``reset_to``, unless the queue is lost."""
         mq = queue.mq
+        queue.reset_to = reset_to
         # The order of these steps keeps the promise that nothing is skipped: no more pulls; no more messages to
         # handlers; wait for the handler of an orderly queue; commit what was consumed; only then let another member
         # have the lock.

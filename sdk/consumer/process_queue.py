@@ -31,14 +31,15 @@ class ProcessQueue:
     ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``committed`` is the offset that was
     committed last. ``pulled_ms`` is when a pull ended, ``consumed_ms`` when it was last seen that messages were
     consumed; ``finished`` is the window's at that look. The rest is for orderly consumption: ``locked_until`` is the
-    time until which the broker's lock is certain, ``is_lost`` says that it is another member's now, ``batches`` have
+    time until which the broker's lock is certain, ``is_lost`` says that it is another member's now, ``reset_to`` is the
+    offset to commit instead of the window's when the group's offset was reset, ``batches`` have
     messages that were not handled, ``work`` tells that there are some or that the queue was given up, ``working`` is
     held while the handler runs.
     """
 
     __slots__ = (
         *("committed", "consumed_ms", "expression", "finished", "is_paused", "mq", "pulled_ms", "scope", "wake"),
-        *("batches", "is_given_up", "is_lost", "locked_until", "window", "work", "working"),
+        *("batches", "is_given_up", "is_lost", "locked_until", "reset_to", "window", "work", "working"),
     )
 
     def __init__(self, mq: MessageQueue, expression: str | Sql, window: Window, now_ms: int) -> None:
@@ -55,6 +56,7 @@ class ProcessQueue:
         self.working = trio.Lock()
         self.is_given_up = False
         self.is_lost = False
+        self.reset_to: int | None = None
         self.pulled_ms = now_ms
         self.consumed_ms = now_ms
         self.finished = 0

@@ -25,6 +25,7 @@ class FakeOffsets:
 
     def __init__(self) -> None:
         self.saved: dict[MessageQueue, int] = {}
+        self.resets: dict[MessageQueue, int] = {}
 
     async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
         if mq.broker_name == "dead":
@@ -34,6 +35,8 @@ class FakeOffsets:
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
         self.saved.update(offsets)
+        if is_reset:
+            self.resets.update(offsets)
         await trio.lowlevel.checkpoint()
 
     def forget(self, mq: MessageQueue) -> None: ...
@@ -77,3 +80,22 @@ async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_cloc
         await ownership.change(wanted, False)
         assert trio.current_time() - begun <= 4 * TIMEOUT_S
         nursery.cancel_scope.cancel()
+
+
+async def test_the_reset_of_a_queue_whose_handler_still_runs_is_not_undone_at_the_end() -> None:
+    settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
+    flow = FlowControl(settings, SystemClock(), Rates())
+    ownership = QueueOwnership(
+        PushContext(cast(Any, None), settings, Problems()), cast(Any, None), offsets, flow, Ready(), [], lambda: None
+    )
+    reset, other = MessageQueue("t", "live", 0), MessageQueue("t", "live", 1)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ownership.run)
+        for mq in (reset, other):
+            ownership.owned[mq] = flow.own(mq, "*", 5)
+        async with ownership.owned[reset].working:
+            ownership.reset({reset: 0})
+            await trio.testing.wait_all_tasks_blocked()
+            await ownership.commit_unfinished()
+            nursery.cancel_scope.cancel()
+    assert offsets.saved == {reset: 0, other: 5} and offsets.resets == {reset: 0}
