@@ -13,6 +13,7 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
+from mqcommon.signal import Signal
 from sdk import broker_api
 from sdk.client import ClientHandle
 from sdk.consumer.context import PushContext
@@ -31,6 +32,8 @@ RENEW_INTERVAL_S = 20.0
 CERTAIN_S = 30.0
 # How long a consumer that closes waits for the answer to an unlock.
 CLOSING_S = 0.1
+# How long it waits for the commits and unlocks of queues that were being given up already.
+LEFT_S = 0.5
 # How many queues of one broker are taken or given up side by side.
 AT_ONCE = 16
 # How long a queue's former owner is given to commit its last offset, before that is read. What it has not committed by
@@ -71,6 +74,8 @@ class QueueOwnership:
         self._absent: dict[MessageQueue, None] = {}
         # Queues that are being given up: their handlers still run, or their offsets are being committed.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
+        # Tells that one of them was given up.
+        self._left = Signal()
         self._nursery: trio.Nursery | None = None
         self.owned: dict[MessageQueue, ProcessQueue] = {}
         # Topics and queues that are paused, also while they are another member's.
@@ -160,6 +165,18 @@ class QueueOwnership:
         async with trio.open_nursery() as nursery:
             for queue in queues:
                 nursery.start_soon(self._give_up, queue)
+        if self._locks is not None:
+            await self._wait_for_leaving()
+
+    async def _wait_for_leaving(self) -> None:
+        """Wait for orderly queues that were being given up before the close, in tasks of their own."""
+        for queue in list(self._leaving.values()):
+            async with queue.working:
+                pass
+        # Their requests may have begun when these still had all the time that they need.
+        with trio.move_on_after(LEFT_S):
+            while self._leaving:
+                await self._left.wait()
 
     def set_paused(self, what: Iterable[str | MessageQueue], *, paused: bool) -> None:
         """Pause topics and queues, or let them be pulled again."""
@@ -240,6 +257,7 @@ class QueueOwnership:
         if self._locks is not None and not queue.is_lost:
             await self._locks.unlock(mq)
         del self._leaving[mq]
+        self._left.set()
         if self._locks is not None or reset_to is not None:
             self._rebalance_soon()
 

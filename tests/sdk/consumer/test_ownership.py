@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import trio
 import trio.testing
 
 from mqcommon.clock import SystemClock
 from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
+from sdk import broker_api
 from sdk.consumer.context import PushContext
 from sdk.consumer.ownership import QueueOwnership
 from sdk.consumer.problems import Problems
@@ -99,3 +101,70 @@ async def test_the_reset_of_a_queue_whose_handler_still_runs_is_not_undone_at_th
             await ownership.commit_unfinished()
             nursery.cancel_scope.cancel()
     assert offsets.saved == {reset: 0, other: 5} and offsets.resets == {reset: 0}
+
+
+class LockingBroker:
+    """What the broker does with locks, and the parts of an orderly consumer that use it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(broker_api, "lock_queues", self.lock_queues)
+        monkeypatch.setattr(broker_api, "unlock_queues", self.unlock_queues)
+        self.locked: list[MessageQueue] = []
+        self.offsets = FakeOffsets()
+        settings = settings_of(lambda _: None, orderly=True)
+        client = SimpleNamespace(instance=SimpleNamespace(client_id="c", routes={}))
+        self.flow = FlowControl(settings, SystemClock(), Rates())
+        self.ownership = QueueOwnership(
+            PushContext(cast(Any, client), settings, Problems()), cast(Any, self), self.offsets, self.flow, Ready(), [],
+            lambda: None,
+        )  # fmt: skip
+
+    async def ask_master(self, mq: MessageQueue, ask: Any) -> Any:
+        return await ask(None)
+
+    async def lock_queues(self, at: Any, group: str, client_id: str, mqs: list[MessageQueue]) -> list[MessageQueue]:
+        self.locked = list(dict.fromkeys([*self.locked, *mqs]))
+        await trio.sleep(0.1)
+        return mqs
+
+    async def unlock_queues(self, at: Any, group: str, client_id: str, mqs: list[MessageQueue]) -> None:
+        await trio.sleep(0.01)
+        self.locked = [mq for mq in self.locked if mq not in mqs]
+
+
+async def test_a_close_waits_for_handlers_of_queues_that_were_being_given_up(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    broker, mq = LockingBroker(monkeypatch), MessageQueue("t", "live", 0)
+    ownership = broker.ownership
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ownership.run)
+        await ownership.change({mq: "*"}, False)
+        broker.offsets.saved.clear()
+        async with trio.open_nursery() as closing, ownership.owned[mq].working:
+            await ownership.change({}, False)
+            closing.start_soon(ownership.give_up_all)
+            await trio.sleep(50)
+            assert broker.locked == [mq] and not broker.offsets.saved
+        assert broker.offsets.saved == {mq: 7} and not broker.locked
+        nursery.cancel_scope.cancel()
+
+
+async def frozen(*args: Any) -> None:
+    await trio.sleep_forever()
+
+
+async def test_a_close_does_not_wait_long_for_a_broker_that_was_asked_before_it(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    broker, mq = LockingBroker(monkeypatch), MessageQueue("t", "live", 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.ownership.run)
+        await broker.ownership.change({mq: "*"}, False)
+        monkeypatch.setattr(broker_api, "unlock_queues", frozen)
+        await broker.ownership.change({}, False)
+        await trio.testing.wait_all_tasks_blocked()
+        begun = trio.current_time()
+        await broker.ownership.give_up_all()
+        assert trio.current_time() - begun <= 1
+        nursery.cancel_scope.cancel()
