@@ -11,7 +11,7 @@ from math import inf
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import SkylarkError
+from mqcommon.errors import RemotingError, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from sdk import broker_api
@@ -200,7 +200,7 @@ class QueueOwnership:
         # is committed.
         if mq in self._leaving:
             return
-        locked_until = 0.0
+        locked_until, is_locked = 0.0, False
         async with self._limiter(mq):
             if mq.broker_name in unanswering:
                 return
@@ -209,6 +209,7 @@ class QueueOwnership:
                     locked_until, locked = await self._locks.lock([mq])
                     if mq not in locked:
                         return
+                    is_locked = True
                 offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
@@ -216,7 +217,16 @@ class QueueOwnership:
                 self._problems.note(_taking_problem(mq), error)
                 if is_transient(error):
                     unanswering[mq.broker_name] = None
+                # Without an answer the lock is left to its end: an unlock might arrive after the lock of the next try.
+                if self._locks is not None and is_locked and not isinstance(error, RemotingError):
+                    await self._locks.unlock(mq)
                 return
+            except trio.Cancelled:
+                # The consumer closes. The broker may have the lock although its answer has not come.
+                if self._locks is not None:
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING_S):
+                        await self._locks.unlock(mq)
+                raise
         if mq in self._failed_to_take:
             del self._failed_to_take[mq]
             self._problems.note(_taking_problem(mq), None)

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from mqcommon.clock import SystemClock
-from mqcommon.errors import RemotingError
+from mqcommon.errors import BrokerError, RemotingError
 from mqcommon.message.queue import MessageQueue
 from sdk import broker_api
 from sdk.consumer.context import PushContext
@@ -167,4 +167,38 @@ async def test_a_close_does_not_wait_long_for_a_broker_that_was_asked_before_it(
         begun = trio.current_time()
         await broker.ownership.give_up_all()
         assert trio.current_time() - begun <= 1
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.15])
+async def test_a_close_while_a_queue_is_taken_leaves_no_lock(
+    after_s: float, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Before the answer to the lock, and while the offset is read."""
+    broker, mq = LockingBroker(monkeypatch), MessageQueue("t", "dead", 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.ownership.run)
+        with trio.move_on_after(after_s):
+            await broker.ownership.change({mq: "*"}, False)
+        assert not broker.locked and not broker.ownership.owned
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_unlocked"), [(BrokerError(1, "no such topic"), True), (RemotingError("no answer"), False)]
+)
+async def test_a_queue_whose_offset_a_broker_refuses_is_unlocked_again(
+    error: Exception, is_unlocked: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Without an answer the lock stays: the unlock could arrive after the next lock."""
+
+    async def read(mq: MessageQueue, *, zero_if_new: bool) -> int | None:
+        raise error
+
+    broker, mq = LockingBroker(monkeypatch), MessageQueue("t", "live", 0)
+    monkeypatch.setattr(broker.offsets, "read", read)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.ownership.run)
+        assert not await broker.ownership.change({mq: "*"}, False)
+        assert (not broker.locked) == is_unlocked
         nursery.cancel_scope.cancel()
