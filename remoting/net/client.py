@@ -1,6 +1,7 @@
 """Connections to servers by address, opened on demand and shared by all callers.
 
-The first request on a connection is JSON and offers CBOR; when the server accepts, later requests are CBOR.
+The first request on a connection is JSON and offers CBOR; when the server accepts, later requests are CBOR. When that
+request ends without an answer, the next one makes the offer; oneway requests do not, as nothing answers them.
 RocketMQ's own servers ignore the offer and go on in JSON.
 With credentials every request is signed just before it is framed, as the signature covers all fields and the body. A
 new connection is then used for nothing until the server has said how: a Skylark gives a challenge, with which whole
@@ -123,22 +124,27 @@ class RemotingClient:
         channel = await self.channel(addr, timeout_ms)
         # Only now is it known whether the server speaks CBOR, and which number the signature must have.
         self.prepare(addr, command, body)
-        left_ms = (deadline - trio.current_time()) * 1000
-        if left_ms <= 0:
-            raise RequestTimeout(addr, command.code, timeout_ms)
         peer = self._peers[addr]
-        self._sign(peer, command)
-        self._end_in_time(left_ms)
-        answer = await channel.invoke(command, left_ms)
+        try:
+            left_ms = (deadline - trio.current_time()) * 1000
+            if left_ms <= 0:
+                raise RequestTimeout(addr, command.code, timeout_ms)
+            self._sign(peer, command)
+            self._end_in_time(left_ms)
+            answer = await channel.invoke(command, left_ms)
+        except BaseException:
+            self._note_no_answer(peer, channel, command)
+            raise
         self._note_offer(peer, channel, answer)
         return answer
 
     async def oneway(self, addr: str, command: Command, *, body: Body | None = None) -> None:
         """Send without an answer; returns when the frame is queued."""
         channel = await self.channel(addr, CONNECT_TIMEOUT_MS)
-        self.prepare(addr, command, body)
+        peer = self._peers[addr]
+        self._encode(peer, command, body)
         command.flag |= 2
-        self._sign(self._peers[addr], command)
+        self._sign(peer, command)
         channel.push(command)
 
     def push(self, addr: str, command: Command, *, wake: bool = True) -> None:
@@ -150,7 +156,7 @@ class RemotingClient:
         channel = None if peer is None else peer.open_channel
         if peer is None or channel is None:
             raise ConnectFailed(addr, "not connected")
-        self.prepare(addr, command)
+        self._encode(peer, command, None)
         self._sign(peer, command)
         channel.push(command, wake=wake)
 
@@ -165,9 +171,13 @@ class RemotingClient:
             raise ConnectFailed(addr, "not connected")
         self._end_in_time(timeout_ms)
         if command.ext and OFFER_FIELD in command.ext:
-            answered = self._noting_offer(peer, channel, answered)
+            answered = self._noting_offer(peer, channel, command, answered)
         self._sign(peer, command)
-        channel.submit(command, timeout_ms, answered, wake=False)
+        try:
+            channel.submit(command, timeout_ms, answered, wake=False)
+        except RemotingError:
+            self._note_no_answer(peer, channel, command)
+            raise
 
     def flush(self, addr: str) -> bool:
         """Send at once what waits for ``addr``, as far as its connection takes it; whether it is open and took all."""
@@ -176,14 +186,20 @@ class RemotingClient:
         return channel is not None and channel.flush_now()
 
     def prepare(self, addr: str, command: Command, body: Body | bytes | None = None) -> None:
-        """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""
+        """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect.
+
+        It is sent next: it may have the offer to speak CBOR.
+        """
         # The first request on a connection offers CBOR, in a field that RocketMQ ignores. Until a Skylark has accepted,
         # requests have RocketMQ's JSON.
         peer = self._peers[addr]
-        command.codec = peer.codec
         if peer.codec != CBOR and not peer.offered:
             peer.offered = True
             command.ext = {**(command.ext or {}), OFFER_FIELD: OFFER_CBOR}
+        self._encode(peer, command, body)
+
+    def _encode(self, peer: _Peer, command: Command, body: Body | bytes | None) -> None:
+        command.codec = peer.codec
         if isinstance(body, bytes):
             command.body, command.codec = body, JSON
         elif body is not None:
@@ -204,10 +220,16 @@ class RemotingClient:
             peer.broker_name = str(answer.ext.get(BROKER_NAME_FIELD) or "")
             peer.greeting = answer.ext
 
-    def _noting_offer(self, peer: _Peer, channel: Channel, answered: Answered) -> Answered:
+    def _note_no_answer(self, peer: _Peer, channel: Channel, command: Command) -> None:
+        if command.ext and OFFER_FIELD in command.ext and peer.channel is channel:
+            peer.offered = False
+
+    def _noting_offer(self, peer: _Peer, channel: Channel, command: Command, answered: Answered) -> Answered:
         def noted(result: Command | RemotingError) -> None:
             if isinstance(result, Command):
                 self._note_offer(peer, channel, result)
+            else:
+                self._note_no_answer(peer, channel, command)
             answered(result)
 
         return noted

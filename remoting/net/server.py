@@ -20,7 +20,7 @@ from remoting.net.limits import BufferBudget, ConnectionBudget, RateLimit, Refus
 from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.command import FLAG_ONEWAY, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.requests.clients import CHALLENGE, ChallengeHeader
 from remoting.protocol.signature import WholeSignatures
 
@@ -218,12 +218,13 @@ class Server:
             channel.reply(request, _busy(request))
 
     def _dispatch(self, channel: Channel, request: Command) -> None:
-        # The first request says who the peer is; if it offers CBOR, its own answer has to accept that.
+        # The first request says who the peer is.
         if not channel.language:
             channel.language = request.language[:MAX_LANGUAGE]
             channel.version = request.version
-            if request.ext is not None and request.ext.get(OFFER_FIELD) == OFFER_CBOR:
-                channel.attachments[OFFER_FIELD] = request.opaque
+        # If a request offers CBOR, its own answer has to accept that. A later one does when the first had no answer.
+        if request.codec == JSON and request.ext is not None and request.ext.get(OFFER_FIELD) == OFFER_CBOR:
+            channel.attachments[OFFER_FIELD] = request.opaque
         handler = self._handlers.get(request.code)
         response: Command | None
         # A stopping server refuses before anything else: nothing is stored, so the client may try another server.

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from mqcommon.addresses import split_address
-from mqcommon.errors import ConnectFailed, ConnectionLost, RequestRefused, RequestTimeout, UserError
+from mqcommon.errors import ConnectFailed, ConnectionLost, FrameTooLarge, RequestRefused, RequestTimeout, UserError
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.limits import ConnectionBudget, ServerLimits
@@ -105,6 +105,39 @@ async def test_an_offer_of_cbor_is_accepted_also_by_an_answer_that_comes_later(m
         channel.reply(request, request.respond())
         await until(lambda: client.speaks_cbor(addr), "CBOR")
         assert (await client.invoke(addr, Command(ECHO))).codec == CBOR
+
+
+@pytest.mark.parametrize("first", ["cancelled", "late", "late, submitted", "too large", "oneway", "pushed"])
+async def test_cbor_is_offered_until_a_request_has_an_answer(
+    first: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with serving() as served, open_client(connect=served.connect, max_frame_bytes=10_000) as client:
+        addr = served.addr
+        await client.channel(addr, 1_000)
+        match first:
+            case "cancelled":
+                with trio.move_on_after(0.1):
+                    await client.invoke(addr, Command(SILENT))
+            case "late":
+                with pytest.raises(RequestTimeout):
+                    await client.invoke(addr, Command(SILENT), 100)
+            case "late, submitted":
+                command = Command(SILENT)
+                client.prepare(addr, command)
+                client.submit(addr, command, 100, lambda result: None)
+                await trio.sleep(0.2)
+            case "too large":
+                command = Command(SILENT, body=bytes(10_000))
+                client.prepare(addr, command)
+                with pytest.raises(FrameTooLarge):
+                    client.submit(addr, command, 100, lambda result: None)
+            case "oneway":
+                await client.oneway(addr, Command(SLOW))
+            case "pushed":
+                client.push(addr, Command(SLOW))
+        assert not client.speaks_cbor(addr)
+        await client.invoke(addr, Command(SLOW))
+        assert client.speaks_cbor(addr) and (await client.invoke(addr, Command(SLOW))).codec == CBOR
 
 
 async def test_refusals_and_failures_are_answers(caplog: pytest.LogCaptureFixture) -> None:
