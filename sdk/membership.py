@@ -10,7 +10,7 @@ from typing import Protocol
 
 import trio
 
-from mqcommon.errors import BrokerError, InvalidArgument, SkylarkError
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
@@ -179,6 +179,13 @@ class Membership:
     def strangers(self, addrs: list[str]) -> list[str]:
         """Those of ``addrs`` that have not answered a heartbeat with the current groups."""
         return [addr for addr in addrs if self._answered.get(addr) != self._version]
+
+    def silent(self, addrs: list[str]) -> list[str]:
+        """Those `strangers` that do not answer, or have not answered yet; one that refuses heartbeats answers."""
+        no_answer = RemotingError()
+        return [
+            addr for addr in self.strangers(addrs) if isinstance(self._outcomes.get(addr, no_answer), RemotingError)
+        ]
 
     async def beat(self, addrs: list[str], at: Callable[[str], Endpoint]) -> bool:
         """Send one heartbeat to each broker. Returns whether all of them answered."""

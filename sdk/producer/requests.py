@@ -20,11 +20,15 @@ from mqcommon.names import reply_topic
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
 from sdk.client import ClientHandle
+from sdk.producer.brokers import Brokers
 from sdk.producer.packing import PackedMessage, Packing, check_body
 from sdk.producer.result import SendResult
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
+from sdk.suspects import PROBE_TIMEOUT_MS
 
 REQUEST_TIMEOUT_MS = 3_000
+# The part of a request's time in which brokers that do not know this client yet have to answer its heartbeat.
+INTRODUCTION_SHARE = 1 / 3
 _COPIED = (CORRELATION_ID, REPLY_TO_CLIENT, TTL)
 
 
@@ -32,6 +36,7 @@ class Sender(Protocol):
     """The producer as requests and replies see it."""
 
     wire_group: str
+    brokers: Brokers
 
     def now_ms(self) -> int: ...
 
@@ -70,11 +75,23 @@ class Requests:
             await self._sender.queues(message.topic)
             route = instance.routes.get(self._client.names.topic(message.topic))
             # The broker that stores the request delivers the reply: it must know this client before, by a heartbeat.
-            await instance.introduce(list(route.writable_at) if route is not None else [])
+            await self._introduce(list(route.writable_at) if route is not None else [], timeout_ms)
             left_ms = max((deadline - trio.current_time()) * 1000, 1)
             sent = await self._sender.send(asked, timeout_ms=left_ms)
             return await reply.wait()
         raise ReplyTimeout(message.topic, timeout_ms, sent.msg_id if sent is not None else "")
+
+    async def _introduce(self, addrs: list[str], timeout_ms: float) -> None:
+        """Let the brokers know this client. Those that do not answer are avoided until they do."""
+        instance, brokers = self._client.instance, self._sender.brokers
+        addrs = [addr for addr in addrs if addr not in brokers.suspects.addrs] or addrs
+        share_ms = timeout_ms * INTRODUCTION_SHARE
+        with trio.move_on_after(share_ms / 1000):
+            await instance.introduce(addrs)
+        # A broker that is well may need more than a short time, as it is the first that this client asks of it.
+        if share_ms >= PROBE_TIMEOUT_MS:
+            for addr in instance.membership.silent(addrs):
+                brokers.suspect(addr)
 
     async def reply_to(self, request: MessageExt, body: bytes, properties: Mapping[str, str] | None) -> None:
         """See `Producer.reply_to`."""

@@ -1,6 +1,7 @@
 """Requests and replies, against a broker of ours in this process."""
 
 import asyncio
+from functools import partial
 
 import pytest
 import trio
@@ -8,7 +9,10 @@ import trio
 from mqcommon.errors import InvalidArgument, ReplyTimeout, SendFailed
 from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.message import Message, MessageExt
+from remoting.protocol.requests.clients import HEART_BEAT
 from sdk import Client, ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
+from tests.sdk.fakes import until
+from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.in_process import Servers
 
 TOPIC, GROUP = "one", "server"
@@ -158,3 +162,21 @@ async def test_threads_and_asyncio(cluster: Servers) -> None:
         with trio.fail_after(25):
             assert await trio.to_thread.run_sync(blocking_side) == b"bb"
             assert await trio.to_thread.run_sync(run_aio) == b"aa"
+
+
+async def test_a_broker_that_does_not_answer_keeps_requests_from_no_other() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        b.is_silent = True
+        b.on(HEART_BEAT.code, lambda request: None)
+
+        async def is_stored_at_a(body: bytes, timeout_ms: int) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(producer.request, Message("t", body), timeout_ms=timeout_ms))
+                await until(lambda: body in bodies(a))
+                nursery.cancel_scope.cancel()
+
+        # A part of the time goes to the silent broker, and of the next requests none.
+        await is_stored_at_a(b"first", 1_500)
+        for number in range(4):
+            await is_stored_at_a(b"%d" % number, 60_000)
+        assert b.asked(HEART_BEAT.code) and not b.requests_of
