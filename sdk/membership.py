@@ -204,11 +204,28 @@ class Membership:
                 raise
             self._answered[addr] = version
             self._came(addr, None)
+            await self._leave_again(at(addr), data)
             self._note_differences(addr, differences)
 
         answers = await ask_all(addrs, beat_one)
         self._log_failed(answers)
         return not answers.errors
+
+    async def _leave_again(self, broker: Endpoint, data: HeartbeatData) -> None:
+        """Unregister the groups that were left while a heartbeat that names them was on its way.
+
+        It may have come after the request that unregistered them. Then the broker would give queues to a member that is
+        gone, for two minutes.
+        """
+        try:
+            for producer in data.producer_data_set:
+                if producer.group_name not in self._producers:
+                    await broker_api.unregister_client(broker, self.client_id, producer_group=producer.group_name)
+            for consumer in data.consumer_data_set:
+                if consumer.group_name not in self._consumers:
+                    await broker_api.unregister_client(broker, self.client_id, consumer_group=consumer.group_name)
+        except SkylarkError as error:
+            logger.info("unregistering failed: %s", error)
 
     async def introduce_to(self, broker: Endpoint) -> None:
         """Send one heartbeat to a broker that may be in no route. Raises the error when it is not taken."""

@@ -259,10 +259,34 @@ async def test_groups_are_left_at_the_end() -> None:
             await consumer.message_queues("t")
             await broker.wait_asked(34)
             await wait_all_tasks_blocked(0.05)
-        (request,) = broker.asked(35)
+        request, *_ = broker.asked(35)
         assert request.ext is not None
         assert request.ext["consumerGroup"] == "cg" and "producerGroup" not in request.ext
         assert request.ext["clientID"] == heartbeats(broker)[0].client_id
+
+
+async def test_a_group_that_is_left_while_a_heartbeat_is_on_its_way_is_unregistered_after_it() -> None:
+    async with (
+        cluster() as (namesrv, broker),
+        Client(namesrv.addr) as client,
+        PullConsumer(client, group="stays") as consumer,
+    ):
+        async with PullConsumer(client, group="left"):
+            await consumer.message_queues("t")
+            await broker.wait_asked(34)
+            await wait_all_tasks_blocked(0.01)
+            answered = len(broker.asked(34))
+            broker.on(34, lambda request: None)
+            client._instance.membership.join_producer("pg")
+            client._instance.tell_brokers()
+            late = (await broker.wait_asked(34, answered + 1))[-1]
+        assert len(broker.asked(35)) == 1
+        broker.channels[0].reply(late, late.respond())
+        with trio.fail_after(5):
+            _, again = await broker.wait_asked(35, 2)
+        assert again.ext is not None and again.ext["consumerGroup"] == "left"
+        await wait_all_tasks_blocked(0.01)
+        assert len(broker.asked(35)) == 2
 
 
 async def test_a_frozen_broker_does_not_keep_a_client_from_closing(mock_clock: MockClock) -> None:
@@ -494,6 +518,6 @@ async def test_a_client_without_nameservers_serves_an_admin_only(monkeypatch: py
 
 
 def left(broker: Fake) -> list[tuple[str | None, str | None]]:
-    """The (producer group, consumer group) of each request that left one."""
+    """The (producer group, consumer group) of requests that left one; it may be left twice, see `Membership`."""
     asked = [request.ext or {} for request in broker.asked(35)]
-    return [(ext.get("producerGroup"), ext.get("consumerGroup")) for ext in asked]
+    return list(dict.fromkeys((ext.get("producerGroup"), ext.get("consumerGroup")) for ext in asked))
