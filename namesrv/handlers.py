@@ -108,6 +108,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     """322: a broker asks whether its registration is still up to date. Counts as a heartbeat.
 
     A broker asks the same in each heartbeat while its topics do not change: only the first such question is decoded.
+    It is asked to register again, too, while it may have topics that an administrator deleted here only.
     """
     ext, now_ms = request.ext or {}, state.clock.monotonic_ms()
     addr = ext.get("brokerAddr")
@@ -123,7 +124,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
     dialect = dialect_for(request)
     body = b"" if live is None else encode_body(live.data_version, dialect)
-    is_changed = live is None or live.data_version != told
+    is_changed = live is None or bool(live.deleted_here) or live.data_version != told
     fields = QueryDataVersionResponseHeader(is_changed, is_skylark(request) or None).to_ext()
     if live is not None and not is_changed and _is_short(ext, request.body):
         live.unchanged = Unchanged(ext, request.body, dialect, fields, body)

@@ -302,8 +302,9 @@ class RouteTable(Generic[C]):
             brokers = self._sets[broker_name]
             if cluster is None or brokers.cluster == cluster:
                 self._queues.drop(broker_name, (topic,))
-                for addr in brokers.addrs.values():
-                    self._live[addr].deleted_here[topic] = None
+                for live in [self._live[addr] for addr in brokers.addrs.values()]:
+                    live.deleted_here[topic] = None
+                    live.unchanged = None
 
     # --- what clients ask
 

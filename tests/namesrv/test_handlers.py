@@ -203,6 +203,18 @@ async def test_the_same_question_for_the_version_is_answered_until_the_version_c
     assert (changed.ext["changed"], DataVersion.from_wire(loads(changed.body))) == ("true", DataVersion(0, 1, 8))
 
 
+async def test_a_broker_that_still_has_a_deleted_topic_is_asked_to_register_again(peer: Peer) -> None:
+    await peer.register(counter=7)
+    asked = encode_body(DataVersion(0, 1, 7))
+    assert (await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, asked)).ext == {"changed": "false"}
+    await peer.ask(DELETE_TOPIC_IN_NAMESRV.code, {"topic": "t1"})
+    for _ in range(2):
+        assert (await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, asked)).ext == {"changed": "true"}
+    await peer.register(counter=7)
+    assert await peer.topics() == ["t1", "t2"]
+    assert (await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, asked)).ext == {"changed": "false"}
+
+
 async def test_a_silent_broker_is_forgotten_and_its_connection_closed(served: Served, peer: Peer) -> None:
     silent = await served.peer()
     await silent.register()

@@ -137,7 +137,7 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
     targets = all_targets(await session.admin.cluster_info(), cluster_name)
     with_master = {one.broker_name for one in targets if one.broker_id == MASTER_ID}
     masterless = sorted({one.broker_name for one in targets} - with_master)
-    was_known = await _is_topic_known(session, topic, addrs)
+    was_known = await _is_topic_known(session, topic, addrs, cluster_name)
     brokers = await at_each(
         session,
         addrs,
@@ -148,7 +148,8 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
 
     async def forget(namesrv_addr: str) -> None:
         async with session.admin_at(namesrv_addr) as admin:
-            await admin.delete_topic_in_namesrv(topic)
+            # Brokers of other clusters that share the NameServer keep the topic, and its route.
+            await admin.delete_topic_in_namesrv(topic, cluster_name)
 
     namesrvs: list[dict[str, Any]] = []
     left = [result["brokerAddr"] for result in brokers if not result["ok"]]
@@ -177,10 +178,11 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
     return {"topic": topic, "brokers": brokers, "namesrvs": namesrvs, "left": left, "masterless": masterless}
 
 
-async def _is_topic_known(session: Session, topic: str, broker_addrs: list[str]) -> bool:
+async def _is_topic_known(session: Session, topic: str, broker_addrs: list[str], cluster: str) -> bool:
     async def route(namesrv_addr: str) -> object:
         async with session.admin_at(namesrv_addr) as admin:
-            return await admin.topic_route(topic)
+            found = await admin.topic_route(topic)
+        return next((data for data in found.broker_datas if data.cluster == cluster), None)
 
     # A light queue has neither a configuration nor a route.
     return (

@@ -82,7 +82,9 @@ def test_delete_topic_at_all_brokers_and_each_nameserver() -> None:
     assert world.called("delete_topic_in_broker") == [(MASTER, "T"), (SLAVE, "T")]
     both = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=f"{NAMESRV};{OTHER_NAMESRV}")
     assert both.exit_code == 0
-    assert world.called("delete_topic_in_namesrv")[-2:] == [(NAMESRV, "T", None), (OTHER_NAMESRV, "T", None)]
+    # Other clusters of these NameServers keep the route.
+    where = "T", "DefaultCluster"
+    assert world.called("delete_topic_in_namesrv")[-2:] == [(NAMESRV, *where), (OTHER_NAMESRV, *where)]
 
 
 def test_a_name_stands_for_all_nameservers_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +140,14 @@ def test_deletes_of_names_that_never_were_fail(command_line: str, text: str) -> 
 )
 def test_a_topic_that_somebody_may_know_is_deleted(world: World) -> None:
     result = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T")
-    assert (result.exit_code, world.called("delete_topic_in_namesrv")) == (0, [(NAMESRV, "T", None)])
+    assert (result.exit_code, world.called("delete_topic_in_namesrv")) == (0, [(NAMESRV, "T", "DefaultCluster")])
+
+
+def test_a_topic_of_another_cluster_only_is_not_known() -> None:
+    found = route()
+    found.broker_datas[0].cluster = "other"
+    result = run(World(routes={"T": found}), "deleteTopic", "-c", "DefaultCluster", "-t", "T")
+    assert (result.exit_code, "there is no topic T" in result.stderr) == (1, True)
 
 
 def test_light_queues_have_nothing_that_could_be_looked_for() -> None:
