@@ -26,6 +26,9 @@ ARRIVE_TIME = "ARRIVE_TIME"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"
+# Of a message that comes again to a group that pops: when it was popped first (ms), and its handle.
+FIRST_POP_TIME = "1ST_POP_TIME"
+POP_HANDLE = "POP_CK"
 # How many messages an inner batch has: see mqcommon/message/inner.py.
 INNER_NUM = "INNER_NUM"
 # The light queues of a message, and its offsets in them: see mqcommon/message/light.py.
@@ -90,9 +93,9 @@ RESERVED = frozenset(
         "PUSH_REPLY_TIME",
         "MIN_OFFSET",
         "MAX_OFFSET",
-        "POP_CK",
+        POP_HANDLE,
         "POP_CK_OFFSET",
-        "1ST_POP_TIME",
+        FIRST_POP_TIME,
         "INNER_NUM",
         "INNER_BASE",
         "INNER_MULTI_DISPATCH",

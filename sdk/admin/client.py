@@ -19,7 +19,7 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import AUTO_CREATE_TOPIC
+from mqcommon.names import AUTO_CREATE_TOPIC, retry_topic
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests import (
@@ -78,6 +78,7 @@ from sdk import broker_api, namesrv_api
 from sdk.admin.dead_letter_files import DeadLetterFile, format_of
 from sdk.admin.dead_letters import (
     RATE,
+    USE_TOPIC,
     DeadLetter,
     DeadLetterChoice,
     DeadLetterCounts,
@@ -589,14 +590,15 @@ class Admin:
         They keep their unique keys, and have all attempts before them. Without a choice these are the ones that no such
         call has sent before: brokers remember how far it came, also when it is cancelled. They go to the group's retry
         topic, so that no other group gets them; with ``to_topic`` to the topics that they came from, which is the only
-        way to groups that consume in order. The dead letters themselves stay where they are. ``dry_run`` sends nothing.
-        ``on_letter`` is called with each one before it is sent, ``on_progress`` after each part.
+        way to groups that consume in order or pop. The dead letters themselves stay where they are. ``dry_run`` sends
+        nothing. ``on_letter`` is called with each one before it is sent, ``on_progress`` after each part.
         """
         choice = DeadLetterChoice(ids, from_ms, to_ms, matches)
         letters = DeadLetters(self._client, group, choice)
-        resending = Resending(self._client, group, rate, on_letter, to_topic=to_topic, dry_run=dry_run)
+        is_read = False
         if not to_topic and not dry_run:
-            await self._check_not_orderly(group)
+            is_read = await self._is_retry_topic_read(group)
+        resending = Resending(self._client, group, rate, on_letter, to_topic=to_topic, dry_run=dry_run, is_read=is_read)
         return await letters.each(resending.take, on_progress, goes_on=choice.is_everything, dry_run=dry_run)
 
     async def export_dead_letters(
@@ -944,15 +946,23 @@ class Admin:
 
     # --- internals
 
-    async def _check_not_orderly(self, group: str) -> None:
-        """UserError when a member of the group says that it consumes in order."""
+    async def _is_retry_topic_read(self, group: str) -> bool:
+        """Whether the members of the group read its retry topic; False when none is connected.
+
+        UserError when what is sent there would reach nobody: members consume in order, or all of them pop.
+        """
         try:
-            members = (await self.consumer_connection(group)).connection_set
+            found = await self.consumer_connection(group)
         except BrokerError as error:
             if error.code not in _NO_SUCH_GROUP:
                 raise
-            return
-        for member in members:
+            return False
+        if retry_topic(group) not in found.subscription_table:
+            raise UserError(
+                f"the members of group {group} do not read its retry topic, which is usual where they pop, as a "
+                f"SimpleConsumer or a worker of Celery. {USE_TOPIC}"
+            )
+        for member in found.connection_set:
             try:
                 info = await self.consumer_running_info(group, member.client_id)
             except (BrokerError, RemotingError) as error:
@@ -962,9 +972,9 @@ class Admin:
             if info.properties.get("PROP_CONSUMEORDERLY") == "true":
                 raise UserError(
                     f"member {member.client_id} of group {group} consumes in order, and brokers make a dead letter at "
-                    "once of what is sent to the retry topic of such a group. Send to the topics that the messages "
-                    "came from (to_topic, --all-groups); then all groups that read them get the messages"
+                    f"once of what is sent to the retry topic of such a group. {USE_TOPIC}"
                 )
+        return True
 
     async def _query(
         self,

@@ -1,9 +1,11 @@
 """Dead letters of a group: reads them, and sends them to the group again.
 
 What is sent goes to the group's retry topic, so that no other group gets it, or to the topic that the message was sent
-to first. A dead letter stays in its topic; how far a resend without a choice came is an offset of TOOLS_CONSUMER there,
-a group that every broker has. It is committed after each part, so a resend that was killed goes on there: a part may be
-sent twice, and none is left out. Neighbours: dead_letter_files.py writes dead letters to files.
+to first. Consumers that pop do not read the retry topic: what they give back comes again in topics of the broker's own.
+So what was popped goes there only while a member that is connected reads it.
+A dead letter stays in its topic; how far a resend without a choice came is an offset of TOOLS_CONSUMER there, a group
+that every broker has. It is committed after each part, so a resend that was killed goes on there: a part may be sent
+twice, and none is left out. Neighbours: dead_letter_files.py writes dead letters to files.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -25,6 +27,8 @@ from mqcommon.message.properties import (
     FAIL_CLIENT,
     FAIL_REASON,
     FAIL_TIME,
+    FIRST_POP_TIME,
+    POP_HANDLE,
     REAL_QID,
     REAL_TOPIC,
     RESENT_TIMES,
@@ -49,7 +53,15 @@ PART_COUNT = 256
 PART_BYTES = 1024 * 1024
 ORIGIN_ID, DLQ_TOPIC, DLQ_ID = "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 # What the message has because it was delivered and died.
-_OF_ITS_DEATH = (DELAY, REAL_TOPIC, REAL_QID, CLUSTER, DLQ_TOPIC, DLQ_ID, FAIL_REASON, FAIL_CLIENT, FAIL_TIME)
+_OF_ITS_DEATH = (
+    DELAY, REAL_TOPIC, REAL_QID, CLUSTER, DLQ_TOPIC, DLQ_ID, FAIL_REASON, FAIL_CLIENT, FAIL_TIME, FIRST_POP_TIME,
+    POP_HANDLE,
+)  # fmt: skip
+#: What to do about a group that does not get what is sent to its retry topic.
+USE_TOPIC = (
+    "Send to the topics that the messages came from (to_topic, --all-groups); then all groups that read them get the "
+    "messages"
+)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -216,8 +228,9 @@ class Resending:
 
     def __init__(
         self, client: ClientHandle, group: str, rate: float | None, on_letter: Callable[[DeadLetter], object] | None,
-        *, to_topic: bool, dry_run: bool,
+        *, to_topic: bool, dry_run: bool, is_read: bool = False,
     ) -> None:  # fmt: skip
+        """``is_read``: whether a member that is connected reads the group's retry topic."""
         if rate is not None:
             if isinstance(rate, bool) or not isinstance(rate, int | float):
                 raise wrong_type("rate", "a number of messages a second", rate)
@@ -229,6 +242,7 @@ class Resending:
         self._on_letter = on_letter
         self._to_topic = to_topic
         self._dry_run = dry_run
+        self._is_read = is_read
         self._next_at = -inf
         self._turn = 0
         self._routes: dict[str, TopicRoute] = {}
@@ -253,6 +267,11 @@ class Resending:
         if self._to_topic:
             # A message as its producer sent it: it is counted anew, in whatever topic and group.
             properties = {name: value for name, value in properties.items() if name not in (RETRY_TOPIC, ORIGIN_ID)}
+        elif FIRST_POP_TIME in message.properties and not self._is_read:
+            raise UserError(
+                f"dead letter {message.msg_id} was popped, and consumers that pop do not read the retry topic of group "
+                f"{self._group}. {USE_TOPIC}. Or start a PushConsumer of the group first, which reads both"
+            )
         else:
             properties[RETRY_TOPIC], topic = topic, retry_topic(self._group)
         # The body goes as it is stored: one that is compressed, or cannot be read, stays so.

@@ -13,6 +13,7 @@ from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import record_starts
 from mqcommon.message.inner import may_hold_batches, unwrapped
 from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import POP_HANDLE
 from remoting.net.call import call
 from remoting.protocol.pop_info import NORMAL, PopHandle, parse_handle, parse_offset_info, read_topic
 from remoting.protocol.requests import pops
@@ -29,8 +30,6 @@ from remoting.protocol.requests.pops import (
 )
 from sdk.endpoint import Endpoint
 from sdk.namespaces import unwrap
-
-_HANDLE = "POP_CK"
 
 
 class Lease(NamedTuple):
@@ -147,7 +146,7 @@ def received(
             message = MessageExt(data, at, broker_name)
             # A message that comes again is in the retry topic, and names the queue that it was popped from in its
             # handle.
-            own = message.properties.get(_HANDLE)
+            own = message.properties.get(POP_HANDLE)
             lease = _own(own, topic, group) if own else common[NORMAL, message.queue_id]
             return ReceivedMessage(data, at, broker_name, lease, namespace)
 

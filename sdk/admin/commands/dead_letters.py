@@ -114,7 +114,7 @@ async def resend_dlq(
 
     Without --id, --from, --to and --reason these are the ones that no such run has sent before; brokers remember how
     far it came. They go to the group's retry topic, so that other groups do not get them, keep their ids, and have all
-    attempts before them. Groups that consume in order need --all-groups. The dead letters stay in their topic.
+    attempts before them. Groups that consume in order or pop need --all-groups. The dead letters stay in their topic.
     """
     letters: list[dict[str, Any]] = []
 

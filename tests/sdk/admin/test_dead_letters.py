@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.message import Message, MessageExt
-from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryPolicy, blocking
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryPolicy, SimpleConsumer, blocking
 from sdk.admin.cli import mqadmin
 from sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
 from sdk.client import ClientHandle
@@ -165,6 +166,28 @@ async def test_a_group_that_consumes_in_order_needs_the_topic(cluster: Servers) 
     async with PullConsumer(cluster.nameserver) as reader:
         (mq,) = await reader.message_queues("one")
         assert await reader.max_offset(mq) == 2, "all groups get it"
+
+
+async def test_what_was_popped_goes_only_to_those_who_get_it(cluster: Servers) -> None:
+    async with Admin(cluster.nameserver) as admin, Producer(cluster.nameserver) as producer:
+        await admin.create_group(cluster.broker, SubscriptionGroupConfig("g", retry_max_times=1))
+        await producer.send(Message("one", b"tea"))
+        async with SimpleConsumer(
+            cluster.nameserver, group="g", subscriptions={"one": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET
+        ) as popping:
+            for _ in range(2):
+                (message,) = await popping.receive(1, 10_000)
+                await popping.change_invisible_time(message, 0)
+            await until_known(admin, "%DLQ%g")
+            with pytest.raises(UserError, match=r"do not read its retry topic, .*--all-groups"):
+                await admin.resend_dead_letters("g")
+        with pytest.raises(UserError, match=r"was popped, .*--all-groups"):
+            await admin.resend_dead_letters("g")
+        group = Group(cluster)
+        async with group.consumer:
+            assert (await admin.resend_dead_letters("g")).done == 1, "nothing was taken for sent before"
+            await until(lambda: len(group.got) == 1)
+        assert "1ST_POP_TIME" not in group.got[0].properties
 
 
 async def test_a_rate_spaces_what_is_sent(autojump_clock: trio.testing.MockClock) -> None:
