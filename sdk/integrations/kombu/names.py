@@ -18,6 +18,8 @@ from mqcommon.errors import InvalidArgument
 #: The topic of all reply queues.
 REPLIES = "celery-replies"
 ANY_TAG = "*"
+#: The property with the routing key of a message that was sent to an exchange. Tags have digests of long keys.
+ROUTING_KEY = "KOMBU_ROUTING_KEY"
 _EXCHANGE_PREFIX = "exchange-"
 # Retry topics have the name twice, and brokers accept at most 127 characters in a topic's name.
 _LONGEST = 55

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.clock import SystemClock
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, UserError
 from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.properties import RESERVED
 from mqcommon.shielded_nursery import shielded_nursery
 from remoting.net.tls.settings import Tls
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
@@ -31,7 +33,15 @@ from sdk.consumer.pull import PullConsumer
 from sdk.consumer.simple import SimpleConsumer
 from sdk.integrations.kombu.feed import DUE, Feed, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox
-from sdk.integrations.kombu.names import ANY_TAG, REPLIES, TransportSettings, deliver_at_ms, tag_of
+from sdk.integrations.kombu.names import (
+    ANY_TAG,
+    REPLIES,
+    ROUTING_KEY,
+    TransportSettings,
+    deliver_at_ms,
+    queue_topic,
+    tag_of,
+)
 from sdk.integrations.kombu.stream import Stream
 from sdk.producer.producer import Producer, Ticket
 
@@ -41,6 +51,8 @@ PRODUCER_GROUP = "celery-producers"
 # Brokers tell NameServers of a new topic at once; this is for busy ones.
 TOPIC_TIMEOUT_S = 10
 TOPIC_POLL_S = 0.02
+# What the copy of a task does not have for its next step. It is for one queue, whichever exchange its task came from.
+_OF_ITS_STEP = frozenset({*RESERVED, DUE, ROUTING_KEY})
 # Reply queues that are read at a time.
 MOST_REPLIES = 200
 
@@ -204,10 +216,15 @@ class ClusterSession:
         except SkylarkError as error:
             logger.warning("an event was not sent: %s", error)
 
-    async def _send_on(self, message: MessageExt, due_ms: int) -> None:
-        """Send a task again that is not due yet."""
-        copy = Message(message.topic, message.body, tags=message.tags, keys=message.keys)
-        await self._send(copy, due_ms)
+    async def _send_on(self, topic: str, message: MessageExt, due_ms: int) -> None:
+        """Send a task again that is not due yet, to the topic of its queue.
+
+        Not to the topic that it came from, which may be that of an exchange: all queues that are bound to it would get
+        the copy, and each of them sends its own.
+        """
+        kept = {name: value for name, value in message.properties.items() if name not in _OF_ITS_STEP}
+        copy = Message(topic, message.body, tags=message.tags, keys=message.keys, properties=kept)
+        await self.send(copy, due_ms=due_ms)
 
     # --- queues
 
@@ -224,9 +241,10 @@ class ClusterSession:
         """A feed of that source, which does not pop yet."""
         await self.ensure_topic(source.topic)
         consumer = await self._acquire(source)
+        own_topic = queue_topic(queue, self.settings.queue_name_prefix)
         feed = Feed(
             consumer, self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox, matches=matches,
-            send_later=self._send_on, post=self._post, backoff=self._backoff, clock=self._clock,
+            send_later=partial(self._send_on, own_topic), post=self._post, backoff=self._backoff, clock=self._clock,
         )  # fmt: skip
         await self.nursery.start(feed.run)
         return feed

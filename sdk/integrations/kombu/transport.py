@@ -34,7 +34,7 @@ from mqcommon.message.message import Message, MessageExt
 from sdk.integrations.kombu import names
 from sdk.integrations.kombu.feed import Feed, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
-from sdk.integrations.kombu.names import REPLIES, TransportSettings
+from sdk.integrations.kombu.names import REPLIES, ROUTING_KEY, TransportSettings
 from sdk.integrations.kombu.session import ClusterSession, Source
 from sdk.integrations.kombu.sessions import SESSIONS, SharedSession
 from sdk.integrations.kombu.stream import Stream
@@ -43,7 +43,6 @@ from sdk.nameservers import NAMESRV_ADDR
 logger = logging.getLogger(__name__)
 
 _LOCAL = "127.0.0.1:9876"
-_ROUTING_KEY = "KOMBU_ROUTING_KEY"
 # A prefetch count of 0 means no limit in AMQP. Here every buffer has a bound.
 NO_LIMIT = 1_000
 _TRANSIENT = 1
@@ -539,7 +538,7 @@ def _message(topic: str, payload: Mapping[str, Any], tag: str | None, routing_ke
     task_id = (payload.get("headers") or {}).get("id") or payload["properties"].get("correlation_id")
     return Message(
         topic, dumps(payload).encode(), tags=tag, keys=[str(task_id)] if task_id else None,
-        properties={_ROUTING_KEY: routing_key} if routing_key else None,
+        properties={ROUTING_KEY: routing_key} if routing_key else None,
     )  # fmt: skip
 
 
@@ -551,6 +550,5 @@ def _task_tag(payload: Mapping[str, Any]) -> str | None:
 def _matcher(kind: str, routing_key: str, pattern: str | None, exchange: Any) -> Callable[[MessageExt], bool]:
     """Whether a message of an exchange is for a queue that is bound with this key."""
     if kind == "topic":
-        return lambda message: bool(exchange._match(pattern, message.properties.get(_ROUTING_KEY, "")))
-    # Tags have digests of long keys.
-    return lambda message: message.properties.get(_ROUTING_KEY, "") == routing_key
+        return lambda message: bool(exchange._match(pattern, message.properties.get(ROUTING_KEY, "")))
+    return lambda message: message.properties.get(ROUTING_KEY, "") == routing_key

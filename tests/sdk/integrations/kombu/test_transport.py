@@ -305,6 +305,23 @@ def test_a_task_with_an_eta_comes_by_steps_and_waits_at_the_broker(url: str, que
         reader.close()
 
 
+@pytest.mark.parametrize("kind", ["topic", "fanout"])
+def test_each_queue_of_an_exchange_gets_a_task_once_that_comes_by_steps(url: str, queue: str, kind: str) -> None:
+    with Connection(url, transport_options={"eta_lead": 0, "max_delay": 0.3}) as connection:
+        exchange = Exchange(f"steps.{queue}", type=kind)
+        bound = [Queue(f"{queue}.{number}", exchange, "a.#") for number in range(2)]
+        for each in bound:
+            each(connection.default_channel).declare()
+        Producer(connection, exchange).publish("later", routing_key="a.b", headers=eta(0.8))
+        reader = Reader(connection, *bound)
+        found = reader.get(2)
+        assert {message.delivery_info["routing_key"] for message in found} == {"a.b"}
+        for message in found:
+            message.ack()
+        assert reader.gets_nothing()
+        reader.close()
+
+
 def test_a_task_comes_before_its_eta_by_the_lead_at_most(connection: Any, queue: str) -> None:
     send(connection, queue, "soon", headers=eta(0.9))
     send(connection, queue, "next year", headers=eta(365 * 24 * 3600))
