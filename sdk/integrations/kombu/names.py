@@ -52,6 +52,11 @@ def exchange_group(exchange: str, queue: str, prefix: str = "") -> str:
     return _legal(f"{prefix}{queue}-of-{exchange}", _LONGEST)
 
 
+def namesake_group(exchange: str, queue: str, prefix: str = "") -> str:
+    """The group by which a durable queue reads what an exchange has with its own name as the key (`queue_topic`)."""
+    return _legal(f"{prefix}{queue}-of-{exchange}/{exchange}", _LONGEST)
+
+
 def tag_of(routing_key: str) -> str:
     """The tag of messages with this routing key."""
     return _legal(routing_key or "none", 64)

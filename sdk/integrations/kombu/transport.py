@@ -2,7 +2,8 @@
 
 An AMQP queue is a topic whose consumers pop. What is sent to an exchange by name goes to the exchange's topic, once,
 and the queues that are bound to it read that: durable ones as groups, auto-deleted ones from the binding on. A direct
-exchange, its key and its queue of one name (Celery's usual ones) are the queue's own topic.
+exchange, its key and its queue of one name (Celery's usual ones) are the queue's own topic; queues of other names that
+are bound to it with that key read it, too.
 All methods run in threads of the program; what takes time runs in the loop of the session.
 """
 
@@ -101,9 +102,13 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             raise InvalidArgument(_NO_PRIORITIES.format(priority))
         prefix = self._transport.settings.queue_name_prefix
         kind = self.typeof(exchange).type if exchange else "direct"
-        # Celery's default exchange has the name of its queue. Such messages need no topic besides that of the queue.
-        if not exchange or (kind == "direct" and exchange == routing_key):
+        if not exchange:
             self._put(routing_key, message)
+            return
+        # Celery's default exchange has the name of its queue. Such messages need no topic besides that of the queue.
+        # Queues of other names that are bound to the exchange read it, too, and know by the key what was sent to it.
+        if kind == "direct" and exchange == routing_key:
+            self._put(routing_key, message, routing_key=routing_key)
             return
         topic = names.exchange_topic(exchange, prefix)
         sent = _message(topic, message, names.tag_of(routing_key), routing_key)
@@ -115,13 +120,13 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         queues = 1 if kind == "fanout" else None
         self._transport.shared.send(lambda session: session.send(sent, due_ms=due_ms, queues=queues))
 
-    def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
-        """Store a message in a queue."""
+    def _put(self, queue: str, message: dict[str, Any], *, routing_key: str = "", **options: Any) -> None:
+        """Store a message in a queue. ``routing_key``: of an exchange of the same name, to which it was sent."""
         if names.is_reply_queue(queue):
             reply = _message(REPLIES, message, names.tag_of(queue))
             self._transport.shared.send(lambda session: session.send(reply, queues=1))
             return
-        task = _message(self._topic(queue), message, _task_tag(message))
+        task = _message(self._topic(queue), message, _task_tag(message), routing_key)
         due_ms = names.eta_ms_of(message.get("headers"))
         self._transport.shared.send(lambda session: session.send(task, due_ms=due_ms))
 
@@ -152,22 +157,32 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         prefix = self._transport.settings.queue_name_prefix
         if kind == "direct" and exchange == routing_key == queue:
             return
-        topic = names.exchange_topic(exchange, prefix)
-        expression = names.tag_of(routing_key) if kind == "direct" else names.ANY_TAG
+        if kind == "direct" and exchange == routing_key:
+            # What is published so is in the topic of the queue of that name, whether there is such a queue or not.
+            topic, expression = self._topic(exchange), names.ANY_TAG
+            group = names.namesake_group(exchange, queue, prefix)
+        else:
+            topic = names.exchange_topic(exchange, prefix)
+            expression = names.tag_of(routing_key) if kind == "direct" else names.ANY_TAG
+            group = names.exchange_group(exchange, queue, prefix)
         matches = _everything if kind == "fanout" else _matcher(kind, routing_key, pattern, self.typeof(exchange))
         stream = self._transport.streams.get(queue)
         if stream is not None:
             self._transport.shared.call(lambda session: session.bind(stream, topic, expression, matches))
             return
         # A durable queue outlives the process, so the brokers must remember how far it has read each exchange: a
-        # consumer group for each binding does that.
-        source = Source(names.exchange_group(exchange, queue, prefix), topic, expression)
+        # consumer group for each exchange does that, or two if one of the keys is the name of the exchange.
         bound = self._transport.bindings.setdefault(queue, {})
-        if source not in bound:
+        former = next((source for source in bound if source.group == group), None)
+        if former is None:
+            source = Source(group, topic, expression)
             self._transport.shared.call(lambda session: session.begin_now(source))
-        # With several keys of a topic exchange one is enough.
-        former = bound.get(source)
-        bound[source] = matches if former is None else lambda message: former(message) or matches(message)
+            bound[source] = matches
+            return
+        # Several keys: the group reads what any of them takes. Tags are sorted, so that all members ask for the same.
+        tags = sorted({*former.expression.split("||"), expression})
+        takes = bound.pop(former)
+        bound[Source(group, topic, "||".join(tags))] = lambda message: takes(message) or matches(message)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any) -> None:
         if if_empty and self._size(queue):

@@ -14,7 +14,7 @@ from typing import Any
 
 import kombu
 import pytest
-from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu import Connection, Consumer, Exchange, Producer, Queue, binding
 from kombu.common import maybe_declare
 from kombu.exceptions import ChannelError, OperationalError
 from kombu.pools import producers
@@ -286,6 +286,32 @@ def test_durable_queues_of_an_exchange_keep_what_they_are_bound_to(connection: A
     assert readers[0].gets_nothing()
     for reader in readers:
         reader.close()
+
+
+def test_a_key_with_the_name_of_its_exchange_reaches_queues_of_all_names(connection: Any, url: str, queue: str) -> None:
+    exchange = Exchange(queue, type="direct")
+    same, other = Queue(queue, exchange, queue), Queue(f"{queue}.other", exchange, queue)
+    listener = Queue(f"{queue}.now", exchange, queue, auto_delete=True)
+    readers = [Reader(connection, each) for each in (same, other, listener)]
+    with Connection(url) as publisher:
+        # Who publishes need not know the queues.
+        Producer(publisher).publish("for the queue of this name only", routing_key=queue)
+        Producer(publisher, exchange).publish("for all", routing_key=queue)
+        readers[0].until(lambda: sum(len(reader.messages) for reader in readers) == 4)
+    expected = [["for all", "for the queue of this name only"], ["for all"], ["for all"]]
+    assert [bodies(reader.messages) for reader in readers] == expected
+    for reader in readers:
+        reader.close()
+
+
+def test_a_queue_may_be_bound_to_an_exchange_with_several_keys(connection: Any, queue: str) -> None:
+    exchange = Exchange(f"d.{queue}", type="direct")
+    keys = ["red", "blue", exchange.name]
+    reader = Reader(connection, Queue(queue, [binding(exchange, key) for key in keys]))
+    for key in ("green", *keys):
+        Producer(connection, exchange).publish(key, routing_key=key)
+    assert bodies(reader.get(3)) == sorted(keys) and reader.gets_nothing()
+    reader.close()
 
 
 def eta(after_s: float) -> dict[str, str]:
