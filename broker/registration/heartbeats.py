@@ -41,6 +41,11 @@ class Heartbeats:
         for question in self._questions.values():
             question.set()
 
+    def forget(self, addr: str) -> None:
+        """The NameServer at ``addr``, which is not kept any more, has no say in who is alive."""
+        self._questions.pop(addr, None)
+        self._members.reported(addr, None)
+
     async def keep(self, namesrv: OuterApi, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
         """Run until cancelled; active while the broker is registered. ``forgotten`` is called when it is not known."""
         async with trio.open_nursery() as nursery:

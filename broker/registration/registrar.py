@@ -207,6 +207,9 @@ class Registrar(Part):
         if not state.is_gone:
             return
         self._master.reported(state.addr, None)
+        # Unless the address is in the list again: then it has a new question already.
+        if self._heartbeats is not None and state.addr not in self._states:
+            self._heartbeats.forget(state.addr)
         with trio.move_on_after(UNREGISTER_S):
             if state.up:
                 await self._unregister_from(client, state, UNREGISTER_S * 1000)

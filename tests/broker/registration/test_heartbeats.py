@@ -12,13 +12,19 @@ import trio.testing
 from broker.identity import identity_of, resolved
 from broker.registration import heartbeats
 from broker.registration.heartbeats import Heartbeats
+from broker.registration.namesrv_list import NameServerList
 from broker.registration.outer_api import OuterApi
 from broker.registration.registrar import Registrar
 from broker.replication.known_master import KnownMaster
 from broker.replication.members import Members
 from remoting.net.client import open_client
 from remoting.protocol.command import Command
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, GET_BROKER_MEMBER_GROUP, REGISTER_BROKER
+from remoting.protocol.requests.registrations import (
+    BROKER_HEARTBEAT,
+    GET_BROKER_MEMBER_GROUP,
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
+)
 from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
@@ -152,6 +158,29 @@ async def test_an_old_nameserver_is_named_once(caplog: pytest.LogCaptureFixture)
         assert len(made.namesrv.asked(BROKER_HEARTBEAT.code)) == 1
         assert caplog.text.count("does not support acting masters") == 1
         assert made.forgotten == []
+
+
+async def test_a_nameserver_that_is_taken_from_the_list_has_no_say() -> None:
+    stays, goes = Fake(), Fake()
+    for namesrv, alive in ((stays, (1,)), (goes, (0, 1))):
+        for code in (REGISTER_BROKER.code, BROKER_HEARTBEAT.code, UNREGISTER_BROKER.code):
+            namesrv.on(code, lambda request: request.respond())
+        namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request, alive=alive: told(*alive))
+    async with serving(stays), serving(goes):
+        meta = MetadataDir(resolved(options(broker_id=1, broker_role="SLAVE", namesrv_addr=goes.addr, **OFTEN)))
+        found, members = NameServerList(meta.options), Members(1)
+        registrar = Registrar(
+            identity_of(meta.options, 10921), meta.topics, meta.options, KnownMaster(),
+            Heartbeats(meta.options, members, lambda: True), namesrvs=found,
+        )  # fmt: skip
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(registrar.run)
+                await until(lambda: members.master_addr is not None, "the master is known")
+                found.addrs = (stays.addr,)
+                registrar.list_changed()
+                await until(lambda: members.is_acting, "acts")
+                nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("acting", [True, False])
