@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from remoting.protocol.requests.topics import TopicConfig
 
 POLL_S = 0.5
-# Read and write.
-_PERM = 6
 _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 _NOTHING = Shape(0, 0)
 
@@ -105,13 +103,21 @@ class Reshape:
     async def _set(self, name: str, config: "TopicConfig | None", shape: Shape) -> None:
         from dataclasses import replace
 
-        from remoting.protocol.requests.topics import TopicConfig
-
-        known = config or TopicConfig(self._topic, 0, 0, _PERM)
-        # Without attributes: brokers treat those of a request as changes, and keep the others.
-        changed = replace(known, read_queue_nums=shape.read, write_queue_nums=shape.write, attributes={})
+        # Brokers treat the attributes of a request as changes, and keep the others.
+        attributes: dict[str, str] = {}
+        if config is None:
+            config = await self._config_of_another()
+            attributes = {f"+{name}": value for name, value in sorted(config.attributes.items())}
+        changed = replace(config, read_queue_nums=shape.read, write_queue_nums=shape.write, attributes=attributes)
         await self._admin.create_topic(self._addrs[name], changed)
         self._session.say(f"{name}: topic {self._topic} has {shape}.")
+
+    async def _config_of_another(self) -> "TopicConfig":
+        """The topic as a broker has it, for one that is to have it, too: its permission, type and attributes."""
+        for _, addr in sorted(self._addrs.items()):
+            if (config := await topic_config(self._session, addr, self._topic)) is not None:
+                return config
+        raise UserError(f"no broker of {', '.join(sorted(self._addrs))} has topic {self._topic} any more")
 
     async def _open_tail(self, name: str, now: Shape, target: Shape) -> tuple[Tail, str]:
         """The queues that go and can still be read, and which groups must read what."""

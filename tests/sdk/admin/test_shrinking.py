@@ -10,9 +10,11 @@ import trio
 from click.testing import CliRunner
 
 from mqcommon.errors import SendFailed
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from sdk.admin.cli import mqadmin
 from sdk.testing import Cluster
+from tests.support.in_process import until_known
 from tests.support.waiting import until
 
 TOPIC = "orders"
@@ -198,6 +200,17 @@ async def test_the_queues_that_stay_get_what_nobody_has_read(cluster: Cluster) -
     assert (await run(cluster, *words, "--move"))["moved"] == 225
     found = await consumed(cluster, 300)
     assert Counter(found) == Counter(sent)
+
+
+async def test_a_broker_that_gets_a_topic_has_it_as_the_others(cluster: Cluster) -> None:
+    a, b = [broker.address for broker in cluster.brokers]
+    async with Admin(cluster.nameserver) as admin:
+        await admin.create_topic(a, TopicConfig("typed", 4, 4, 4, attributes={"+message.type": "FIFO"}))
+        await until_known(admin, "typed")
+        await run(cluster, "rebalanceTopic", "-t", "typed", "-c", "DefaultCluster", "--settle", "0")
+        assert await admin.topic_config(b, "typed") == await admin.topic_config(a, "typed")
+        made = await admin.topic_config(b, "typed")
+    assert (made.write_queue_nums, made.perm, made.attributes) == (2, 4, {"message.type": "FIFO"})
 
 
 @pytest.mark.parametrize(
