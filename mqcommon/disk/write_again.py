@@ -16,4 +16,5 @@ def write_again(file: MappedFile, start: int, end: int) -> None:
     a crash at any time is harmless.
     """
     for at in range(start, end, _STEP_BYTES):
-        file.pwrite(at, memoryview(file.view[at : min(at + _STEP_BYTES, end)]))
+        # A copy: the kernel must not read from the pages that it writes.
+        file.pwrite(at, memoryview(bytes(file.view[at : min(at + _STEP_BYTES, end)])))
