@@ -287,7 +287,11 @@ class GroupMember(Part):
                 continue
             for name in names:
                 found = next((each for each in node.members.voters if name_of(each) == name), "")
-                if found in followers and followers[found].answers and (node.lag(found) or 0) <= PREFER_LAG:
+                state = followers.get(found)
+                # A new leader takes all members for alive at first, and knows entries of those that have answered it.
+                if state is None or not state.answers or not state.match:
+                    continue
+                if (node.lag(found) or 0) <= PREFER_LAG:
                     logger.warning("%s is preferred as the leader: handing over", found)
                     await self._hand_over(node, found)
                     break

@@ -138,13 +138,19 @@ async def test_an_administrator_lets_another_one_lead() -> None:
         assert await leader.has("topic", len(BODIES) + 1) == [*BODIES, b"later"]
 
 
-async def test_a_preferred_leader_leads_again_when_it_is_back() -> None:
+async def test_a_preferred_leader_leads_again_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("broker.replication.dledger.member.PREFER_S", 0.02)
     async with started(preferred_leader_ids="n1") as made:
         preferred = made.members["n1"]
         await until(lambda: preferred.broker.role.now.is_master, "n1 leads")
         left = preferred.kill()
+        caplog.clear()
         second = await made.leader(but=preferred)
         await second.send("topic", *BODIES)
+        # Not while it is away: messages are refused until a leader that hands over gives up.
+        assert "handing over" not in caplog.text
         back = await made.start("n1", left)
         await until(lambda: back.broker.role.now.is_master, "n1 leads again")
         assert await back.has("topic", len(BODIES)) == BODIES
