@@ -17,6 +17,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import BrokerError, SkylarkError
 from mqcommon.signal import Signal
+from remoting.protocol.codes import ResponseCode
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.simple import MAX_COUNT, SimpleConsumer
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel
@@ -326,10 +327,14 @@ class Feed:
         try:
             await self._consumer.change_invisible_time(held.message, self._settings.visibility_timeout_ms)
             held.renew_at = trio.current_time() + self._settings.visibility_timeout_ms / 2000
-        except BrokerError as error:
-            held.renew_at = inf
-            logger.warning("the time of a task of queue %s was over, a worker gets it again: %s", self._queue, error)
         except SkylarkError as error:
+            if _is_over(error):
+                held.renew_at = inf
+                logger.warning(
+                    "the time of a task of queue %s was over, a worker gets it again: %s", self._queue, error
+                )
+                return
+            # Also a broker that refuses for now, as without enough slaves: the next look tries again.
             logger.debug("the time of a task of queue %s is not prolonged yet: %s", self._queue, error)
         finally:
             held.is_renewing = False
@@ -381,13 +386,15 @@ class Feed:
                 try:
                     await self._consumer.change_invisible_time(held.message, 0)
                     self._finish([held])
-                except BrokerError as error:
-                    # Its time was over: somebody has it already.
+                except SkylarkError as error:
+                    ends_at = held.renew_at + self._settings.visibility_timeout_ms / 2000
+                    if not _is_over(error) and trio.current_time() < ends_at:
+                        failed.append(held)
+                        self._log_failure(error, is_first_failure and len(failed) == 1)
+                        continue
+                    # Its time was over: somebody has it already, or gets it now.
                     logger.debug("a task of queue %s was not given back: %s", self._queue, error)
                     self._finish([held])
-                except SkylarkError as error:
-                    failed.append(held)
-                    self._log_failure(error, is_first_failure and not failed)
         return failed
 
     def _log_failure(self, error: SkylarkError, is_first_failure: bool) -> None:
@@ -400,3 +407,8 @@ class Feed:
             del self._held[held]
             del self._broker_of(held).held[held]
         self._finished.unpark_all()
+
+
+def _is_over(error: SkylarkError) -> bool:
+    """Whether a broker says that the time of a task is over. It may refuse for other reasons, which pass."""
+    return isinstance(error, BrokerError) and error.code == ResponseCode.NO_MESSAGE

@@ -1,0 +1,126 @@
+"""Leases and settlements of one queue's tasks, with a broker that refuses, and time that is a MockClock's."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import trio
+import trio.testing
+
+from mqcommon.backoff import Backoff
+from mqcommon.clock import SystemClock
+from mqcommon.errors import BrokerError, SkylarkError
+from remoting.protocol.codes import ResponseCode
+from sdk.integrations.kombu.feed import Feed, Held, Prefetch
+from sdk.integrations.kombu.mailbox import Mailbox
+from sdk.integrations.kombu.names import TransportSettings
+
+VISIBILITY_S = 60
+BUSY = BrokerError(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough", "b:1")
+OVER = BrokerError(ResponseCode.NO_MESSAGE, "its invisible time is over", "b:1")
+
+
+@dataclass
+class Popped:
+    """A consumer whose broker has these messages, and refuses changes of their times while there is an error."""
+
+    messages: list[Any]
+    error: SkylarkError | None = None
+    changes: list[tuple[float, int]] = field(default_factory=list)
+    acked: list[Any] = field(default_factory=list)
+
+    async def receive(self, most: int, wait_ms: int, *, invisible_ms: int) -> list[Any]:
+        found, self.messages = self.messages[:most], self.messages[most:]
+        return found
+
+    async def wait(self, wait_ms: int) -> None:
+        await trio.sleep(wait_ms / 1000)
+
+    async def ack(self, messages: list[Any]) -> None:
+        self.acked += messages
+
+    async def change_invisible_time(self, message: Any, invisible_ms: int) -> None:
+        self.changes.append((trio.current_time(), invisible_ms))
+        if self.error is not None:
+            raise self.error
+
+
+def task(**properties: str) -> Any:
+    return SimpleNamespace(
+        lease=SimpleNamespace(broker_name="broker-a"), properties=properties, delivery_attempt=1, msg_id="1", body=b"{}"
+    )
+
+
+@asynccontextmanager
+async def feeding(consumer: Any, matches: Callable[[Any], bool] = lambda message: True) -> AsyncIterator[Any]:
+    mailbox = Mailbox()
+    feed = Feed(
+        consumer, TransportSettings(visibility_timeout_ms=VISIBILITY_S * 1000), owner=None, queue="q",
+        prefetch=Prefetch(10), mailbox=mailbox, matches=matches, send_later=_never, post=lambda work: work(),
+        backoff=Backoff(0.1, 1.0, Random(1)), clock=SystemClock(),
+    )  # fmt: skip
+    async with trio.open_nursery() as nursery:
+        await nursery.start(feed.run)
+        feed.pull()
+        await trio.testing.wait_all_tasks_blocked()
+        yield feed, mailbox
+        nursery.cancel_scope.cancel()
+    mailbox.close()
+
+
+async def _never(message: Any, due_ms: int) -> None:
+    raise AssertionError("it is due")
+
+
+def taken(mailbox: Mailbox) -> Held:
+    parcel = mailbox.take()
+    assert parcel is not None and isinstance(parcel.delivery, Held)
+    return parcel.delivery
+
+
+async def test_a_lease_is_renewed_again_after_a_broker_has_refused_for_a_while(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    consumer = Popped([task()], BUSY)
+    async with feeding(consumer):
+        await trio.sleep(VISIBILITY_S * 0.7)
+        refused = len(consumer.changes)
+        assert refused > 1
+        consumer.error = None
+        await trio.sleep(VISIBILITY_S * 2)
+        assert refused + 3 <= len(consumer.changes) <= refused + 5
+
+
+async def test_a_lease_that_is_over_is_not_renewed(autojump_clock: trio.testing.MockClock) -> None:
+    consumer = Popped([task()], OVER)
+    async with feeding(consumer):
+        await trio.sleep(VISIBILITY_S * 3)
+        assert len(consumer.changes) == 1
+
+
+async def test_a_task_is_given_back_as_soon_as_a_broker_takes_it(autojump_clock: trio.testing.MockClock) -> None:
+    consumer = Popped([task()], BUSY)
+    async with feeding(consumer) as (feed, mailbox):
+        taken(mailbox).settle(give_back=True)
+        await trio.sleep(5)
+        consumer.error = None
+        await trio.sleep(5)
+        assert {wanted for _, wanted in consumer.changes} == {0} and len(consumer.changes) > 2
+        count = len(consumer.changes)
+        await trio.sleep(VISIBILITY_S)
+        assert len(consumer.changes) == count and not feed._held
+
+
+async def test_a_task_that_no_broker_takes_back_is_forgotten_when_its_time_is_over(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    consumer = Popped([task()], BUSY)
+    async with feeding(consumer) as (feed, mailbox):
+        taken(mailbox).settle(give_back=True)
+        await trio.sleep(VISIBILITY_S * 0.9)
+        assert feed._held
+        await trio.sleep(VISIBILITY_S * 0.2)
+        assert not feed._held
