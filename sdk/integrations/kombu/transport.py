@@ -446,7 +446,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
             if mailbox is not None:
                 shared.opened.when_ended.remove(mailbox.wake)
             SESSIONS.release(shared)
-        self.streams.clear()
+        self._forget_streams()
         if mailbox is not None:
             mailbox.close()
 
@@ -475,9 +475,15 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         shared = self._shared = SESSIONS.acquire(self.settings, self._connect_timeout_ms)
         mailbox = self._mailbox = Mailbox()
         # Those of a parent process, or of a session that has ended.
-        self.streams.clear()
+        self._forget_streams()
         shared.opened.when_ended.append(mailbox.wake)
         return shared
+
+    def _forget_streams(self) -> None:
+        for queue in self.streams:
+            # kombu binds a queue once. The next stream of this name reads nothing before it is bound.
+            self.state.queue_bindings_delete(queue)
+        self.streams.clear()
 
     def stream_of(self, queue: str) -> Stream:
         """The stream of an auto-deleted queue."""

@@ -517,6 +517,26 @@ def test_a_session_that_ends_by_an_error_is_a_lost_connection(
     reader.close()
 
 
+def test_a_connection_that_is_made_again_binds_its_queues_again(connection: Any, url: str, queue: str) -> None:
+    exchange = Exchange(f"news.{queue}", type="fanout")
+    news = Queue(queue, exchange, auto_delete=True)
+    Reader(connection, news)
+
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    async def end(session: Any) -> None:
+        session.nursery.start_soon(broken)
+
+    connection.transport.shared.call(end)
+    until(lambda: not connection.connected)
+    reader = Reader(connection, news)
+    with Connection(url) as other:
+        Producer(other, exchange).publish("news")
+    assert bodies(reader.get(1)) == ["news"]
+    reader.close()
+
+
 @pytest.mark.parametrize("deliveries", [1, 2])
 def test_a_task_that_is_given_back_too_often_is_a_dead_letter(
     url: str, cluster: Cluster, queue: str, deliveries: int
