@@ -317,10 +317,17 @@ class Channel(VirtualChannel):  # type: ignore[misc]
 
     def _payload(self, queue: str, delivery: Unsettled) -> dict[str, Any] | None:
         message = delivery.message
+        # The tag of the sender means nothing here: delivery tags count per channel.
+        tag = str(next(self._tags))
         try:
             payload: dict[str, Any] = loads(message.body)
             properties = payload["properties"]
-        except (ValueError, KeyError, TypeError) as error:
+            properties["delivery_tag"] = tag
+            properties.setdefault("delivery_info", {})["redelivered"] = delivery.is_again
+            # kombu's Message does the same with them, and its errors would end the loop of the program.
+            self.decode_body(payload.get("body"), properties.get("body_encoding"))
+            (payload.get("headers") or {}).get("compression")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.critical(
                 "message %s of queue %s is not kombu's, it is left out: %r; body: %.1000r",
                 message.msg_id, queue, error, message.body,
@@ -328,10 +335,6 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             # Acknowledged, or it would come again for ever; the log has its body.
             delivery.settle(give_back=False)
             return None
-        # The tag of the sender means nothing here: delivery tags count per channel.
-        tag = str(next(self._tags))
-        properties["delivery_tag"] = tag
-        properties.setdefault("delivery_info", {})["redelivered"] = delivery.is_again
         self._deliveries[tag] = delivery
         return payload
 

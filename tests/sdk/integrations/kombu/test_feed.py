@@ -14,7 +14,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.clock import SystemClock
 from mqcommon.errors import BrokerError, SkylarkError
 from remoting.protocol.codes import ResponseCode
-from sdk.integrations.kombu.feed import Feed, Held, Prefetch
+from sdk.integrations.kombu.feed import DUE, Feed, Held, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox
 from sdk.integrations.kombu.names import TransportSettings
 
@@ -124,3 +124,10 @@ async def test_a_task_that_no_broker_takes_back_is_forgotten_when_its_time_is_ov
         assert feed._held
         await trio.sleep(VISIBILITY_S * 0.2)
         assert not feed._held
+
+
+async def test_a_time_that_is_no_number_is_for_whoever_reads_the_message(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with feeding(Popped([task(**{DUE: "tomorrow"})])) as (_, mailbox):
+        assert taken(mailbox).message.properties == {DUE: "tomorrow"}

@@ -392,10 +392,15 @@ def test_a_body_that_is_not_kombus_is_left_out(
     connection: Any, cluster: Cluster, queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(connection, queue, "good")
+    foreign = [
+        b"junk", b"{}", b"[1]", b'{"properties": []}', b'{"properties": {"delivery_info": null}}',
+        b'{"properties": {"body_encoding": "rot13"}, "body": "x"}', b'{"properties": {}, "headers": [1]}',
+        b'{"properties": {"body_encoding": "base64"}, "body": "x"}',
+    ]  # fmt: skip
     with blocking.Producer(cluster.nameserver) as producer:
-        producer.send_many(queue_topic(queue), [b"junk", b"{}"])
+        producer.send_many(queue_topic(queue), foreign)
     reader = Reader(connection, queue)
-    reader.until(lambda: len(reader.messages) + caplog.text.count("is not kombu's") == 3)
+    reader.until(lambda: len(reader.messages) + caplog.text.count("is not kombu's") == 1 + len(foreign))
     assert bodies(reader.messages) == ["good"]
     reader.close()
 
