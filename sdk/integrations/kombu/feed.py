@@ -143,6 +143,8 @@ class Feed:
         self._waiting = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._closed = trio.Event()
+        #: Whether somebody has called `close`, which is done once.
+        self.is_closing = False
         self.ended = trio.Event()
 
     # --- life
@@ -174,8 +176,14 @@ class Feed:
         self._is_stopped = True
         self._waiting.cancel()
 
+    async def settled(self) -> None:
+        """Return when what it has handed out is settled, or it has ended. One that was stopped is of no use then."""
+        while self._held and not self._closed.is_set():
+            await self._finished.park()
+
     async def close(self) -> None:
         """Give back what is not settled, and end; it waits ``close_timeout_ms`` for brokers at most."""
+        self.is_closing = True
         self.stop()
         assert self._nursery is not None
         with trio.move_on_after(self._settings.close_timeout_ms / 1000) as patience:
@@ -183,14 +191,14 @@ class Feed:
             async with self._prefetch.turn:
                 for held in list(self._held):
                     self.settle(held, give_back=True)
-            while self._held:
-                await self._finished.park()
+            await self.settled()
         if patience.cancelled_caught and self._held:
             logger.warning(
                 "%d tasks of queue %s could not be acknowledged or given back within %d ms; workers get them again",
                 len(self._held), self._queue, self._settings.close_timeout_ms,
             )  # fmt: skip
         self._closed.set()
+        self._finished.unpark_all()
         await self.ended.wait()
 
     # --- messages

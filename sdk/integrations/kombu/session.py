@@ -72,7 +72,10 @@ class _SharedConsumer:
 
     consumer: SimpleConsumer | None
     users: int
+    #: The last of its feeds has ended.
     done: trio.Event
+    #: It has left the group.
+    ended: trio.Event
 
 
 class ClusterSession:
@@ -255,39 +258,64 @@ class ClusterSession:
             for source, feed in feeds:
                 nursery.start_soon(self._close_feed, source, feed)
 
+    def close_when_settled(self, feeds: list[tuple[Source, Feed]], closed: Callable[[], object]) -> None:
+        """Close feeds that were stopped once nothing of theirs is left to settle, and call ``closed``."""
+        self.nursery.start_soon(self._close_when_settled, feeds, closed)
+
+    @enable_ki_protection
+    async def _close_when_settled(self, feeds: list[tuple[Source, Feed]], closed: Callable[[], object]) -> None:
+        for _, feed in feeds:
+            await feed.settled()
+        await self.close_feeds(feeds)
+        closed()
+
     @enable_ki_protection
     async def _close_feed(self, source: Source, feed: Feed) -> None:
+        # A feed that was stopped is closed when all is settled, or with its channel, whichever comes first.
+        if feed.is_closing:
+            await feed.ended.wait()
+            return
         try:
             await feed.close()
         finally:
-            shared = self._consumers[source]
-            shared.users -= 1
-            if not shared.users:
-                del self._consumers[source]
-                shared.done.set()
+            # None when the session ends, and has ended the consumer.
+            if (shared := self._consumers.get(source)) is not None:
+                shared.users -= 1
+                if not shared.users:
+                    shared.done.set()
 
     async def _acquire(self, source: Source) -> SimpleConsumer:
         # A client can have one consumer of a group, so the channels share it.
-        async with self._making:
-            shared = self._consumers.get(source)
-            if shared is None:
-                await self._ensure_group(source.group)
-                shared = _SharedConsumer(None, 0, trio.Event())
-                shared.consumer = await self.nursery.start(self._consume, source, shared.done)
-                self._consumers[source] = shared
-            shared.users += 1
-        assert shared.consumer is not None
-        return shared.consumer
+        while True:
+            async with self._making:
+                shared = self._consumers.get(source)
+                if shared is None:
+                    await self._ensure_group(source.group)
+                    shared = _SharedConsumer(None, 0, trio.Event(), trio.Event())
+                    shared.consumer = await self.nursery.start(self._consume, source, shared)
+                    self._consumers[source] = shared
+                if not shared.done.is_set():
+                    shared.users += 1
+                    assert shared.consumer is not None
+                    return shared.consumer
+            # It is leaving the group, which would take the next one of this client out of it, too.
+            await shared.ended.wait()
 
     @enable_ki_protection
-    async def _consume(self, source: Source, done: trio.Event, *, task_status: trio.TaskStatus[SimpleConsumer]) -> None:
-        async with SimpleConsumer(
-            self.client, group=source.group, subscriptions={source.topic: source.expression},
-            invisible_ms=self.settings.visibility_timeout_ms, consume_from=ConsumeFrom.FIRST_OFFSET,
-            timeout_ms=self.settings.close_timeout_ms,
-        ) as consumer:  # fmt: skip
-            task_status.started(consumer)
-            await done.wait()
+    async def _consume(
+        self, source: Source, shared: _SharedConsumer, *, task_status: trio.TaskStatus[SimpleConsumer]
+    ) -> None:
+        try:
+            async with SimpleConsumer(
+                self.client, group=source.group, subscriptions={source.topic: source.expression},
+                invisible_ms=self.settings.visibility_timeout_ms, consume_from=ConsumeFrom.FIRST_OFFSET,
+                timeout_ms=self.settings.close_timeout_ms,
+            ) as consumer:  # fmt: skip
+                task_status.started(consumer)
+                await shared.done.wait()
+        finally:
+            self._consumers.pop(source, None)
+            shared.ended.set()
 
     async def begin_now(self, source: Source) -> None:
         """Let a group that has never read the topic begin with what comes from now on."""

@@ -250,7 +250,9 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         if queue is None or not self._transport.is_open:
             return
         self._transport.no_ack.discard(queue)
-        feeds = self._feeds.get(queue, [])
+        # The next consumer of the queue gets feeds of its own. These keep the leases of what is not settled, and end
+        # when all is.
+        feeds, stopped = self._feeds.pop(queue, []), f"{queue} {next(self._tags)}"
         self._pulling.discard(queue)
         stream = self._consumed_streams.pop(queue, None)
         if stream is not None:
@@ -264,11 +266,15 @@ class Channel(VirtualChannel):  # type: ignore[misc]
                 async with self._prefetch.turn:
                     pass
 
+            self._feeds[stopped] = feeds
             self._transport.shared.call(stop)
-            # The next consumer of the queue gets feeds of its own; these keep the leases of what is not settled.
-            self._feeds[f"{queue} {next(self._tags)}"] = self._feeds.pop(queue)
         for parcel in self._transport.mailbox.take_those_of(self, queue):
             parcel.delivery.settle(give_back=True)
+        if feeds:
+            session = self._transport.shared.opened.client
+            self._transport.shared.post(
+                lambda: session.close_when_settled(feeds, lambda: self._feeds.pop(stopped, None))
+            )
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         super().basic_qos(prefetch_size, prefetch_count, apply_global)
@@ -346,7 +352,8 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         if is_first and transport.is_open:
             for parcel in transport.mailbox.take_those_of(self):
                 parcel.delivery.settle(give_back=True)
-            feeds = [pair for pairs in self._feeds.values() for pair in pairs]
+            # A copy: those that were stopped go out of it in the loop of the session, once they have ended.
+            feeds = [pair for pairs in list(self._feeds.values()) for pair in pairs]
             self._feeds.clear()
             if feeds:
                 transport.shared.call(lambda session: session.close_feeds(feeds))

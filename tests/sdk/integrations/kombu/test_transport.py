@@ -190,6 +190,19 @@ def test_one_message_can_be_asked_for(connection: Any, queue: str) -> None:
     assert bound.get(no_ack=True).payload == "two"
 
 
+def test_consumers_that_come_and_go_on_a_channel_leave_nothing(connection: Any, queue: str) -> None:
+    channel = connection.default_channel
+    for number in range(2):
+        with connection.SimpleQueue(queue) as simple:
+            simple.put(number)
+            message = simple.get(timeout=PATIENCE_S)
+        # It is acknowledged after its consumer is gone.
+        assert message.payload == number and len(channel._feeds) == 1
+        message.ack()
+        until(lambda: not channel._feeds)
+    until(lambda: not connection.transport.shared.opened.client._consumers)
+
+
 def test_acknowledging_by_receiving(connection: Any, queue: str) -> None:
     send(connection, queue, "once")
     reader = Reader(connection, queue, no_ack=True)
