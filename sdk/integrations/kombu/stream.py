@@ -169,10 +169,11 @@ class Stream:
 
     async def _add_queues(self, consumer: PullConsumer, topic: str, expression: str, bound_at_ms: int) -> None:
         """A broker has come: its queue is read from the moment of the binding on."""
-        known = set(consumer.assignment())
+        known = list(consumer.assignment())
         found = await consumer.message_queues(topic)
         if new := [queue for queue in found if queue not in known]:
             starts: dict[MessageQueue, int] = {queue: await consumer.search_offset(queue, bound_at_ms) for queue in new}
-            consumer.assign(found, expression=expression)
+            # Queues of brokers that are away stay: found again later, they would be read from the binding on once more.
+            consumer.assign([*known, *new], expression=expression)
             for queue, start in starts.items():
                 consumer.seek(queue, start)
