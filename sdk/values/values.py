@@ -105,8 +105,10 @@ class Values(Generic[T]):
 
 
 def _codec(kind: Any, form: str) -> Codec:
+    # Unions are equal in any order of their types, which decides what is read where several fit.
+    spelling = "" if isinstance(kind, type) else repr(kind)
     try:
-        return _known(kind, form)
+        return _known(kind, spelling, form)
     except TypeError as error:
         if "unhashable" in str(error):
             return library_of(kind).codec(kind, form)
@@ -114,7 +116,7 @@ def _codec(kind: Any, form: str) -> Codec:
 
 
 @lru_cache(maxsize=256)
-def _known(kind: Any, form: str) -> Codec:
+def _known(kind: Any, spelling: str, form: str) -> Codec:
     if form == BYTES:
         return Codec(bytes, bytes)
     return library_of(kind).codec(kind, form)

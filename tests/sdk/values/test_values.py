@@ -1,6 +1,7 @@
 """Values of dataclasses, msgspec and pydantic in messages, and what becomes of bodies that are none."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import cbor2
@@ -71,6 +72,12 @@ def test_a_reader_takes_each_format_that_the_message_says(value: Any) -> None:
     plain_one = stored(Message("t", as_json.body))
     assert Values(kind).read(plain_one) == value
     assert Values(kind).read(stored(Message("t"), as_json.body, **{"content-type": "Application/JSON; x=1"})) == value
+
+
+def test_a_union_is_read_by_its_own_order_of_types() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5)
+    message = stored(Message("t", b'"2026-01-02T03:04:05"'))
+    assert [Values(kind).read(message) for kind in (str | datetime, datetime | str)] == [at.isoformat(), at]
 
 
 @pytest.mark.parametrize(
