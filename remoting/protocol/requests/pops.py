@@ -9,6 +9,7 @@ from remoting.protocol.body import INT, LONG, TEXT, Body, Kind, body_of, list_of
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.requests.sends import STORED
 from remoting.protocol.rights import LARGE, SUB, SUB_GET, UPDATE_CLUSTER, Need, need_group, need_topic, of_body, on_both
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
@@ -200,7 +201,8 @@ BATCH_ACK_MESSAGE = Request(
 CHANGE_MESSAGE_INVISIBLETIME = Request(
     200053, ChangeInvisibleTimeRequestHeader, NOTHING,
     ChangeInvisibleTimeResponseHeader, NOTHING,
-    right=on_both(SUB),
+    # Once the change is stored the message has a new handle, and the former one is void.
+    accepts=STORED, right=on_both(SUB),
 )  # fmt: skip
 NOTIFICATION = Request(
     200054, NotificationRequestHeader, NOTHING, NotificationResponseHeader, NOTHING,

@@ -87,8 +87,8 @@ SHORT = _names(short=True)
 LONG = _names(short=False)
 
 
-# The message is stored, but not as durably as the broker's options require.
-_STORED = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+#: Codes of an answer: it is stored, but not as durably as the broker's options require.
+STORED = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
 #: What a slave answers to a message: the text of RocketMQ before 5 (and of 5 with acting masters), which says why.
 NO_MESSAGES = SlaveAnswer(
@@ -114,16 +114,16 @@ def _right_to_send(topic_field: str, properties_field: str) -> Right:
 
 SEND_MESSAGE = Request(
     10, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    accepts=_STORED, may_be_oneway=True, right=_right_to_send("topic", "properties"),
+    accepts=STORED, may_be_oneway=True, right=_right_to_send("topic", "properties"),
 )  # fmt: skip
 SEND_MESSAGE_V2 = Request(
     310, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    accepts=_STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
+    accepts=STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
 )  # fmt: skip
 # With many messages a Skylark broker puts their offsets into the answer's body, see mqcommon/message/batch.py.
 SEND_BATCH_MESSAGE = Request(
     320, SendMessageRequestHeader, bytes, SendMessageResponseHeader, bytes,
-    accepts=_STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
+    accepts=STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 import sdk.aio
 import sdk.blocking
-from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError
+from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
 from sdk import Client, ConsumeFrom, Message, Producer, ReceivedMessage, SimpleConsumer
 from sdk.consumer import simple
 from sdk.consumer.popped import Lease
@@ -81,6 +81,22 @@ async def test_what_is_given_back_comes_again_with_its_own_topic(cluster: Cluste
         assert (again.topic, again.body, again.delivery_attempt) == ("orders", b"0", 2)
         await consumer.ack(again)
         assert await consumer.receive(wait_ms=0) == []
+
+
+async def test_a_change_that_is_stored_and_on_no_slave_gives_the_message_its_new_handle() -> None:
+    with Cluster(options={"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}) as cluster:
+        cluster.create_topic("orders")
+        async with Producer(cluster.nameserver) as producer:
+            with pytest.raises(SendFailed, match="stored, but"):
+                await producer.send(Message("orders", b"0"))
+        async with SimpleConsumer(cluster.nameserver, group="g", subscriptions={"orders": "*"}) as consumer:
+            (message,) = await consumer.receive(wait_ms=WAIT_MS)
+            handle = message.receipt_handle
+            await consumer.change_invisible_time(message, 60_000)
+            assert message.receipt_handle != handle
+            await consumer.change_invisible_time(message, 0)
+            (again,) = await consumer.receive(wait_ms=WAIT_MS)
+            assert again.delivery_attempt == 2
 
 
 async def test_a_receive_waits_for_a_message_of_any_broker(cluster: Cluster) -> None:
