@@ -5,6 +5,7 @@ A file is written beside its place and moved there when it is whole, so that nob
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Protocol
 
 import orjson
@@ -65,7 +66,9 @@ class DeadLetterFile:
         rows = self._rows
         assert rows is not None
         if error is not None:
-            rows.close()
+            # What is left to write fails again where the disk is full, and must not hide what has failed first.
+            with suppress(OSError):
+                rows.close()
             os.unlink(self._part)
             return
         await off_loop(self._finish)
@@ -79,8 +82,15 @@ class DeadLetterFile:
 
     def _finish(self) -> None:
         assert self._rows is not None
-        self._rows.close()
-        os.replace(self._part, self._path)
+        try:
+            self._rows.close()
+            # Or a power loss could leave an empty file under the name of a whole one.
+            with open(self._part, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(self._part, self._path)
+        except OSError as error:
+            os.unlink(self._part)
+            raise UserError(f"{self._path} cannot be written: {error.strerror}") from error
 
 
 def story_of(letter: DeadLetter) -> tuple[Any, ...]:
@@ -135,8 +145,8 @@ class Parquet:
             self._writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=self._schema))
 
     def close(self) -> None:
-        self._writer.close()
-        self._file.close()
+        with self._file:
+            self._writer.close()
 
 
 def columns_of(letter: DeadLetter) -> dict[str, Any]:

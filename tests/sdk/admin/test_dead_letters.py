@@ -1,5 +1,6 @@
 """Dead letters of a group: listed with their story, delivered to the group again, written to files."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.message import Message, MessageExt
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryPolicy, SimpleConsumer, blocking
+from sdk.admin import dead_letter_files
 from sdk.admin.cli import mqadmin
+from sdk.admin.dead_letter_files import DeadLetterFile
 from sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
 from sdk.client import ClientHandle
 from tests.sdk.fakes import until
@@ -253,6 +256,26 @@ async def test_a_file_that_is_not_whole_does_not_stay(cluster: Servers, tmp_path
         with pytest.raises(ZeroDivisionError):
             await admin.export_dead_letters("g", str(tmp_path / "dead.jsonl"), matches=fail)
     assert not [name for name in os.listdir(tmp_path) if name.startswith("dead")]
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+@pytest.mark.parametrize("fails_before", [False, True])
+async def test_a_file_that_does_not_fit_on_the_disk_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str, fails_before: bool
+) -> None:
+    kind = dead_letter_files.JsonLines if file_format == "jsonl" else dead_letter_files.Parquet
+    close = kind.close
+
+    def full(rows: Any) -> None:
+        close(rows)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(kind, "close", full)
+    with pytest.raises(ZeroDivisionError if fails_before else UserError, match=r"first|No space left"):
+        async with DeadLetterFile(str(tmp_path / "dead"), file_format):
+            if fails_before:
+                raise ZeroDivisionError("first")
+    assert os.listdir(tmp_path) == []
 
 
 async def test_the_commands(cluster: Servers, tmp_path: Path) -> None:
