@@ -74,7 +74,7 @@ class Prefetch:
 class Held:
     """One task that this process has, until its acknowledgement is stored or it was given back."""
 
-    __slots__ = ("_feed", "give_back", "is_renewing", "is_settled", "message", "renew_at")
+    __slots__ = ("_feed", "give_back", "is_passed_on", "is_renewing", "is_settled", "message", "renew_at")
 
     def __init__(self, feed: "Feed", message: ReceivedMessage, renew_at: float) -> None:
         self._feed = feed
@@ -82,6 +82,8 @@ class Held:
         self.renew_at = renew_at
         self.is_settled = False
         self.give_back = False
+        #: Whether it is not due yet, and is being sent on its next step.
+        self.is_passed_on = False
         self.is_renewing = False
 
     @property
@@ -190,7 +192,9 @@ class Feed:
             # A pop whose answer is on its way may still bring tasks, which are given back, too. It has the turn.
             async with self._prefetch.turn:
                 for held in list(self._held):
-                    self.settle(held, give_back=True)
+                    # One that is being sent on is settled by `_pass_on`: given back, too, it would be done twice.
+                    if not held.is_passed_on:
+                        self.settle(held, give_back=True)
             await self.settled()
         if patience.cancelled_caught and self._held:
             logger.warning(
@@ -281,6 +285,7 @@ class Feed:
         due_ms = _due_ms(message)
         if due_ms is not None and deliver_at_ms(due_ms, self._clock.now_ms(), self._settings) is not None:
             assert self._nursery is not None
+            held.is_passed_on = True
             self._nursery.start_soon(self._pass_on, held, due_ms)
             return None
         return held
@@ -290,6 +295,9 @@ class Feed:
         """Send a task that is not due yet on its next step."""
         failures = 0
         while True:
+            if self.is_closing:
+                self.settle(held, give_back=True)
+                return
             try:
                 await self._send_later(held.message, due_ms)
                 break

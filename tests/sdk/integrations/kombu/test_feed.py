@@ -1,6 +1,6 @@
 """Leases and settlements of one queue's tasks, with a broker that refuses, and time that is a MockClock's."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -55,11 +55,12 @@ def task(**properties: str) -> Any:
 
 
 @asynccontextmanager
-async def feeding(consumer: Any, matches: Callable[[Any], bool] = lambda message: True) -> AsyncIterator[Any]:
+async def feeding(consumer: Any, send_later: Callable[[Any, int], Awaitable[None]] | None = None) -> AsyncIterator[Any]:
     mailbox = Mailbox()
     feed = Feed(
         consumer, TransportSettings(visibility_timeout_ms=VISIBILITY_S * 1000), owner=None, queue="q",
-        prefetch=Prefetch(10), mailbox=mailbox, matches=matches, send_later=_never, post=lambda work: work(),
+        prefetch=Prefetch(10), mailbox=mailbox, matches=lambda message: True, send_later=send_later or _never,
+        post=lambda work: work(),
         backoff=Backoff(0.1, 1.0, Random(1)), clock=SystemClock(),
     )  # fmt: skip
     async with trio.open_nursery() as nursery:
@@ -131,3 +132,31 @@ async def test_a_time_that_is_no_number_is_for_whoever_reads_the_message(
 ) -> None:
     async with feeding(Popped([task(**{DUE: "tomorrow"})])) as (_, mailbox):
         assert taken(mailbox).message.properties == {DUE: "tomorrow"}
+
+
+NEXT_YEAR = {DUE: str(SystemClock().now_ms() + 365 * 24 * 3600 * 1000)}
+
+
+async def test_a_task_that_is_sent_on_while_its_feed_closes_is_not_given_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def send(message: Any, due_ms: int) -> None:
+        await trio.sleep(1)
+
+    message = task(**NEXT_YEAR)
+    consumer = Popped([message])
+    async with feeding(consumer, send) as (feed, _):
+        await feed.close()
+    assert (consumer.changes, consumer.acked) == ([], [message])
+
+
+async def test_a_task_that_cannot_be_sent_on_is_given_back_when_its_feed_closes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def send(message: Any, due_ms: int) -> None:
+        raise BUSY
+
+    consumer = Popped([task(**NEXT_YEAR)])
+    async with feeding(consumer, send) as (feed, _):
+        await feed.close()
+    assert ([wanted for _, wanted in consumer.changes], consumer.acked) == ([0], [])
