@@ -86,7 +86,7 @@ class DeadLetterFile:
             self._rows.close()
             # Or a power loss could leave an empty file under the name of a whole one.
             with open(self._part, "rb") as file:
-                os.fsync(file.fileno())
+                os.fsync(file)
             os.replace(self._part, self._path)
         except OSError as error:
             os.unlink(self._part)
