@@ -1,6 +1,7 @@
 """Forked daemons behave as executed ones."""
 
 import os
+import select
 import signal
 from pathlib import Path
 
@@ -50,3 +51,15 @@ def test_what_is_wrong_with_the_environment_is_in_the_log(
     broker.start()
     with pytest.raises(DaemonFailed, match=r"exit code 1:\n(.|\n)*initAuthenticationUser"):
         broker.wait_stopped()
+
+
+def test_a_forked_daemon_ends_with_the_process_of_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    warm = WarmDaemons()
+    monkeypatch.setattr(Daemon, "launch", warm.start)
+    namesrv = namesrv_daemon(tmp_path)
+    namesrv.start()
+    ended = os.pidfd_open(namesrv.pid)
+    assert warm._asks is not None
+    warm._asks.close()
+    assert select.select([ended], [], [], 60)[0]
+    os.close(ended)

@@ -87,10 +87,14 @@ class WarmDaemons:
 
 
 def serve(asks: socket.socket) -> None:
-    """Fork a daemon for each packet, and report how each ends, until the tests close the socket."""
+    """Fork a daemon for each packet, and report how each ends, until the tests close the socket.
+
+    Daemons that run then are killed: the tests may have been killed themselves, and nobody else would end them.
+    """
     for modules in COMMANDS.values():
         for module in modules:
             import_module(module)
+    running: set[int] = set()
     with selectors.DefaultSelector() as selector:
 
         def fork() -> bool:
@@ -102,6 +106,7 @@ def serve(asks: socket.socket) -> None:
                 selector.close()
                 asks.close()
                 _become(*json.loads(what), log=fds[1])
+            running.add(pid)
             os.close(fds[1])
             reports = socket.socket(fileno=fds[0])
             reports.send(b"%d" % pid)
@@ -113,6 +118,7 @@ def serve(asks: socket.socket) -> None:
             selector.unregister(ended)
             os.close(ended)
             _, status = os.waitpid(pid, 0)
+            running.remove(pid)
             with reports:
                 reports.send(b"%d" % os.waitstatus_to_exitcode(status), socket.MSG_NOSIGNAL)
             return True
@@ -120,6 +126,8 @@ def serve(asks: socket.socket) -> None:
         selector.register(asks, selectors.EVENT_READ, fork)
         while all([key.data() for key, _ in selector.select()]):
             pass
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, log: int) -> None:
