@@ -29,7 +29,7 @@ from mqcommon.message.flags import TRANSACTION_MASK, WRAPPED
 from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.inner import inner_records
 from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.properties import find_property, replace_properties
+from mqcommon.message.properties import POP_HANDLE, find_property, replace_properties
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import PERM_WRITE, RETRY_PREFIX, dlq_topic, retry_topic
 from remoting.net.channel import Channel
@@ -87,7 +87,7 @@ def put_copy(writer: Writer, message: Incoming, record: Record) -> PutResult:
         if error.code != ResponseCode.MESSAGE_ILLEGAL:
             raise
     # As they were stored before; the handle and the delay are of one delivery.
-    message.properties = replace_properties(record.properties, {b"POP_CK": None, _DELAY: None})
+    message.properties = replace_properties(record.properties, {POP_HANDLE.encode(): None, _DELAY: None})
     return writer.put_again(message, is_complete=True)
 
 

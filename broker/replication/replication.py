@@ -159,7 +159,10 @@ class Replication(Part):
                 if unfinished is not None:
                     # The log has bytes that were confirmed, and messages of this broker would be written over them.
                     # Without this broker another one that has them can be elected.
-                    logger.error("this broker was elected, but stops: its log cannot be finished")
+                    logger.error(
+                        "this broker was elected, but stops, so that another one is: its log cannot be finished. Mend"
+                        " what the line before says, and start it again"
+                    )
                     raise unfinished
                 if await self._before_leading():
                     await self._server.open()

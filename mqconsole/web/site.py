@@ -171,7 +171,9 @@ class Site:
             raise Refused(421, f"this console does not serve the name {host}; see the option hostNames")
         # Without a login there is no cookie that a browser would withhold from requests of other sites.
         if _is_from_elsewhere(request) and not _is_followed_link(request):
-            raise Refused(403, "other sites may link to this console, and load nothing from it")
+            raise Refused(
+                403, "other sites may link to this console, and load nothing from it: open it in a window of its own"
+            )
         g.session_id = self.people.tokens.session_id(request.cookies.get(self._cookie, ""))
         # A browser without a session gets an id before the login, too: the form of the login has a token for it.
         if g.session_id is None:

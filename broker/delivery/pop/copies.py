@@ -12,7 +12,7 @@ from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.properties import find_property, replace_properties
+from mqcommon.message.properties import FIRST_POP_TIME, POP_HANDLE, find_property, replace_properties
 from mqcommon.message.record import Record
 from mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX, dlq_topic
 from remoting.protocol.codes import ResponseCode
@@ -21,7 +21,7 @@ from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 
-_FIRST_POP, _HANDLE = b"1ST_POP_TIME", b"POP_CK"
+_FIRST_POP, _HANDLE = FIRST_POP_TIME.encode(), POP_HANDLE.encode()
 # Consumers do without these where the handle needs their room.
 _SPARE: dict[bytes, bytes | None] = dict.fromkeys((_FIRST_POP, b"MSG_REGION", b"CLUSTER", b"TRACE_ON"))
 # The longest numbers in a handle: an offset, a time until the year 2286, an invisible time, a queue.
@@ -117,7 +117,8 @@ class RevivedCopies:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             # Tried for ever, it would keep others from coming back.
-            logger.error("message %d of %s queue %d does not come back, it is too large for %s: %s",
+            logger.error("message %d of %s queue %d does not come back to its group, it is too large for %s; it stays"
+                         " in its topic: %s",
                          record.queue_offset, record.topic, record.queue_id, message.topic, error)  # fmt: skip
             return False
         return True
