@@ -1,34 +1,29 @@
 """The console as a whole: its connections, the collector, the people, and the server for browsers."""
 
 import logging
-import ssl
 from secrets import token_bytes
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
 
-from mqcommon.errors import ConfigError
 from mqconsole.options import ConsoleOptions
 from mqconsole.people.people import People
 from mqconsole.people.person import Cluster
 from mqconsole.watching.collector import Collector
 from mqconsole.web.groups import add_groups
+from mqconsole.web.http_server import HttpServer
 from mqconsole.web.login import add_login
 from mqconsole.web.messages import add_messages
 from mqconsole.web.overview import add_overview
 from mqconsole.web.site import Site
 from mqconsole.web.system import add_system
 from mqconsole.web.topics import add_topics
+from remoting.net.sockets import listen
+from remoting.net.tls.server import TlsListener, TlsServer
+from remoting.net.tls.settings import ENFORCING, ServerTls
 from remoting.protocol.signature import Credentials
 from sdk import Admin, Client
 
 logger = logging.getLogger(__name__)
-
-#: Requests that are being answered when the console stops have so long.
-GRACE_S = 2.0
-#: A connection of a browser that sends nothing is closed after this time.
-IDLE_S = 60.0
 
 
 class Console:
@@ -66,31 +61,22 @@ class Console:
             await nursery.start(people.run, client, admin)
             await nursery.start(collector.run)
             site = make_site(people, collector, self._options)
-            binds = await nursery.start(self._serve, site)
-            task_status.started(binds[0])
-            await self._stopping.wait()
+            tls = server_tls(self._options)
+            listeners = await listen(self._options.bind_address, self._options.listen_port)
+            if tls is not None:
+                nursery.start_soon(tls.watch)
+                listeners = [TlsListener(listener, tls) for listener in listeners]
+            scheme = "http" if tls is None else "https"
+            task_status.started(f"{scheme}://{listeners[0].address}")
+            await HttpServer(site.app, scheme).serve(listeners, self._stopping)
             nursery.cancel_scope.cancel()
 
-    async def _serve(self, site: Site, *, task_status: trio.TaskStatus[list[str]]) -> None:
-        try:
-            await serve(site.app, self._config(), shutdown_trigger=self._stopping.wait, task_status=task_status)
-        except (OSError, ssl.SSLError) as error:
-            where = f"{self._options.bind_address}:{self._options.listen_port}"
-            raise ConfigError(f"the console cannot listen on {where}: {error}") from None
 
-    def _config(self) -> Config:
-        options, config = self._options, Config()
-        host = f"[{options.bind_address}]" if ":" in options.bind_address else options.bind_address
-        config.bind = [f"{host}:{options.listen_port}"]
-        config.certfile = options.https_cert_file or None
-        config.keyfile = options.https_key_file or None
-        config.graceful_timeout = GRACE_S
-        config.keep_alive_timeout = IDLE_S
-        config.include_server_header = False
-        # Addresses of pages have names of topics and groups in them; the audit has what was changed.
-        config.accesslog = None
-        config.errorlog = logging.getLogger("mqconsole.server")
-        return config
+def server_tls(options: ConsoleOptions) -> TlsServer | None:
+    """The console's certificate, if it has one. UserError when it cannot be used. Blocks."""
+    if not options.https_cert_file:
+        return None
+    return TlsServer(ServerTls(ENFORCING, options.https_cert_file, options.https_key_file))
 
 
 def make_site(people: People, collector: Collector, options: ConsoleOptions) -> Site:
