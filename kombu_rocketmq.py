@@ -21,10 +21,10 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The value of CBOR."""
-    import cbor2
+    """The value of CBOR, whose tags may be those of single values and of sets."""
+    from remoting.protocol.strict_cbor import loads_values
 
-    return cbor2.loads(data)
+    return loads_values(data)
 
 
 #: Encoder, decoder, content type and content encoding, as kombu wants them.

@@ -1,4 +1,4 @@
-"""The body of a message for people: as JSON, CBOR, text, or bytes. Pure.
+"""The body of a message for people: as JSON, CBOR, text, or bytes. Pure; call it in a thread.
 
 A body has no type, so the first form that fits is shown, and the others can be chosen. A body is never markup: what is
 returned is text, which the templates escape. Control characters, and those that turn the direction of writing, are
@@ -12,13 +12,17 @@ from typing import Any, Final
 import cbor2
 
 from mqcommon.lazy_dataclass import lazy_dataclass
+from remoting.protocol.strict_cbor import loads_values
 
 #: Longer bodies are cut for the page; they can be downloaded whole.
 MOST_BYTES: Final = 64 * 1024
 _KEPT: Final = "\n\t"
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, indent=2)
 # A first byte that begins an array, a map or a tag: single numbers and strings in CBOR are too likely to be text.
 _CBOR_FIRST: Final = range(0x80, 0xDC)
 _MOST_DEPTH: Final = 40
+#: JSON and CBOR whose indented text is longer are shown as text or bytes: few bytes of deep lists make many spaces.
+_MOST_CHARACTERS: Final = 16 * MOST_BYTES
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def _json(body: bytes) -> str | None:
     if body.lstrip()[:1] not in (b"{", b"["):
         return None
     try:
-        return printable(json.dumps(json.loads(body), ensure_ascii=False, indent=2))
+        return _indented(_plain(json.loads(body)))
     except (ValueError, RecursionError):
         return None
 
@@ -62,12 +66,23 @@ def _cbor(body: bytes) -> str | None:
     if not body or body[0] not in _CBOR_FIRST:
         return None
     try:
-        found = cbor2.loads(body)
-        if cbor2.dumps(found) == b"" or not isinstance(found, dict | list | cbor2.CBORTag):
+        found = loads_values(body, max_depth=_MOST_DEPTH)
+        if not isinstance(found, dict | list | cbor2.CBORTag):
             return None
-        return printable(json.dumps(_plain(found), ensure_ascii=False, indent=2))
+        return _indented(_plain(found))
     except (cbor2.CBORError, ValueError, TypeError, RecursionError, OverflowError):
         return None
+
+
+def _indented(value: Any) -> str | None:
+    """JSON for people; None when it gets too long."""
+    pieces, length = [], 0
+    for piece in _JSON.iterencode(value):
+        pieces.append(piece)
+        length += len(piece)
+        if length > _MOST_CHARACTERS:
+            return None
+    return printable("".join(pieces))
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

@@ -3,6 +3,8 @@
 import base64
 from typing import Any, Final
 
+import trio
+
 from mqcommon.errors import InvalidArgument, RouteNotFound
 from mqcommon.names import TRACE_TOPIC
 from mqconsole.people.roles import Role
@@ -156,7 +158,8 @@ async def one_message(ask: Asked, msg_id: str) -> View:
     row, problems = await _one(ask, msg_id)
     body = base64.b64decode(row.pop("bodyBase64"))
     row.pop("body")
-    shown = preview(body, ask.fields.text("form"))
+    # A body is somebody's bytes, and may take long: other people's pages go on.
+    shown = await trio.to_thread.run_sync(preview, body, ask.fields.text("form"))
     data = {
         "message": row,
         "bodySize": len(body),

@@ -11,6 +11,7 @@ import cbor2
 import orjson
 
 from mqcommon.lazy_dataclass import lazy_dataclass
+from remoting.protocol.strict_cbor import loads_values
 from sdk.values.plain import plain, reader_of
 
 JSON, CBOR, BYTES = "json", "cbor", "bytes"
@@ -58,7 +59,7 @@ class Plain:
             return Codec(
                 lambda value: orjson.dumps(plain(value, has_bytes=False)), lambda data: read(orjson.loads(data), "")
             )
-        return Codec(lambda value: cbor2.dumps(plain(value, has_bytes=True)), lambda data: read(cbor2.loads(data), ""))
+        return Codec(lambda value: cbor2.dumps(plain(value, has_bytes=True)), lambda data: read(loads_values(data), ""))
 
 
 class Msgspec:
@@ -72,7 +73,7 @@ class Msgspec:
         kept = (bytes,)
         return Codec(
             lambda value: cbor2.dumps(to_builtins(value, builtin_types=kept)),
-            lambda data: convert(cbor2.loads(data), kind, builtin_types=kept),
+            lambda data: convert(loads_values(data), kind, builtin_types=kept),
         )
 
 
@@ -87,5 +88,5 @@ class Pydantic:
             return Codec(lambda value: adapter.dump_json(value, warnings="error"), adapter.validate_json)
         return Codec(
             lambda value: cbor2.dumps(adapter.dump_python(value, mode="json", warnings="error")),
-            lambda data: adapter.validate_python(cbor2.loads(data)),
+            lambda data: adapter.validate_python(loads_values(data)),
         )

@@ -129,8 +129,19 @@ def test_a_long_body_is_cut_and_its_last_character_is_whole() -> None:
     assert set(shown.text) == {"x", "ü"}
 
 
-def test_deeply_nested_bodies_are_text() -> None:
-    assert preview(b"[" * 50_000).form == "text"
+#: Two references to the same list, in a list, and so on: 2^18 values in 160 bytes.
+REFERENCES = b"\xd8\x1c\x82\x01\x01"
+for level in range(18):
+    REFERENCES = b"\xd8\x1c\x82" + REFERENCES + b"\xd8\x1d" + cbor2.dumps(18 - level)
+
+
+def test_references_in_cbor_are_not_followed() -> None:
+    assert "cbor" not in preview(REFERENCES).possible
+
+
+@pytest.mark.parametrize("body", [b"[" * 50_000, b"[" * 30 + b"0," * 30_000 + b"0" + b"]" * 30, b"[" * 99 + b"]" * 99])
+def test_lists_that_are_deep_or_would_be_long_are_text(body: bytes) -> None:
+    assert preview(body).form == "text"
 
 
 def test_characters_that_turn_the_direction_are_numbers() -> None:

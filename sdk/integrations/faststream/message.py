@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import cbor2
 from faststream.exceptions import FeatureNotSupportedException
 from faststream.message import StreamMessage as FastStreamMessage
 from faststream.message import decode_message
@@ -17,6 +16,7 @@ from faststream.middlewares import AckPolicy
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import CONTENT_TYPE, CORRELATION_ID, REPLY_TO_CLIENT
+from remoting.protocol.strict_cbor import loads_values
 from sdk.aio.simple import SimpleConsumer
 from sdk.consumer.outcome import ConsumeResult, Later, Result
 from sdk.consumer.popped import ReceivedMessage
@@ -174,7 +174,7 @@ class RocketParser:
     async def decode_message(self, message: FastStreamMessage[Any]) -> Any:
         """The value of a body, by its content type: as FastStream does it, and CBOR."""
         if message.content_type == CONTENT_TYPES[CBOR]:
-            return cbor2.loads(message.body)
+            return loads_values(message.body)
         return decode_message(message)
 
     async def decode_batch(self, message: FastStreamMessage[Any]) -> list[Any]:
