@@ -109,7 +109,7 @@ class Deferral:
         if not options.timer_wheel_enable:
             text = "accurate timer message is not enabled, timerWheelEnable is false"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
-        deliver_ms, is_recall = deliver_time(properties, now_ms), find_property(properties, DELETE) is not None
+        deliver_ms, recalled = deliver_time(properties, now_ms), find_property(properties, DELETE)
         if deliver_ms <= now_ms:  # a message whose time has passed is not a timed one, see `is_timed`
             raise illegal("a recall (TIMER_DEL_UNIQKEY) needs the time of a message that is not delivered yet")
         if deliver_ms - now_ms > self.max_delay_ms:
@@ -120,15 +120,29 @@ class Deferral:
         if message.topic == TRANS_HALF_TOPIC:
             return  # checked now, as its producer is told; its wait begins with the commit
         slot = slot_of(deliver_ms, options.timer_precision_ms)
+        values = {SLOT: b"%d" % slot} | _real(message)
+        if recalled is not None:
+            values[DELETE] = _recall_in(message.topic, recalled)
         key = find_property(properties, UNIQ_KEY)
         if key is None:
             key = self._unique_keys.next(now_ms).encode()
-        if not is_recall and not message.topic.startswith(RETRY_PREFIX):
+        if recalled is None and not message.topic.startswith(RETRY_PREFIX):
             handle = RecallHandle(message.topic, options.broker_name, slot + 1, key.decode("utf-8", "replace"))
             message.recall = handle
-        values = {SLOT: b"%d" % slot} | _real(message) | {UNIQ_KEY: key}
-        message.properties = replace_properties(properties, values)
+        message.properties = replace_properties(properties, values | {UNIQ_KEY: key})
         message.topic, message.queue_id = TIMER_TOPIC, 0
+
+
+def _recall_in(topic: str, recalled: bytes) -> bytes:
+    """The name of a message of ``topic`` that is recalled. RequestRefused when it is a message of another topic.
+
+    A right to send to one topic must not take messages back that wait for another one.
+    """
+    named, plus, _ = recalled.partition(b"+")
+    if plus and named != topic.encode():
+        raise illegal(f"a message that is sent to {topic} cannot recall (TIMER_DEL_UNIQKEY) one of another topic")
+    # RocketMQ before 5.3 names the key alone.
+    return recalled if plus else topic.encode() + b"+" + recalled
 
 
 def check_room(properties: bytes) -> None:

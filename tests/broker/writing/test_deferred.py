@@ -127,6 +127,24 @@ def test_a_wrong_time_is_refused(text: bytes, said: str) -> None:
     assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
+@pytest.mark.parametrize(
+    ("named", "kept"),
+    [(b"t+k", b"t+k"), (b"t+k+1", b"t+k+1"), (b"k", b"t+k")],
+    ids=["5.3", "a plus in the key", "before 5.3"],
+)
+def test_a_recall_names_a_message_of_its_own_topic(named: bytes, kept: bytes) -> None:
+    into = deferred(b"TIMER_DELAY_SEC\x013\x02TIMER_DEL_UNIQKEY\x01%b\x02" % named)
+    assert find_property(into.properties, b"TIMER_DEL_UNIQKEY") == kept
+    assert into.recall is None
+
+
+@pytest.mark.parametrize("named", [b"secret+k", b"+k", b"T+k", b"t2+k"])
+def test_a_recall_of_a_message_of_another_topic_is_refused(named: bytes) -> None:
+    with pytest.raises(RequestRefused, match="sent to t cannot recall") as caught:
+        deferred(b"TIMER_DELAY_SEC\x013\x02TIMER_DEL_UNIQKEY\x01%b\x02" % named)
+    assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
+
+
 def test_timed_messages_are_refused_when_the_wheel_is_off() -> None:
     with pytest.raises(RequestRefused, match="timerWheelEnable is false"):
         deferred(b"TIMER_DELAY_SEC\x013\x02", timer_wheel_enable=False)
