@@ -7,7 +7,6 @@ escaped; the unchanged body is written to a file, as RocketMQ's tool does.
 import base64
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,16 +128,13 @@ def to_string(message: "MessageExt", *, with_body: bool = True) -> str:
     return java_object("MessageExt", members)
 
 
-def save_body(message: "MessageExt", index: int = 0) -> Path:
-    """Write the body to the file that RocketMQ uses, ``/tmp/rocketmq/msgbodys/<msgId>``; raises OSError.
+def save_body(message: "MessageExt", folder: Path, index: int = 0) -> Path:
+    """Write the body to a new file of ``folder``, named after the message; raises OSError.
 
-    The producer chooses the id, so it must not lead to another folder, and the file must not be a symbolic link.
+    The producer chooses the id, so the name must not lead to another folder.
     """
-    folder = Path(tempfile.gettempdir()) / "rocketmq" / "msgbodys"
-    folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^0-9A-Za-z_-]", "_", message.msg_id) + (f"_{index}" if index else "")
     path = folder / name
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(body_of(message))
     return path

@@ -6,9 +6,12 @@ document. It prints lines of a table while it works with ``say``, and reports a 
 """
 
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -127,6 +130,11 @@ class Session:
     async def messages_with_id(self, offset_msg_id: str) -> "list[MessageExt]":
         """The messages with this id, asked of the broker whose address is in it."""
         return await self.admin.view_messages(offset_msg_id)
+
+    @cached_property
+    def bodies_folder(self) -> Path:
+        """A new folder for bodies of messages, which nobody else can read or have made before. Raises OSError."""
+        return Path(tempfile.mkdtemp(prefix="mqadmin-bodies-"))
 
     def say(self, line: str = "") -> None:
         """Print a line of the table now; does nothing with --output json."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
     from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 
-DEFAULT_DIRECTORY = "/tmp/rocketmq/export"
+# RocketMQ writes to /tmp/rocketmq/export, which another user of the machine may have made before.
+DEFAULT_DIRECTORY = "rocketmq-export"
 _VALID_PERMS = range(8)
 # RocketMQ's system groups: those listed in its tool, and all with this prefix.
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"

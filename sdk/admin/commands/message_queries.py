@@ -103,7 +103,7 @@ async def _show(
     path = ""
     if not session.json:
         try:
-            path = str(save_body(message, index))
+            path = str(save_body(message, session.bodies_folder, index))
         except OSError as error:
             session.warn(f"the body is not saved: {error}")
         for line in detail_lines(message, path, with_id=with_id, charset=charset):

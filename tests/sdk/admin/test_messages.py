@@ -28,14 +28,21 @@ JSON = ("--output", "json")
 @pytest.fixture(autouse=True)
 def own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Bodies are saved under the test's own folder."""
-    monkeypatch.setattr("sdk.admin.message_text.tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
+
+
+def saved(own_tmp: Path, name: str) -> Path:
+    """The body that a command saved."""
+    (path,) = own_tmp.glob(f"mqadmin-bodies-*/{name}")
+    return path
 
 
 def test_block_of_a_message(own_tmp: Path) -> None:
     world = World(messages=[message()])
     lines = run(world, "queryMsgById", "-i", OFFSET_ID, "-f", "utf-8").stdout.splitlines()
-    path = own_tmp / "rocketmq" / "msgbodys" / UNIQUE
+    path = saved(own_tmp, UNIQUE)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     assert [line[:20].rstrip() for line in lines[:16]] == [
         "OffsetID:", "Topic:", "Tags:", "Keys:", "Queue ID:", "Queue Offset:", "CommitLog Offset:", "Reconsume Times:",
         "Born Timestamp:", "Store Timestamp:", "Born Host:", "Store Host:", "System Flag:", "Properties:",
@@ -55,7 +62,7 @@ def test_a_compressed_body_is_shown_plain_if_that_is_possible(own_tmp: Path, sto
     (found,) = decode_messages(record("AdminT", 3, 0, stored, sys_flag=COMPRESSIONS["zlib"], UNIQ_KEY=UNIQUE))
     result = run(World(messages=[found]), "queryMsgById", "-i", found.offset_msg_id, "-f", "utf-8")
     assert f"{'Message Body:':20} {shown.decode()}\n" in result.stdout
-    assert (own_tmp / "rocketmq" / "msgbodys" / UNIQUE).read_bytes() == shown
+    assert saved(own_tmp, UNIQUE).read_bytes() == shown
     assert ("the body is shown as it is stored" in result.stderr) == (stored == shown)
 
 
@@ -75,18 +82,18 @@ def test_a_message_does_not_drive_the_terminal() -> None:
 
 
 def test_a_body_is_saved_in_its_folder_only(own_tmp: Path) -> None:
-    path = save_body(message(msg_id="../../escaped"))
-    assert path == own_tmp / "rocketmq" / "msgbodys" / "______escaped"
+    path = save_body(message(msg_id="../../escaped"), own_tmp)
+    assert path == own_tmp / "______escaped"
     target = own_tmp / "target"
     path.unlink()
     path.symlink_to(target)
     with pytest.raises(OSError):
-        save_body(message(msg_id="../../escaped"))
+        save_body(message(msg_id="../../escaped"), own_tmp)
     assert not target.exists()
 
 
-def test_a_body_that_cannot_be_saved_is_said(own_tmp: Path) -> None:
-    (own_tmp / "rocketmq").write_text("in the way")
+def test_a_body_that_cannot_be_saved_is_said(own_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(own_tmp / "missing"))
     result = run(World(messages=[message()]), "queryMsgById", "-i", OFFSET_ID)
     assert result.exit_code == 0
     assert "the body is not saved" in result.stderr
@@ -134,7 +141,7 @@ def test_query_by_unique_key_shows_one_or_all(own_tmp: Path) -> None:
     assert run(world, *arguments).stdout.count("Topic:") == 1
     text = run(world, *arguments, "-a").stdout
     assert (text.count("Topic:"), text.count("OffsetID:")) == (2, 0)
-    assert (own_tmp / "rocketmq" / "msgbodys" / f"{UNIQUE}_1").exists()
+    assert saved(own_tmp, f"{UNIQUE}_1").read_bytes() == b"hello admin"
 
 
 def test_query_by_offset() -> None:
