@@ -12,6 +12,8 @@ from mqproxy.wire import messaging_pb2 as wire
 from sdk.producer.result import SendResult, SendStatus
 
 DELIVER_AT, BORN_HOST, BORN_TIMESTAMP = "TIMER_DELIVER_MS", "__BORNHOST", "BORN_TIMESTAMP"
+# Brokers deliver a message with this property later, as one with `DELIVER_AT`, whose limits the proxy checks.
+_START_DELIVER_TIME = "__STARTDELIVERTIME"
 TRACE_CONTEXT = "TRACE_CONTEXT"
 TRANSACTION_PREPARED, PRODUCER_GROUP, CHECK_IMMUNITY_S = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
@@ -133,7 +135,7 @@ def _recovery_s(system: wire.SystemProperties, options: ProxyOptions) -> str:
 
 
 def _check_property(name: str, value: str) -> None:
-    if name in RESERVED:
+    if name in RESERVED or name == _START_DELIVER_TIME:
         raise Refused(wire.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
     if not name or not value:
         raise Refused(wire.ILLEGAL_MESSAGE_PROPERTY_KEY, "a property needs a key and a value that are not empty")

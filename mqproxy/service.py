@@ -460,6 +460,8 @@ class Calls:
         self, caller: Caller, settings: wire.Settings, stream: Stream
     ) -> wire.TelemetryCommand:
         group = None
+        if settings.client_type not in wire.ClientType.values():
+            raise Refused(wire.UNRECOGNIZED_CLIENT_TYPE, f"{settings.client_type} is no type of a client")
         match settings.WhichOneof("pub_sub"):
             case "publishing":
                 for topic in settings.publishing.topics:

@@ -84,6 +84,8 @@ MAX_CHARACTERS = 16_384
 # Comparisons, searches and tests in one expression. Each costs some time for every message.
 MAX_TERMS = 256
 MAX_DEPTH = 24
+# Comparisons of what comparisons say, as in a = TRUE = TRUE = FALSE: each is one level deeper, without a parenthesis.
+MAX_CHAINED = 24
 MAX_TEXTS = 1_024
 
 # RocketMQ's parser ends before it without an error: of a LIKE 'x%' it takes "a", which no message matches.
@@ -117,7 +119,7 @@ class _Parser:
         self._sql = sql
         self._tokens = tokens_of(sql)
         self._next = 0
-        self._depth = self._terms = self._texts = 0
+        self._depth = self._terms = self._texts = self._chained = 0
 
     def whole(self) -> Node:
         if self._now.kind is END:
@@ -147,10 +149,12 @@ class _Parser:
 
     def _equality(self) -> Node:
         # Comparisons bind tighter, as in RocketMQ's grammar: a = b > c means a = (b > c).
-        left = self._comparison()
+        left, is_first = self._comparison(), True
         while (sign := self._now).kind in ("=", "<>", "IS"):
             self._advance()
             self._count()
+            self._chain(is_first)
+            is_first = False
             if sign.kind == "IS":
                 is_not = self._take("NOT")
                 self._expect("NULL")
@@ -162,7 +166,7 @@ class _Parser:
         return left
 
     def _comparison(self) -> Node:
-        left = self._signed()
+        left, is_first = self._signed(), True
         while True:
             sign = self._now
             if sign.kind in ("<", "<=", ">", ">="):
@@ -176,6 +180,8 @@ class _Parser:
             else:
                 return left
             self._count()
+            self._chain(is_first)
+            is_first = False
 
     def _test(self, left: Node, start: Token, is_not: bool) -> Node:
         word = self._advance().kind
@@ -285,6 +291,12 @@ class _Parser:
         self._terms += 1
         if self._terms > 2 * MAX_TERMS:
             raise self._error(f"the expression is too long: at most {MAX_TERMS} comparisons are allowed")
+
+    def _chain(self, is_first: bool) -> None:
+        self._chained += not is_first
+        if self._chained > MAX_CHAINED:
+            reason = f"at most {MAX_CHAINED} comparisons may compare what another one says, as in a = TRUE = TRUE"
+            raise self._error(reason)
 
     def _enter(self) -> None:
         self._depth += 1

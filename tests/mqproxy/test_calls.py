@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -119,6 +119,14 @@ def test_the_proxy_answers_settings_and_then_knows_the_client_until_it_ends(chan
         channel, "NotifyClientTermination", ending, wire.NotifyClientTerminationResponse, known
     ).status.code == (wire.OK)
     assert call(channel, "Heartbeat", beat, wire.HeartbeatResponse, known).status.code == wire.UNRECOGNIZED_CLIENT_TYPE
+
+
+def test_settings_of_a_type_of_client_that_nobody_knows_end_the_stream_with_a_reason(channel: grpc.Channel) -> None:
+    settings = wire.Settings(client_type=cast(Any, 4711), publishing=wire.Publishing())
+    with pytest.raises(grpc.RpcError, match="4711 is no type of a client"):
+        telemetry(channel, settings, "odd")
+    beat = wire.HeartbeatRequest(client_type=cast(Any, 4711))
+    assert call(channel, "Heartbeat", beat, wire.HeartbeatResponse, "odd").status.code == wire.UNRECOGNIZED_CLIENT_TYPE
 
 
 def test_settings_of_no_kind_of_client_end_the_stream_with_a_reason(channel: grpc.Channel) -> None:

@@ -44,3 +44,13 @@ def test_what_a_compressed_body_becomes_is_bounded_without_a_limit_of_messages()
 def test_clients_are_told_a_limit_in_any_case() -> None:
     settings = wire.Settings(publishing=wire.Publishing())
     assert answered(settings, UNLIMITED, None).publishing.max_body_size == 4096
+
+
+@pytest.mark.parametrize("name", ["UNIQ_KEY", "TIMER_DEL_UNIQKEY", "__STARTDELIVERTIME", ""])
+def test_a_property_that_brokers_act_on_is_refused(name: str) -> None:
+    system = wire.SystemProperties(message_id="an-id", body_encoding=wire.IDENTITY)
+    message = wire.Message(topic=wire.Resource(name="orders"), system_properties=system, body=b"tea")
+    message.user_properties[name] = "1"
+    with pytest.raises(Refused) as caught:
+        sdk_messages([message], UNLIMITED, "127.0.0.1", 0)
+    assert caught.value.code == wire.ILLEGAL_MESSAGE_PROPERTY_KEY

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.delivery.sql_code import compiled
 from mqcommon.errors import InvalidSql
 from mqcommon.message.properties import encode_properties
-from mqcommon.sql.parser import parse
+from mqcommon.sql.parser import MAX_CHAINED, parse
 from tests.broker.delivery.sql_interpreter import matches
 
 NAMES = st.sampled_from(["a", "b", "c", "ab"])
@@ -98,6 +98,7 @@ def test_the_largest_expressions_can_be_compiled() -> None:
     nested = "a"
     for _ in range(8):
         nested = f"NOT (b = 'x' OR c = 'y' AND ({nested} = TRUE))"
+    assert compiled(parse("a" + " = TRUE" * (MAX_CHAINED + 1)))(b"\x02a\x01true\x02\x02") in (True, False)
     assert compiled(parse(nested))(b"\x02a\x01y\x02b\x01z\x02c\x01z\x02\x02") in (True, False)
 
 

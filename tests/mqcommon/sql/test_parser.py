@@ -4,7 +4,7 @@ import pytest
 
 from mqcommon.errors import InvalidSql
 from mqcommon.sql.nodes import Cast, Compare, Constant, Equal, In, Logic, Not, Property, Search
-from mqcommon.sql.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_TERMS, MAX_TEXTS, parse, terms_of
+from mqcommon.sql.parser import MAX_CHAINED, MAX_CHARACTERS, MAX_DEPTH, MAX_TERMS, MAX_TEXTS, parse, terms_of
 
 A, FIVE = Property("a"), Constant("int", 5)
 
@@ -96,6 +96,10 @@ def test_what_one_expression_may_cost_is_limited() -> None:
         parse("(" * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1))
     with pytest.raises(InvalidSql, match="parentheses and signs"):
         parse("NOT " * 4_000 + "a")
+    parse("a" + " = TRUE" * (MAX_CHAINED + 1))
+    for more in (" = TRUE", " IS NULL", " <> FALSE"):
+        with pytest.raises(InvalidSql, match=f"at most {MAX_CHAINED} comparisons may compare"):
+            parse("a" + more * (MAX_CHAINED + 2))
     texts = ",".join(["'x'"] * (MAX_TEXTS + 1))
     with pytest.raises(InvalidSql, match=f"more than {MAX_TEXTS} texts"):
         parse(f"a IN ({texts})")
