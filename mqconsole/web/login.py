@@ -8,7 +8,7 @@ from mqconsole.people.people import LoginFailed
 from mqconsole.people.roles import Role
 from mqconsole.showing.previews import printable
 from mqconsole.web.asking import Fields, View
-from mqconsole.web.site import Site, client_host
+from mqconsole.web.site import Site, client_host, own_page
 
 #: A name, a secret, and where to go on.
 MOST_LOGIN_BYTES: Final = 16 * 1024
@@ -57,8 +57,7 @@ def add_login(site: Site) -> None:
 
 def _next(location: str) -> str:
     """A page of this console, never another site."""
-    is_ours = location.startswith("/") and not location.startswith(("//", "/\\")) and location.isprintable()
-    return location if is_ours and "\\" not in location else "/"
+    return own_page(location) or "/"
 
 
 def _to(location: str) -> Response:

@@ -8,6 +8,7 @@ another site, and leaves a line in the log: who, from where, what, about what, a
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from importlib import resources
 from secrets import token_urlsafe
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -61,6 +62,11 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_TYPES: Final = {
+    "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"
+}  # fmt: skip
+#: Characters of a path in the log.
+_MOST_LOGGED: Final = 200
 _NOT_THERE: Final = (
     ResponseCode.TOPIC_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -100,7 +106,7 @@ class Site:
         self._streams = 0
         self._notices: dict[str, list[tuple[str, str]]] = {}
         self.routes: list[Route] = []
-        self.app = app = QuartTrio("mqconsole", static_folder="static", template_folder="templates")
+        self.app = app = QuartTrio("mqconsole", static_folder=None, template_folder="templates")
         app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
         app.config["RESPONSE_TIMEOUT"] = None
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
@@ -112,6 +118,8 @@ class Site:
         app.after_request(self._harden)
         app.register_error_handler(Exception, self._failed)
         app.add_url_rule("/events", "events", self._events)
+        self._files = static_files()
+        app.add_url_rule("/static/<name>", "static", self._static)
         self.routes.append(Route("/events", "GET", Role.READER))
 
     # --- registration
@@ -294,7 +302,7 @@ class Site:
         """The page or JSON of an error. Errors that are not a user's are logged, and not shown."""
         status, text = _status_of(error)
         if status == 500:
-            logger.error("%s %s failed", request.method, one_line(request.path), exc_info=error)
+            logger.error("%s %s failed", request.method, one_line(request.path[:_MOST_LOGGED]), exc_info=error)
         if request.path.startswith("/api/"):
             return Response(orjson.dumps({"error": text}), status, content_type="application/json")
         if status == 401 and request.method == "GET" and request.path != "/events":
@@ -308,6 +316,12 @@ class Site:
         if "session_id" not in g:
             return Response(text, status, content_type="text/plain; charset=utf-8")
         return await self.render("error.html", View(f"Error {status}", {"text": text}), status)
+
+    async def _static(self, name: str) -> Response:
+        """A file that the pages load. They are in memory, so no name leads to the file system."""
+        if name not in self._files:
+            raise NoSuchThing(f"there is no file {one_line(name[:100])}")
+        return Response(self._files[name], content_type=_TYPES[name.rpartition(".")[2]])
 
     async def _events(self) -> Response:
         """A line for each new snapshot, as server-sent events."""
@@ -376,13 +390,27 @@ def _see(location: str) -> Response:
     return response
 
 
+def own_page(location: str) -> str:
+    """``location`` if it is a path of this console, else empty.
+
+    Browsers take ``//host`` and ``/\\host`` for other sites.
+    """
+    is_ours = location.startswith("/") and not location.startswith("//") and "\\" not in location
+    return location if is_ours and location.isprintable() else ""
+
+
 def _back_to(asked: Request) -> str:
     """The page of ours whose form was sent; empty when it is not known."""
     # The header is written by the browser, so it is not trusted further than this: a path of this host.
     referrer = urlsplit(asked.headers.get("Referer", ""))
-    if referrer.netloc != asked.host or not referrer.path.startswith("/") or referrer.path.startswith("//"):
+    if referrer.netloc != asked.host:
         return ""
-    return referrer.path + (f"?{referrer.query}" if referrer.query else "")
+    return own_page(referrer.path + (f"?{referrer.query}" if referrer.query else ""))
+
+
+def static_files() -> dict[str, bytes]:
+    """The files that the pages load, by name."""
+    return {file.name: file.read_bytes() for file in resources.files("mqconsole").joinpath("static").iterdir()}
 
 
 def _jsonable(value: Any) -> Any:

@@ -10,6 +10,7 @@ import trio.testing
 
 from mqconsole.web import http_server
 from mqconsole.web.http_server import GRACE_S, IDLE_S, MOST_HEAD_BYTES, READ_S, WRITE_S, HttpServer
+from mqconsole.web.site import own_page
 from tests.mqconsole.consoles import console
 from tests.support.memory_transport import MemoryNetwork, MemoryTransport
 
@@ -164,6 +165,35 @@ async def test_the_console_itself_lives_on(caplog: pytest.LogCaptureFixture) -> 
                 await stream.send_all(first)
                 assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 4")
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/%00", "/static/..%2fconsole.py", "/static/" + "a" * 5_000, "/static/", "/%ff%fe"]
+)
+async def test_an_odd_path_is_not_found_and_leaves_nothing_in_the_log(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with console("127.0.0.1:9") as address:
+        host, _, port = address.removeprefix("http://").rpartition(":")
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 404")
+    assert not [record for record in caplog.records if record.name.startswith("mqconsole.web")]
+
+
+@pytest.mark.parametrize(
+    ("location", "found"),
+    [
+        ("/topics?q=a", "/topics?q=a"),
+        ("//evil", ""),
+        ("/\\evil", ""),
+        ("\\\\evil", ""),
+        ("/a\nb", ""),
+        ("http://evil/", ""),
+    ],
+)
+def test_a_redirect_stays_in_the_console(location: str, found: str) -> None:
+    assert own_page(location) == found
 
 
 async def test_an_error_of_the_application_ends_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
