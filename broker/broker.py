@@ -12,7 +12,7 @@ from functools import partial
 import trio
 
 from broker.assembly import overrides
-from broker.identity import Identity, identity_of, resolved, with_port
+from broker.identity import Identity, identity_of, listening, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import UNKNOWN_ID, BrokerOptions
 from broker.replication.role import RoleMachine
@@ -26,6 +26,7 @@ from mqcommon.addresses import is_any_address, split_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import UserError
+from mqcommon.exposure import opened
 from mqcommon.message.ids import encode_host
 from remoting.net.sockets import listen
 from remoting.net.tls.options import DaemonTls, daemon_tls
@@ -37,17 +38,23 @@ logger = logging.getLogger(__name__)
 SPARE_DESCRIPTORS = 32
 # Warn when the clock is behind the store time of the newest message by this much.
 CLOCK_WARNING_MS = 1_000
-_ANYBODY = (
-    "without access control on all interfaces, at %s: whoever reaches the ports can read and write all topics;"
-    " set aclEnable=true, or bindAddress to an address of a network that you trust"
-)
+_ANYBODY = "whoever reaches the ports can read and write all topics; set aclEnable=true, or"
 
 
 class Broker:
     """One broker. ``run`` serves until `stop` is called or it is cancelled."""
 
-    def __init__(self, options: BrokerOptions, *, fs: FileSystem | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        options: BrokerOptions,
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        opened_because: str = "",
+    ) -> None:
+        """``opened_because``: why the broker listens on all interfaces although its options do not say so."""
         self.options = resolved(options)
+        self._opened_because = opened_because or listening(options).because
         self._close_files: Callable[[], None] = lambda: None
         if fs is None:
             fs = files = OsFiles(SPARE_DESCRIPTORS)
@@ -90,8 +97,9 @@ class Broker:
         listeners += await self._listen_fast()
         identity = identity_of(options, port, ha_port)
         self.ha_addr = identity.ha_addr
-        if is_any_address(options.bind_address) and not options.has_access_control:
-            logger.warning(_ANYBODY, identity.addr)
+        anybody = "" if options.has_access_control else _ANYBODY
+        if is_any_address(options.bind_address) and (line := opened(identity.addr, self._opened_because, anybody)):
+            logger.warning("%s", line)
         metadata = Metadata(self._fs, f"{options.store_path_root_dir}/config", self._clock, options)
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)

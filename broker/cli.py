@@ -3,13 +3,14 @@
 import gc
 import logging
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 import trio
 
-from broker.identity import resolved
+from broker.identity import listening, resolved
 from broker.instances import check_directory, instance_count, instances_of, usable_cores
 from broker.options import BrokerOptions, check_file_size
 from broker.supervisor import Supervisor
@@ -17,7 +18,7 @@ from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
 from mqcommon.errors import UserError
 from mqcommon.options.command_line import click_options, given_options
-from mqcommon.options.conf_file import load_conf, to_properties
+from mqcommon.options.conf_file import conf_keys, load_conf, to_properties
 from remoting.net.children import stop_with_supervisor
 from remoting.net.daemon import Main, Ready, run_daemon
 
@@ -62,7 +63,9 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         given.setdefault("broker_config_path", conf)
     report = StartReport("broker", log_format_of(BrokerOptions, conf, given))
     try:
-        options = resolved(load_conf(BrokerOptions, conf, given, warnings=warnings))
+        loaded = load_conf(BrokerOptions, conf, given, warnings=warnings)
+        where = listening(loaded, conf_keys(BrokerOptions, conf))
+        options = resolved(replace(loaded, bind_address=where.address))
         check_file_size(options)
         count = instance_count(options.broker_instances, usable_cores())
         check_directory(options, count)
@@ -73,7 +76,7 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
             # Imported here: a supervisor needs none of it.
             from broker.broker import Broker
 
-            main_task = partial(_serve, Broker(options))
+            main_task = partial(_serve, Broker(options, opened_because=where.because))
         if options.enable_proxy:
             # Imported here: other brokers start sooner without it.
             from broker.proxy_process import WithProxy

@@ -9,12 +9,14 @@ import os
 import re
 import socket
 import struct
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from broker.options import BrokerOptions
 from mqcommon.addresses import format_address, parse_advertised
 from mqcommon.errors import ConfigError
+from mqcommon.exposure import Exposure, exposure
 from mqcommon.lazy_dataclass import lazy_dataclass
 
 _SIOCGIFADDR = 0x8915
@@ -45,7 +47,8 @@ def resolved(options: BrokerOptions) -> BrokerOptions:
         )
     if not options.broker_name:
         changes["broker_name"] = _host_name()
-    ip1 = options.broker_ip1 or _first_address(options.bind_address)
+    changes["bind_address"] = bind_address = listening(options).address
+    ip1 = options.broker_ip1 or _first_address(bind_address)
     changes["broker_ip1"] = _checked_ip("brokerIP1", ip1)
     changes["broker_ip2"] = _checked_ip("brokerIP2", options.broker_ip2 or ip1)
     for key, name in (("brokerName", changes.get("broker_name", options.broker_name)),
@@ -53,6 +56,22 @@ def resolved(options: BrokerOptions) -> BrokerOptions:
         if not _LEGAL_NAME.fullmatch(name):
             raise ConfigError(f"{key}: {name!r} is not a legal name; use letters, digits and any of %|_-.")
     return replace(options, **changes)
+
+
+def listening(options: BrokerOptions, conf_keys: Collection[str] = ()) -> Exposure:
+    """Where the broker listens; ``conf_keys`` are the keys in its conf file."""
+    server = options.rmq_address_server_domain if options.fetch_namesrv_addr_by_address_server else ""
+    named = (
+        ("namesrvAddr", options.namesrv_addr),
+        ("rmqAddressServerDomain", server),
+        ("brokerIP1", options.broker_ip1),
+        ("brokerIP2", options.broker_ip2),
+        ("advertisedAddresses", options.advertised_addresses),
+        ("haMasterAddress", options.ha_master_address),
+        ("controllerAddr", options.controller_addr),
+        ("dLegerPeers", options.d_leger_peers),
+    )
+    return exposure(options.bind_address, named, conf_keys)
 
 
 def identity_of(options: BrokerOptions, listen_port: int, ha_port: int = 0) -> Identity:

@@ -58,7 +58,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         "", "address that clients connect to; default: first IPv4 address that is not loopback", key="brokerIP1"
     )
     broker_ip2: str = option("", "address that slaves connect to; default: brokerIP1", key="brokerIP2")
-    bind_address: str = option("0.0.0.0", "address to listen on")
+    bind_address: str = option(
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
+        env="SKYLARK_BIND_ADDRESS",
+    )
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)
     fast_listen_port: int = option(

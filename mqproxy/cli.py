@@ -6,6 +6,7 @@ in a thread of its own.
 
 import logging
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ import trio
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from mqcommon.errors import UserError
+from mqcommon.exposure import opened
 from mqcommon.options.command_line import click_options, given_options
-from mqcommon.options.conf_file import load_conf, to_properties
+from mqcommon.options.conf_file import conf_keys, load_conf, to_properties
 from mqproxy.options import ProxyOptions
 from remoting.metrics.export import Exporter
 from remoting.metrics.health import Health
@@ -45,6 +47,10 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
     report = StartReport("mqproxy", log_format_of(ProxyOptions, conf, given))
     try:
         options = load_conf(ProxyOptions, conf, given, warnings=warnings)
+        where = options.listening(conf_keys(ProxyOptions, conf))
+        options = replace(options, bind_address=where.address)
+        if where.because:
+            warnings.append(opened(f"{where.address}:{options.grpc_server_port}", where.because, ""))
         for warning in warnings:
             report.warn(warning)
         if print_config:

@@ -1,10 +1,12 @@
 """The options of a proxy's conf file and command line, with their defaults. Keys are RocketMQ's."""
 
 import os
+from collections.abc import Collection
 from typing import ClassVar
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
+from mqcommon.exposure import Exposure, exposure
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.metrics.options import MetricsOptions
@@ -58,7 +60,10 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     """The options of one proxy."""
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
-    bind_address: str = option("0.0.0.0", "address to listen on")
+    bind_address: str = option(
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
+        env="SKYLARK_BIND_ADDRESS",
+    )
     grpc_server_port: int = option(8081, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     local_serve_addr: str = option(
         "", "address of this proxy in routes for clients that do not say at which address they reach it"
@@ -245,6 +250,11 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
             )
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")
+
+    def listening(self, conf_keys: Collection[str] = ()) -> Exposure:
+        """Where the proxy listens; ``conf_keys`` are the keys in its conf file."""
+        named = (("namesrvAddr", self.namesrv_addr), ("localServeAddr", self.local_serve_addr))
+        return exposure(self.bind_address, named, conf_keys)
 
     @property
     def metric_labels(self) -> tuple[tuple[str, str], ...]:

@@ -89,7 +89,7 @@ class _Listening:
             self._certificate = await asyncio.to_thread(Certificate, self._tls.server, interval_s)
         self._relay = relay = Relay(options, *self._bind_both())
         try:
-            self.port = relay.listen(options.bind_address, options.grpc_server_port)
+            self.port = relay.listen(options.listening().address, options.grpc_server_port)
         except OSError as error:
             raise UserError(
                 f"grpcServerPort: cannot listen on {format_address(options.bind_address, options.grpc_server_port)}:"

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -10,7 +11,7 @@ import trio
 from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from mqcommon.errors import UserError
 from mqcommon.options.command_line import click_options, given_options
-from mqcommon.options.conf_file import load_conf, to_properties
+from mqcommon.options.conf_file import conf_keys, load_conf, to_properties
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.daemon import Ready, run_daemon
@@ -32,12 +33,14 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
     report = StartReport("namesrv", log_format_of(NamesrvOptions, conf, given))
     try:
         options = load_conf(NamesrvOptions, conf, given, warnings=warnings)
+        where = options.listening(conf_keys(NamesrvOptions, conf))
+        options = replace(options, bind_address=where.address)
         for warning in warnings:
             report.warn(warning)
         if print_config:
             click.echo(to_properties(options), nl=False)
             return
-        namesrv = Namesrv(options)
+        namesrv = Namesrv(options, opened_because=where.because)
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)

@@ -15,6 +15,7 @@ from mqcommon.addresses import is_any_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import RemotingError
+from mqcommon.exposure import opened
 from mqcommon.metrics.metric import Column
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.controller.controller import Controller
@@ -49,16 +50,23 @@ OTHER_DESCRIPTORS = 256
 # An answer that comes later is ignored; the broker has been removed by then.
 PROBE_TIMEOUT_MS = 10_000
 _LABELS = (("node_type", "namesrv"),)
-_ANYBODY = (
-    "without access control on all interfaces, at %s: whoever reaches the port can register brokers and change routes;"
-    " set aclEnable=true and aclFile, or bindAddress to an address of a network that you trust"
-)
+_ANYBODY = "whoever reaches the port can register brokers and change routes; set aclEnable=true and aclFile, or"
 
 
 class Namesrv:
     """One NameServer. ``run`` serves until cancelled; call ``stop`` first to answer the requests in flight."""
 
-    def __init__(self, options: NamesrvOptions, *, clock: Clock | None = None, fs: FileSystem | None = None) -> None:
+    def __init__(
+        self,
+        options: NamesrvOptions,
+        *,
+        clock: Clock | None = None,
+        fs: FileSystem | None = None,
+        opened_because: str = "",
+    ) -> None:
+        """``opened_because``: why it listens on all interfaces although its options do not say so."""
+        where = options.listening()
+        self._where = where._replace(because=opened_because or where.because)
         fs = fs or OsFiles()
         clock = clock or SystemClock()
         self.state = State(
@@ -111,10 +119,10 @@ class Namesrv:
 
         Raises UserError (within an ExceptionGroup, as all nurseries do) when it cannot listen on the port.
         """
-        options = self.state.options
+        options, where = self.state.options, self._where
         tls = self._tls = await trio.to_thread.run_sync(daemon_tls, options)
         async with trio.open_nursery() as nursery:
-            address = await nursery.start(self._server.serve, options.bind_address, options.listen_port, tls.secured)
+            address = await nursery.start(self._server.serve, where.address, options.listen_port, tls.secured)
             if tls.server is not None:
                 nursery.start_soon(tls.server.watch)
             if self._controller is not None:
@@ -128,8 +136,9 @@ class Namesrv:
             await nursery.start(self._health.run)
             if self._guard is not None:
                 nursery.start_soon(self._guard.run)
-            elif is_any_address(options.bind_address):
-                logger.warning(_ANYBODY, address)
+            anybody = _ANYBODY if self._guard is None else ""
+            if is_any_address(where.address) and (line := opened(address, where.because, anybody)):
+                logger.warning("%s", line)
             task_status.started(address)
 
     async def stop(self) -> None:

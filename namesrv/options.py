@@ -3,8 +3,10 @@
 Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable``) are read at each use.
 """
 
+from collections.abc import Collection
 from typing import ClassVar
 
+from mqcommon.exposure import Exposure, exposure
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.metrics.options import MetricsOptions
@@ -38,7 +40,10 @@ class NamesrvOptions(
         5556, "port of the pages /metrics, /healthz and /readyz; 0 takes a free one", minimum=0, maximum=65535
     )
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
-    bind_address: str = option("0.0.0.0", "address to listen on")
+    bind_address: str = option(
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
+        env="SKYLARK_BIND_ADDRESS",
+    )
     kv_config_path: str = option("~/namesrv/kvConfig.json", "file that holds the KV config; made at the first change")
     config_store_path: str = option(
         "", "conf file that keeps options changed by updateNamesrvConfig; set by -c, empty: they last until the stop"
@@ -105,6 +110,11 @@ class NamesrvOptions(
             self.check_controller()
             check_that_controllers_sign(self)
         parse_levels(self.log_levels)
+
+    def listening(self, conf_keys: Collection[str] = ()) -> Exposure:
+        """Where the NameServer listens; ``conf_keys`` are the keys in its conf file."""
+        peers = self.controller_d_leger_peers if self.enable_controller_in_namesrv else ""
+        return exposure(self.bind_address, [("controllerDLegerPeers", peers)], conf_keys)
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

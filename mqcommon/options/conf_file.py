@@ -77,6 +77,14 @@ def load_conf(
         raise ConfigError(f"{os.fspath(path)}: {error}" if path is not None else str(error)) from None
 
 
+def conf_keys(cls: type[Any], path: str | os.PathLike[str] | None) -> frozenset[str]:
+    """The keys in a conf file for ``cls``; none without a file."""
+    if path is None:
+        return frozenset()
+    file = os.fspath(path)
+    return frozenset(key for _, key, _ in _entries(cls, _read_text(file)[0], file))
+
+
 def raw_value(cls: type[Any], key: str, path: str | os.PathLike[str] | None, overrides: Mapping[str, str]) -> str:
     """The text that ``overrides`` or the conf file give for ``key``, "" for none.
 

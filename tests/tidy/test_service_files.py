@@ -13,7 +13,7 @@ from tests.tidy.tree import ROOT
 
 UNITS = sorted((ROOT / "conf" / "systemd").glob("*.service"))
 CONTAINERFILE = ROOT / "conf" / "container" / "Containerfile"
-INSTRUCTIONS = {"ARG", "FROM", "COPY", "RUN", "USER", "WORKDIR", "VOLUME", "EXPOSE", "STOPSIGNAL", "CMD"}
+INSTRUCTIONS = {"ENV", "ARG", "FROM", "COPY", "RUN", "USER", "WORKDIR", "VOLUME", "EXPOSE", "STOPSIGNAL", "CMD"}
 
 
 def commands() -> set[str]:
