@@ -11,19 +11,21 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
+from trio.testing import MockClock
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from remoting.net import client
 from scripts.daemons import Daemon
 from tests.support import histories
+from tests.support.clock import jumping_clock
 from tests.support.warm_daemons import WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
@@ -130,6 +132,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         count = mark.kwargs.get("count", histories.IN_CI)
         seeds = histories.blocks(count, nightly=metafunc.config.getoption("--run-nightly"))
         metafunc.parametrize("seeds", seeds)
+
+
+@pytest.fixture
+def autojump_clock() -> Iterator[MockClock]:
+    """In place of pytest-trio's clock, which jumps while a task waits for a thread."""
+    with jumping_clock() as clock:
+        yield clock
 
 
 @pytest.fixture

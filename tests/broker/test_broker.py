@@ -26,7 +26,7 @@ from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
 from scripts.daemons import free_port
 from tests.broker.running import SMALL, pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 
 async def test_a_broker_that_stops_refuses_sends_and_answers_those_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ async def test_a_broker_that_stops_refuses_sends_and_answers_those_in_flight(mon
     def hold_up(operation: str, path: str) -> None:
         if operation == "sync" and "/commitlog/" in path:
             fsync_begins.set()
-            assert fsync_may_end.wait(60)
+            assert fsync_may_end.wait(DEADLINE_S)
 
     async with trio.open_nursery() as nursery, open_client() as client:
         addr = await nursery.start(broker.run)

@@ -47,7 +47,7 @@ from tests.broker.running import send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write
 from tests.broker.test_tls import conf
 from tests.support.certificates import Authority
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 WHO = Credentials("admin-account", SECRET)
 INNER = json.dumps({"accessKey": WHO.access_key, "secretKey": WHO.secret_key})
@@ -195,7 +195,7 @@ async def test_nobody_gets_in_without_credentials(kind: str, mode: str, tmp_path
             control = next(code for code in CONTROLS if code in ports.codes[addr])
             assert (await client.invoke(addr, Command(control), 10_000)).code == ResponseCode.SUCCESS, addr
         # A peer that stops in the middle of a hello to the port for slaves is closed after some seconds.
-        with trio.fail_after(60):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 if kind == TLS:
                     nursery.start_soon(no_certificate, ports, tmp_path)

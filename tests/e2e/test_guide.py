@@ -15,7 +15,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Admin, Message, Producer, SkylarkError
 from tests.support.daemons import in_threads, make_topic
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *GUIDES])
@@ -116,7 +116,7 @@ async def test_ctrl_c_lets_the_handler_of_the_guide_finish_and_commits(tmp_path:
         await make_topic(cluster, TopicConfig("orders", 4, 4))
         await producer.send(Message("orders", b"one"))
         text = program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"')
-        with trio.fail_after(60):
+        with trio.fail_after(DEADLINE_S):
             run = await trio.run_process(
                 [sys.executable, "-c", text], check=False, capture_stdout=True, capture_stderr=True
             )

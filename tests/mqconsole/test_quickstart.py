@@ -9,7 +9,7 @@ import httpx
 import trio
 
 from scripts.daemons import ROOT
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 
 def test_the_quickstart_shows_why_a_group_lags(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_the_quickstart_shows_why_a_group_lags(tmp_path: Path) -> None:
             trio.run(until, says_why, "the console says why the group lags")
             run.send_signal(signal.SIGINT)
             assert "everything is stopped" in run.stdout.read()
-            assert run.wait(60) == 0
+            assert run.wait(DEADLINE_S) == 0
         finally:
             if run.poll() is None:
                 run.kill()

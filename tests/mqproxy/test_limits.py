@@ -18,7 +18,7 @@ from sdk import Message, blocking
 from sdk.testing import Cluster
 from tests.mqproxy.test_ports import answers
 from tests.support.proxies import Proxy, call, proxy
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 # gRPC reads ahead no more than a window, which does not grow with these.
 NARROW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535)]
@@ -118,7 +118,7 @@ def test_a_stranger_is_refused_before_the_request_is_read(cluster: Cluster) -> N
     is_over = threading.Event()
 
     def never() -> Iterator[bytes]:
-        is_over.wait(60)
+        is_over.wait(DEADLINE_S)
         yield from ()
 
     with (
@@ -133,7 +133,7 @@ def test_a_request_that_does_not_become_whole_is_refused(cluster: Cluster) -> No
     is_over = threading.Event()
 
     def never() -> Iterator[bytes]:
-        is_over.wait(60)
+        is_over.wait(DEADLINE_S)
         yield from ()
 
     with proxy(cluster.nameserver, slow_frame_timeout=100) as running, running.channel() as channel:

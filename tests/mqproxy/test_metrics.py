@@ -28,6 +28,7 @@ from sdk.testing import Cluster
 from tests.support.daemons import started
 from tests.support.proxies import call
 from tests.support.scrape import get, names_and_labels, samples
+from tests.support.waiting import DEADLINE_S
 
 COMMON = {"cluster", "node_type", "node_id", "proxy_mode"}
 
@@ -60,7 +61,7 @@ def waiting_consumer(address: str, topic: str) -> Iterator[None]:
 
     def commands() -> Iterator[wire.TelemetryCommand]:
         yield wire.TelemetryCommand(settings=settings)
-        is_over.wait(60)
+        is_over.wait(DEADLINE_S)
 
     with grpc.insecure_channel(address) as channel:
         stream = channel.stream_stream(

@@ -6,7 +6,10 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,8 +26,10 @@ from mqproxy.sessions import Session
 from mqproxy.statuses import Refused
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.net.tls.contexts import self_signed
+from sdk import blocking
 from sdk.testing import Cluster
-from tests.support.proxies import Proxy, call, proxy
+from tests.support.proxies import Proxy, call, message, proxy
+from tests.support.waiting import DEADLINE_S
 
 
 def answers(channel: grpc.Channel) -> bool:
@@ -98,7 +103,7 @@ def test_a_stop_answers_those_who_wait(cluster: Cluster) -> None:
 
     def commands() -> Iterator[wire.TelemetryCommand]:
         yield wire.TelemetryCommand(settings=settings)
-        is_over.wait(60)
+        is_over.wait(DEADLINE_S)
 
     with proxy(cluster.nameserver, **long) as running, running.channel() as channel:
         stream = channel.stream_stream(
@@ -210,38 +215,67 @@ def test_the_command_serves_until_sigterm(cluster: Cluster) -> None:
     assert (process.returncode, "the proxy stopped" in rest) == (0, True), rest
 
 
-def test_no_call_is_lost_while_a_proxy_stops(cluster: Cluster) -> None:
-    """Clients with the addresses of two proxies make one call after the other, while theirs stops."""
+@contextmanager
+def setting(event: threading.Event) -> Iterator[None]:
+    """Set the event when the block ends, also by an error."""
+    try:
+        yield
+    finally:
+        event.set()
+
+
+def test_no_acknowledged_call_is_lost_while_a_proxy_stops(cluster: Cluster, make_topic: Callable[..., str]) -> None:
+    """Clients with the addresses of two proxies send one message after the other, while theirs stops.
+
+    A call that a client begins in the instant in which it is told to leave is ended by the client itself, UNAVAILABLE,
+    and was not sent: so it can be one call of each client at most.
+    """
+    topic = make_topic()
     mapped = {"use_endpoint_port_from_request": True}
     # Without retries, as the official clients have it.
     options = [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
-    errors: list[grpc.RpcError] = []
     answered = [threading.Event() for _ in range(8)]
+    errors: list[list[grpc.StatusCode]] = [[] for _ in answered]
+    acknowledged: list[list[bytes]] = [[] for _ in answered]
     is_over = threading.Event()
 
-    def ask(target: str, event: threading.Event) -> None:
+    def send(target: str, client: int) -> None:
         with grpc.insecure_channel(target, options) as channel:
-            while not is_over.is_set():
+            for number in count():
+                if is_over.is_set():
+                    return
+                body = b"%d of %d" % (number, client)
+                request = wire.SendMessageRequest(messages=[message(topic, body)])
                 try:
-                    answers(channel)
+                    answer = call(channel, "SendMessage", request, wire.SendMessageResponse)
                 except grpc.RpcError as error:
-                    errors.append(error)
-                event.set()
+                    errors[client].append(error.code())
+                else:
+                    assert answer.status.code == wire.OK
+                    acknowledged[client].append(body)
+                answered[client].set()
 
     def all_go_on() -> None:
         for event in answered:
             event.clear()
-            assert event.wait(60)
+            assert event.wait(DEADLINE_S)
 
-    with proxy(cluster.nameserver, **mapped) as second:
+    with proxy(cluster.nameserver, **mapped) as second, ThreadPoolExecutor(len(answered)) as pool, setting(is_over):
         with proxy(cluster.nameserver, **mapped) as first:
             target = f"ipv4:{first.address},{second.address}"
-            clients = [threading.Thread(target=ask, args=(target, event)) for event in answered]
-            for client in clients:
-                client.start()
+            clients = [pool.submit(send, target, client) for client in range(len(answered))]
             all_go_on()
         all_go_on()
         is_over.set()
         for client in clients:
-            client.join()
-    assert errors == []
+            client.result()
+    assert all(codes in ([], [grpc.StatusCode.UNAVAILABLE]) for codes in errors)
+    with blocking.PullConsumer(cluster.nameserver) as consumer:
+        stored = [
+            stored.body
+            for queue in consumer.message_queues(topic)
+            for batch in consumer.stream(queue, 0, consumer.max_offset(queue))
+            for stored in batch
+        ]
+    assert set(chain(*acknowledged)) <= set(stored)
+    assert len(stored) == len(set(stored))

@@ -23,7 +23,7 @@ from sdk.testing import Cluster, cluster_fixture
 from tests.mqproxy.test_consumers import route_is_there
 from tests.mqproxy.test_producer import Client, Got
 from tests.support.proxies import Proxy, message, proxy
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 ROOT = Credentials("root", "a secret of the super user")
 INNER = json.dumps({"accessKey": "inner", "secretKey": "a secret of brokers"})
@@ -336,7 +336,7 @@ def test_the_stream_of_a_deleted_user_ends(
 
     def commands() -> Iterator[wire.TelemetryCommand]:
         yield wire.TelemetryCommand(settings=settings)
-        is_over.wait(60)
+        is_over.wait(DEADLINE_S)
 
     with served.channel() as channel:
         stream = channel.stream_stream(

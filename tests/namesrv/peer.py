@@ -18,6 +18,7 @@ from remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 from remoting.protocol.requests.topics import TopicConfigTable, TopicQueueMappingInfo
 from tests.namesrv.registrations import configs_of
 from tests.support.clock import ManualClock
+from tests.support.waiting import DEADLINE_S
 
 V4_9_3 = 399
 V5_3_3 = 479
@@ -53,7 +54,7 @@ class Peer:
     async def exchange(self, frame: bytes) -> Command:
         """Send bytes and receive one frame."""
         await self.stream.send_all(frame)
-        with trio.fail_after(5):
+        with trio.fail_after(DEADLINE_S):
             while True:
                 data = await self.stream.receive_some()
                 assert data, "the connection was closed instead of an answer"

@@ -9,6 +9,7 @@ from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
 from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
 from tests.namesrv.peer import Peer, Served
+from tests.support.waiting import DEADLINE_S
 
 GARBAGE = (
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -31,7 +32,7 @@ async def test_garbage_closes_its_connection_only(served: Served, peer: Peer) ->
         try:
             await bad.stream.send_all(data)
             await bad.stream.send_eof()
-            with trio.fail_after(5):
+            with trio.fail_after(DEADLINE_S):
                 while await bad.stream.receive_some():
                     pass
         except trio.BrokenResourceError:

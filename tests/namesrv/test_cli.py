@@ -15,6 +15,7 @@ from namesrv.cli import main
 from remoting.protocol.dialect import loads
 from remoting.protocol.requests.routes import GET_KVLIST_BY_NAMESPACE, PUT_KV_CONFIG
 from tests.namesrv.peer import Peer
+from tests.support.waiting import DEADLINE_S
 
 NAMESRV = (sys.executable, "-m", "namesrv")
 
@@ -110,7 +111,7 @@ async def daemon(directory: Path) -> AsyncIterator[tuple[trio.Process, Peer]]:
     try:
         assert process.stderr is not None
         log = b""
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             while b"serves at " not in log or not log.endswith(b"\n"):
                 data = await process.stderr.receive_some()
                 assert data, log
@@ -127,7 +128,7 @@ async def test_sigterm_stops_gracefully(tmp_path: Path) -> None:
     async with daemon(tmp_path) as (process, peer):
         await peer.register()
         process.terminate()
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             assert await process.wait() == 0
         assert process.stderr is not None
         log = b"".join([data async for data in process.stderr])

@@ -21,7 +21,7 @@ from sdk import Admin, Message, Producer
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.peer import Served, serve
 from tests.namesrv.registrations import live_addrs
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 ADMIN, USER = Credentials("administrator", "secret-1"), Credentials("application", "secret-2")
 FILE = """
@@ -69,7 +69,8 @@ async def test_the_refused_client_of_a_closed_nameserver_says_so_at_once(
     async with Producer(
         served.address, send_timeout_ms=60_000, start_timeout_ms=None, credentials=Credentials("application", "x")
     ) as producer:
-        with trio.fail_after(10), pytest.raises(BrokerError, match="Check signature failed for accessKey=application"):
+        failed = "Check signature failed for accessKey=application"
+        with trio.fail_after(DEADLINE_S), pytest.raises(BrokerError, match=failed):
             await producer.send(Message("T", b"x"))
     async with Admin(served.address, credentials=USER) as admin:
         assert await admin.topic_list() is not None

@@ -39,6 +39,7 @@ from remoting.protocol.requests.routes import (
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.namesrv.peer import V4_9_3, V5_3_3, Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
+from tests.support.waiting import DEADLINE_S
 
 ONE_BROKER = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "clusterName": "DefaultCluster", "brokerId": 0}
 
@@ -224,7 +225,7 @@ async def test_a_silent_broker_is_forgotten_and_its_connection_closed(served: Se
     assert await peer.topics() == ["t1", "t2", "t3", "t4"]
     served.clock.advance(1)
     served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
-    with trio.fail_after(5):
+    with trio.fail_after(DEADLINE_S):
         assert await silent.stream.receive_some() == b""
     assert await peer.topics() == []  # broker-b went with the connection
 
@@ -401,6 +402,6 @@ async def test_other_requests_are_not_supported(peer: Peer) -> None:
 
 async def until_topics(peer: Peer, topics: list[str]) -> None:
     """Returns when the NameServer has seen what was done on another connection."""
-    with trio.fail_after(5):
+    with trio.fail_after(DEADLINE_S):
         while await peer.topics() != topics:
             await trio.lowlevel.checkpoint()

@@ -18,6 +18,7 @@ from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from tests.namesrv.peer import Peer, serve
 from tests.namesrv.registrations import registration
 from tests.support.caller import Caller
+from tests.support.waiting import DEADLINE_S
 
 MASTER, FIRST, SECOND = "127.0.0.1:10911", "127.0.0.1:20911", "127.0.0.1:30911"
 
@@ -67,7 +68,7 @@ async def slave() -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[dict[str
 
 
 async def next_notice(heard: trio.MemoryReceiveChannel[dict[str, Any]]) -> tuple[str | None, ...]:
-    with trio.fail_after(5):
+    with trio.fail_after(DEADLINE_S):
         ext = await heard.receive()
     keys = ("brokerName", "minBrokerId", "minBrokerAddr", "offlineBrokerAddr", "haBrokerAddr")
     return tuple(ext.get(key) for key in keys)

@@ -21,7 +21,7 @@ from sdk import (
 )
 from sdk.consumer import read_retry
 from sdk.testing import Cluster
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 SECRET = "a secret of the super user"
 ROOT, APP = Credentials("root", SECRET), Credentials("app", "a secret of the app")
@@ -88,7 +88,7 @@ async def test_an_application_does_what_its_user_may(
             await until(lambda: f"heartbeats to {broker}" in {one.what for one in problems}, "the program is told")
             assert consumer.problem is not None
             await root.update_acl(broker, allowing(("Topic:T", "Sub"), ("Group:g", "Sub")))
-            with trio.fail_after(60):
+            with trio.fail_after(DEADLINE_S):
                 await until(lambda: got == [b"one"], "it is let in")
                 await until(lambda: consumer.problem is None, "nothing is wrong any more")
         async with Admin(at) as nobody:

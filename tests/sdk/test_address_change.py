@@ -9,6 +9,7 @@ import trio
 from mqcommon.errors import NoNameServer, SkylarkError
 from sdk import Admin, Client, Producer, PullConsumer, nameservers
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+from tests.support.waiting import DEADLINE_S
 
 
 @asynccontextmanager
@@ -46,7 +47,7 @@ async def test_changed_addresses_take_effect_in_running_clients(monkeypatch: pyt
             assert await admin.topic_route("t")
             listed[:] = [new.addr]
             old.stop()
-            with trio.fail_after(10):
+            with trio.fail_after(DEADLINE_S):
                 assert await until_known(producer)
             assert await producer.queues("t"), "known routes stay"
 

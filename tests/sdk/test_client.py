@@ -22,6 +22,7 @@ from sdk import Admin, Client, Message, MessageQueue, Producer, PullConsumer
 from sdk.client import HEARTBEAT_RETRY_S, LEAVE_TIMEOUT_S, ClientInstance
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, queue, serving
 from tests.sdk.producer.test_producer import bodies, two_brokers
+from tests.support.waiting import DEADLINE_S
 
 
 @asynccontextmanager
@@ -282,7 +283,7 @@ async def test_a_group_that_is_left_while_a_heartbeat_is_on_its_way_is_unregiste
             late = (await broker.wait_asked(34, answered + 1))[-1]
         assert len(broker.asked(35)) == 1
         broker.channels[0].reply(late, late.respond())
-        with trio.fail_after(5):
+        with trio.fail_after(DEADLINE_S):
             _, again = await broker.wait_asked(35, 2)
         assert again.ext is not None and again.ext["consumerGroup"] == "left"
         await wait_all_tasks_blocked(0.01)

@@ -15,7 +15,7 @@ from sdk import Admin, Message, Producer, PushConsumer, membership
 from sdk.consumer import read_retry
 from sdk.consumer.read_retry import read_with_retry
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 ACL = "org.apache.rocketmq.acl.common.AclException: "
 NO_RIGHT = f"{ACL}No default permission for t"
@@ -49,7 +49,7 @@ async def test_a_route_that_is_refused_is_asked_for_once() -> None:
             105, lambda request: request.respond(ResponseCode.NO_PERMISSION, "needs the signature of an account")
         )
         async with Producer(namesrv.addr, send_timeout_ms=60_000) as producer, Admin(namesrv.addr) as admin:
-            with trio.fail_after(30), pytest.raises(BrokerError, match="needs the signature of an account"):
+            with trio.fail_after(DEADLINE_S), pytest.raises(BrokerError, match="needs the signature of an account"):
                 await producer.send(Message("t", b"x"))
             with pytest.raises(BrokerError, match="needs the signature"):
                 await admin.topic_route("t")

@@ -16,6 +16,7 @@ from sdk.runtime import FORKS, Home, check_trio, make_client_id, off_loop, survi
 from tests.sdk.fakes import queue
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.forks import in_child
+from tests.support.waiting import DEADLINE_S
 
 
 @pytest.mark.parametrize("cls", ["Producer", "PullConsumer", "Admin"])
@@ -167,7 +168,7 @@ async def test_threads_are_as_many_as_processors_and_count_until_they_end() -> N
     def work() -> None:
         counted.append(len(counted))
         running.release()
-        goes_on.wait(20)
+        goes_on.wait(DEADLINE_S)
 
     try:
         with trio.CancelScope() as scope:

@@ -36,6 +36,7 @@ from sdk import (
     TransactionProducer,
 )
 from sdk.testing import Cluster
+from tests.support.waiting import DEADLINE_S
 
 WHO = Credentials("app", "secret of app")
 SECRETS = {"app": "secret of app", "inner": "secret of inner"}
@@ -100,7 +101,7 @@ async def test_all_requests_of_clients_and_brokers_are_signed(seen: list[Seen]) 
             for queue in await consumer.message_queues("T"):
                 await consumer.pull(queue, 0, wait_ms=0)
                 await consumer.commit_offset(queue, 1)
-        with trio.fail_after(30):
+        with trio.fail_after(DEADLINE_S):
             async with PushConsumer(at, group="g2", subscriptions={"T": "*"}, handler=handle, **FROM_START):
                 await done.wait()
             async with SimpleConsumer(at, group="g3", subscriptions={"T": "*"}, **FROM_START) as simple:

@@ -22,7 +22,7 @@ from sdk import (
 )
 from sdk.starting import check_start_timeout
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 NOWHERE = "127.0.0.1:1"
 NO_RIGHT = "User:a has no permission to access Group:g"
@@ -62,7 +62,7 @@ def test_nor_in_threads_and_in_asyncio(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 async def test_the_address_of_a_broker_is_refused_as_that_of_a_nameserver(name: str) -> None:
     async with serving(FakeBroker()) as broker:
-        with trio.fail_after(60), pytest.raises(NotNameServer, match=f"{broker.addr} is no NameServer"):
+        with trio.fail_after(DEADLINE_S), pytest.raises(NotNameServer, match=f"{broker.addr} is no NameServer"):
             async with TRIO[name](broker.addr, **KINDS[name]):
                 raise AssertionError("it starts")
 
@@ -70,7 +70,7 @@ async def test_the_address_of_a_broker_is_refused_as_that_of_a_nameserver(name: 
 async def test_a_nameserver_that_does_not_answer_is_waited_for_until_the_deadline() -> None:
     async with serving(FakeNamesrv()) as frozen:
         frozen.on(106, lambda request: None)
-        with trio.fail_after(60), pytest.raises(NoNameServer, match="no answer within 50 ms"):
+        with trio.fail_after(DEADLINE_S), pytest.raises(NoNameServer, match="no answer within 50 ms"):
             async with Producer(frozen.addr, start_timeout_ms=50):
                 raise AssertionError("it starts")
 
@@ -142,7 +142,7 @@ async def test_a_broker_that_hangs_holds_up_no_start(monkeypatch: pytest.MonkeyP
                 opened, SimpleConsumer(client, group="h", subscriptions={"hung": "*"}, start_timeout_ms=600_000)
             )
             await hangs.wait_asked(34)
-            with trio.fail_after(60):
+            with trio.fail_after(DEADLINE_S):
                 async with SimpleConsumer(client, **WANTED, start_timeout_ms=600_000):
                     nursery.cancel_scope.cancel()
 

@@ -1,4 +1,18 @@
-"""The clock that tests move."""
+"""Clocks of tests: one that a test moves, and one that jumps when all tasks wait."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from math import inf
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.support.waiting import DEADLINE_S
+
+T = TypeVar("T")
 
 
 class ManualClock:
@@ -18,3 +32,48 @@ class ManualClock:
         """Move both clocks forward by ``ms``."""
         self._now_ms += ms
         self._monotonic_ms += ms
+
+
+@contextmanager
+def jumping_clock() -> Iterator[MockClock]:
+    """A clock that jumps to the next deadline when all tasks wait, but not while one of them waits for a thread.
+
+    Trio's own ``autojump_threshold=0`` takes a task that waits for a thread for an idle one: the time of a test then
+    depends on how soon the machine gives the thread a turn.
+    """
+    clock = MockClock(autojump_threshold=0)
+    run_sync = trio.to_thread.run_sync
+    in_threads = 0
+
+    async def run_sync_and_hold(function: Callable[..., T], *args: Any, **options: Any) -> T:
+        nonlocal in_threads
+        in_threads += 1
+        clock.autojump_threshold = inf
+        try:
+            return await run_sync(function, *args, **options)
+        finally:
+            in_threads -= 1
+            if not in_threads:
+                clock.autojump_threshold = 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trio.to_thread, "run_sync", run_sync_and_hold)
+        yield clock
+
+
+async def pass_until(clock: MockClock, reached: Callable[[], bool], step_s: float = 0.1) -> None:
+    """Let time pass in steps until ``reached``; for tests in which a thread hangs on purpose."""
+    ends = time.monotonic() + DEADLINE_S
+    while not reached():
+        assert time.monotonic() < ends, f"not within {DEADLINE_S} s"
+        clock.jump(step_s)
+        await wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def passing_time(clock: MockClock) -> AsyncIterator[None]:
+    """Let time pass in steps during the block; for tests in which a thread hangs on purpose."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pass_until, clock, lambda: False)
+        yield
+        nursery.cancel_scope.cancel()

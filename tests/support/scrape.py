@@ -4,13 +4,14 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqcommon.addresses import split_address
+from tests.support.waiting import DEADLINE_S
 
 
 async def get(address: str, path: str) -> tuple[int, str]:
     """Status and text of a page."""
     stream = await trio.open_tcp_stream(*split_address(address))
     async with stream:
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
             found = b"".join([piece async for piece in stream])
     head, _, body = found.partition(b"\r\n\r\n")

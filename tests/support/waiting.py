@@ -7,9 +7,11 @@ import trio
 # The first pause, and the longest: what takes long is asked for less often, as each question costs processor time.
 POLL_S, MAX_POLL_S = 0.01, 0.1
 GROWTH = 1.1
+# How long a test waits for what happens in threads or other processes: far longer than a machine under load takes.
+DEADLINE_S = 60.0
 
 
-async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "it", timeout_s: float = 60) -> None:
+async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "it", timeout_s: float = DEADLINE_S) -> None:
     """Ask again and again; AssertionError that names ``what`` when it does not come in time."""
     pause_s = POLL_S
     with trio.move_on_after(timeout_s):

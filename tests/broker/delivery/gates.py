@@ -3,6 +3,7 @@
 import threading
 
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import DEADLINE_S
 
 
 class Gate:
@@ -15,7 +16,7 @@ class Gate:
 
     def _wait(self, path: str) -> None:
         self.waiting += 1
-        assert self._opened.wait(20)
+        assert self._opened.wait(DEADLINE_S)
 
     def open(self) -> None:
         self._opened.set()

@@ -32,7 +32,7 @@ from sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.test_cold_reads import LOG, SMALL_FILES, fill
 from tests.support.memory_files import MemoryFiles
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 RETRY, DEAD, LEVELS = "%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX"
 READER = "TOOLS_CONSUMER"  # a group that every broker has
@@ -247,7 +247,7 @@ async def test_it_is_answered_when_the_copy_is_safe(options: dict[str, Any], cod
         await client.invoke(addr, send_request("t", b"body", properties="WAIT\x01false\x02"))
         (message,) = await stored(client, addr, "t")
         fields = {"offset": message.physical_offset, "group": "g", "delayLevel": 0}
-        with trio.fail_after(60):
+        with trio.fail_after(DEADLINE_S):
             answer = await client.invoke(addr, Command(CONSUMER_SEND_MSG_BACK.code, fields), 50_000)
         assert (answer.code, text in (answer.remark or "")) == (code, True), answer
 

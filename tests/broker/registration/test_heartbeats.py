@@ -28,7 +28,7 @@ from remoting.protocol.requests.registrations import (
 from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 OFTEN = {"broker_heartbeat_interval": 10, "sync_broker_member_group_period": 10}
 NEVER = {"broker_heartbeat_interval": 1_000_000, "sync_broker_member_group_period": 1_000_000}
@@ -66,7 +66,7 @@ async def slave(**changes: Any) -> AsyncIterator[Slave]:
                 lambda: made.forgotten.append(namesrv.addr),
             )
 
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             nursery.start_soon(keep)
             yield made
             nursery.cancel_scope.cancel()
@@ -173,7 +173,7 @@ async def test_a_nameserver_that_is_taken_from_the_list_has_no_say() -> None:
             identity_of(meta.options, 10921), meta.topics, meta.options, KnownMaster(),
             Heartbeats(meta.options, members, lambda: True), namesrvs=found,
         )  # fmt: skip
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)
                 await until(lambda: members.master_addr is not None, "the master is known")
@@ -195,7 +195,7 @@ async def test_with_acting_masters_a_broker_sends_heartbeats_and_registers_anew_
         beats = Heartbeats(meta.options, Members(0), lambda: False) if acting else None
         identity = identity_of(meta.options, 10911)
         registrar = Registrar(identity, meta.topics, meta.options, KnownMaster(), beats)
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)
                 first, *_ = await namesrv.wait_asked(REGISTER_BROKER.code, 2 if acting else 1)

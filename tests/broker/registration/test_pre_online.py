@@ -30,7 +30,7 @@ from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
 from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 
 class Slave(Fake):
@@ -75,7 +75,7 @@ async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master
             acks,
             durability,
         )
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             nursery.start_soon(persister.run)
             nursery.start_soon(pre_online.prepare, client)
             yield Master(meta, members, namesrv, living, acks)

@@ -31,6 +31,7 @@ from remoting.protocol.requests.registrations import (
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.registrations import all_topics
+from tests.support.waiting import DEADLINE_S
 
 
 class RecordingNamesrv:
@@ -93,7 +94,7 @@ async def broker(*addrs: str, **changes: Any) -> AsyncIterator[tuple[MetadataDir
     meta = MetadataDir(resolved(options(namesrv_addr=";".join(addrs), **changes)))
     registrar = Registrar(identity_of(meta.options, 10911), meta.topics, meta.options, KnownMaster())
     meta.topics.on_change.append(registrar.register_soon)
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             await nursery.start(registrar.run)
             yield meta, registrar
@@ -189,7 +190,7 @@ async def test_a_nameserver_that_restarts_empty_is_told_all_again(caplog: pytest
     async with serving(first) as addr:
         meta = MetadataDir(resolved(options(namesrv_addr=addr)))
         registrar = Registrar(identity_of(meta.options, 10911), meta.topics, meta.options, KnownMaster())
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)
                 await until(lambda: bool(registrar.registered_addrs))
@@ -278,7 +279,7 @@ async def test_stop_has_a_deadline() -> None:
 async def test_with_our_own_nameserver() -> None:
     namesrv = Namesrv(NamesrvOptions(listen_port=0, bind_address="127.0.0.1", kv_config_path="/nonexistent/kv.json"))
     routes = namesrv.state.routes
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             addr = await nursery.start(namesrv.run)
             async with broker(addr) as (meta, registrar):
@@ -323,7 +324,7 @@ async def slave(*addrs: str) -> AsyncIterator[tuple[KnownMaster, Registrar]]:
     identity = replace(identity_of(meta.options, 10921), broker_id=1)
     registrar = Registrar(identity, meta.topics, meta.options, master)
     master.ask_again = registrar.register_soon
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             await nursery.start(registrar.run)
             yield master, registrar
@@ -365,7 +366,7 @@ async def test_master_and_slave_with_our_own_nameserver(monkeypatch: pytest.Monk
     monkeypatch.setattr(registrar_module, "MASTERLESS_S", 0.02)
     namesrv = Namesrv(NamesrvOptions(listen_port=0, bind_address="127.0.0.1", kv_config_path="/nonexistent/kv.json"))
     routes = namesrv.state.routes
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             addr = await nursery.start(namesrv.run)
             async with slave(addr) as (known, backup):

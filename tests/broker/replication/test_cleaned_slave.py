@@ -12,7 +12,7 @@ from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG
 from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.support.memory_files import MemoryFiles
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 # Whatever is not in the last file of the log goes, at any hour.
 CLEANING: dict[str, Any] = {
@@ -38,7 +38,7 @@ class Gate:
             self._reads += 1
             if self._reads == 3:
                 self.reached.set()
-                self.opened.wait(30)
+                self.opened.wait(DEADLINE_S)
 
 
 async def ask(running: Running, code: int, **ext: str) -> None:
@@ -100,7 +100,7 @@ async def test_cleaning_deletions_and_readers_at_once() -> None:
             async def read(running: Running) -> None:
                 while len(left) < 3 or min(left.values()) < 3:
                     for topic in ("A", "B", "C"):
-                        with trio.fail_after(20):
+                        with trio.fail_after(DEADLINE_S):
                             await running.bodies(topic)
                     await trio.lowlevel.checkpoint()
 

@@ -19,7 +19,7 @@ from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 
 @dataclass
@@ -59,7 +59,7 @@ async def made(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
         return answer
 
     server = Server({**master.all_handlers, UPDATE_CONSUMER_OFFSET.code: update})
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             made.addr = await nursery.start(server.serve, "127.0.0.1", 0)
             nursery.start_soon(hand_over.run)

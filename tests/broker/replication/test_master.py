@@ -26,7 +26,7 @@ from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_following import bodies
 from tests.broker.running import send_request
 from tests.support.scrape import get
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 NO_SLAVE = "did not become a slave"
 
@@ -47,7 +47,7 @@ async def connect(running: Running, first: bytes = b"") -> trio.SocketStream:
 
 
 async def answer(stream: trio.SocketStream) -> bytes:
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         return await stream.receive_some()
 
 
@@ -122,7 +122,7 @@ async def test_with_a_secret_a_plain_peer_is_refused_on_loopback_too(caplog: pyt
 async def test_a_plain_slave_gets_what_is_appended_and_heartbeats(its_master: Running) -> None:
     stream = await connect(its_master, encode_report(1))
     data = b""
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         while len(data) < HEADER_BYTES or len(data) < HEADER_BYTES + struct.unpack_from(">qi", data)[1]:
             data += await stream.receive_some()
     offset, size = struct.unpack_from(">qi", data)
@@ -130,7 +130,7 @@ async def test_a_plain_slave_gets_what_is_appended_and_heartbeats(its_master: Ru
     end = offset + size
     rest = data[HEADER_BYTES + size :]
     await stream.send_all(encode_report(end))
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         while len(rest) < HEADER_BYTES:
             rest += await stream.receive_some()
     assert rest[:HEADER_BYTES] == struct.pack(">qi", end, 0)

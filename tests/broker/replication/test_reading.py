@@ -16,7 +16,7 @@ from sdk import Admin, Producer, PullConsumer, PullStatus
 from sdk.consumer import offsets, replicas
 from sdk.consumer.reader import PullResult
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -85,7 +85,7 @@ async def has_committed(running: Running, offset: int) -> bool:
 
 
 async def test_reads_go_on_at_the_slave_and_nothing_is_skipped_on_the_masters_return() -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(DEADLINE_S):
         async with (
             namesrv() as names,
             broker(namesrv_addr=names, **SLAVE) as slave,
@@ -114,7 +114,7 @@ async def test_reads_go_on_at_the_slave_and_nothing_is_skipped_on_the_masters_re
 
 
 async def test_a_slave_that_is_behind_makes_readers_wait_for_the_master() -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(DEADLINE_S):
         async with namesrv() as names, broker(namesrv_addr=names) as master:
             async with broker(namesrv_addr=names, **SLAVE) as slave:
                 await send(names, range(10))
@@ -154,7 +154,7 @@ async def _answer_of_a_slave(consumer: PullConsumer, offset: int) -> PullResult:
 
 
 async def test_a_topic_is_at_the_slave_as_soon_as_it_is_made() -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(DEADLINE_S):
         async with (
             namesrv() as names,
             broker(namesrv_addr=names) as master,

@@ -30,7 +30,7 @@ from tests.broker.store.support import SMALL, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 from tests.support.memory_transport import MemoryNetwork, MemoryTransport
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 # As in sets.py.
 SMALL_FILES = replace(SMALL, commitlog_segment_bytes=16 * 1024)
@@ -139,7 +139,7 @@ async def test_a_slave_with_sync_flush_reports_nothing_before_its_fsync(network:
     def hold_up(operation: str, path: str) -> None:
         if operation == "sync" and "/commitlog/" in path and (number := sum(one.is_set() for one in begun)) < 2:
             begun[number].set()
-            assert may_go_on[number].wait(60)
+            assert may_go_on[number].wait(DEADLINE_S)
 
     async def converse(stream: Transport) -> None:
         assert isinstance(stream, MemoryTransport)
@@ -162,7 +162,7 @@ async def test_a_slave_with_sync_flush_reports_nothing_before_its_fsync(network:
         told.set()
 
     async with listening(network, converse) as target, following(store, target, network.connect, sync_flush=True):
-        with trio.fail_after(60):
+        with trio.fail_after(DEADLINE_S):
             await told.wait()
 
 

@@ -48,7 +48,7 @@ from tests.broker.replication.test_watch_metadata import watch_of
 from tests.broker.security.users.rows import acl, entry, user
 from tests.broker.store.support import put
 from tests.sdk.fakes import Fake, serving
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 from tests.tidy.tree import ROOT
 
 
@@ -125,7 +125,7 @@ async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     copied.sync = SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, copied.deletions, online)
     known.on_change.append(copied.sync.master_moved)
     known.ask_again = lambda: copied.asked_again.append(1)
-    with trio.fail_after(20):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)
             nursery.start_soon(copied.sync.run)

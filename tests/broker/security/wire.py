@@ -21,6 +21,7 @@ from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from remoting.protocol.signature import Credentials, WholeSignatures, sign
 from tests.broker.running import pull_request, send_request
 from tests.broker.security.users.rows import SECRET
+from tests.support.waiting import DEADLINE_S
 
 
 def heartbeat() -> Command:
@@ -91,5 +92,5 @@ class Wire:
 @asynccontextmanager
 async def connected(addr: str) -> AsyncIterator[Wire]:
     async with await trio.open_tcp_stream(*split_address(addr)) as stream:
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             yield Wire(stream)

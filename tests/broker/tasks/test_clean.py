@@ -20,7 +20,7 @@ from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 FILES = 30
 
@@ -69,7 +69,7 @@ class Parts:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.cleaner.run)
                 yield

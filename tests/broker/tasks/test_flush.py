@@ -28,9 +28,9 @@ from mqcommon.message.message import decode_messages
 from remoting.protocol.codes import ResponseCode
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import bodies, new_store, open_store, put
-from tests.support.clock import ManualClock
+from tests.support.clock import ManualClock, pass_until
 from tests.support.memory_files import MemoryFiles
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 OPTIONS = StoreOptions(
     directory="/store",
@@ -59,7 +59,7 @@ class Gate:
             self.threads.add(threading.get_ident())
             if path.startswith(self._kind):
                 self.inside.set()
-                assert self.open.wait(10)
+                assert self.open.wait(DEADLINE_S)
             self.synced.add(path.split("/")[2])
 
 
@@ -99,7 +99,7 @@ async def test_one_fsync_serves_all_who_wait_when_it_starts() -> None:
     parts = Parts(flush_disk_type="SYNC_FLUSH")
     gate = Gate(parts.fs, "commitlog")
     heard: list[bool] = []
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         async with parts.running():
             parts.put_waiting(heard)
             await until(gate.inside.is_set)
@@ -112,18 +112,16 @@ async def test_one_fsync_serves_all_who_wait_when_it_starts() -> None:
     assert all(heard) and parts.store.log.syncs == parts.synced + 2
 
 
-async def test_who_waits_for_the_log_does_not_wait_for_queues_and_index(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_waits_for_the_log_does_not_wait_for_queues_and_index(mock_clock: trio.testing.MockClock) -> None:
     parts = Parts(flush_disk_type="SYNC_FLUSH")
     gate = Gate(parts.fs, "consumequeue")
     heard: list[bool] = []
     async with parts.running():
         parts.put_waiting(heard)
-        while not gate.inside.is_set():  # noqa: ASYNC110  happens in a thread
-            await trio.sleep(0.1)
+        await pass_until(mock_clock, gate.inside.is_set)
         syncs = parts.store.log.syncs
         parts.put_waiting(heard)
-        while len(heard) < 2:  # noqa: ASYNC110  happens in a thread
-            await trio.sleep(0.1)
+        await pass_until(mock_clock, lambda: len(heard) == 2)
         gate.open.set()
     assert heard == [True, True] and parts.store.log.syncs == syncs + 1
 
@@ -188,14 +186,13 @@ async def test_no_room_for_the_next_file_is_told_when_the_log_gets_there(
     assert "the next file of the commit log cannot be made yet" in caplog.text
 
 
-async def test_a_wait_ends_at_its_deadline_and_the_message_stays(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_wait_ends_at_its_deadline_and_the_message_stays(mock_clock: trio.testing.MockClock) -> None:
     parts = Parts(flush_disk_type="SYNC_FLUSH")
     gate = Gate(parts.fs, "commitlog")
     heard: list[bool] = []
     async with parts.running():
         parts.put_waiting(heard, deadline=trio.current_time() + 5)
-        while not heard:  # noqa: ASYNC110  time passes by this
-            await trio.sleep(0.1)
+        await pass_until(mock_clock, lambda: bool(heard))
         gate.open.set()
     assert heard == [False] and bodies(parts.store, "t", 0) == [b"message"]
 
@@ -234,7 +231,7 @@ async def test_a_send_that_makes_its_topic_waits_for_the_topic_too() -> None:
             assert (await client.invoke(addr, send_request("new", b"x"))).code == 0
             after.extend(fs.crash(Random(seed)) for seed in range(5))
 
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             nursery.start_soon(send)
             await until(gate.inside.is_set)
             await until(lambda: "commitlog" in gate.synced and threads.borrowed_tokens == 1)
@@ -251,7 +248,7 @@ async def test_a_send_that_makes_its_topic_waits_for_the_topic_too() -> None:
 async def test_a_topic_that_cannot_be_made_durable_is_told_to_its_senders(caplog: pytest.LogCaptureFixture) -> None:
     parts = Parts(flush_disk_type="SYNC_FLUSH")
     heard: list[bool] = []
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         async with parts.running():
             parts.settle_error = "no metadata"
             parts.put_waiting(heard)
@@ -480,7 +477,7 @@ async def test_a_checkpoint_that_is_cancelled_leaves_its_entries_to_the_next_one
 
 
 async def test_sends_are_refused_while_too_many_entries_wait(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, mock_clock: trio.testing.MockClock
 ) -> None:
     monkeypatch.setattr(flush, "MAX_ENTRIES_WAITING", 10)
     parts = Parts()
@@ -490,13 +487,13 @@ async def test_sends_are_refused_while_too_many_entries_wait(
         while not parts.store.refusal:
             put(parts.store, "t", 0, b"%d" % sent)
             sent += 1
-            await trio.sleep(0.1)
+            mock_clock.jump(0.1)
+            await trio.testing.wait_all_tasks_blocked()
         assert 10 < parts.store.entries_waiting <= 12
         with pytest.raises(DiskFull, match="entries of consume queues wait in memory"):
             put(parts.store, "t", 0, b"one too many")
         gate.open.set()
-        while parts.store.refusal:  # noqa: ASYNC110  ends in a thread
-            await trio.sleep(0.1)
+        await pass_until(mock_clock, lambda: not parts.store.refusal)
         put(parts.store, "t", 0, b"%d" % sent)
     assert bodies(parts.store, "t", 0) == [b"%d" % n for n in range(sent + 1)]
 
@@ -592,7 +589,7 @@ class HeldUp:
             self.threads.add(threading.get_ident())
             self.inside.set()
             if threading.get_ident() != self._loop:
-                assert self.go_on.wait(60)
+                assert self.go_on.wait(DEADLINE_S)
 
 
 async def with_old_messages() -> Parts:
@@ -615,7 +612,7 @@ def after_a_kill(parts: Parts) -> MessageStore:
 async def test_a_topic_that_is_made_again_while_its_files_go_keeps_its_new_messages() -> None:
     parts = await with_old_messages()
     held_up = HeldUp(parts)
-    with trio.fail_after(60):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(parts.flusher.delete_topic, "t")
             await until(held_up.inside.is_set)

@@ -19,14 +19,15 @@ from broker.tasks.repeat import repeat
 from mqcommon.errors import StoreError
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
-from tests.support.waiting import until
+from tests.support.clock import passing_time
+from tests.support.waiting import DEADLINE_S, until
 
 
 @asynccontextmanager
 async def running(meta: MetadataDir) -> AsyncIterator[Persister]:
     persister = Persister(meta.metadata, meta.options)
     meta.journal.on_append = persister.appended
-    with trio.fail_after(60):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)
             yield persister
@@ -58,7 +59,7 @@ async def test_many_who_wait_share_an_fsync() -> None:
     def before_call(operation: str, path: str) -> None:
         if operation == "sync" and not inside.is_set():
             inside.set()
-            go_on.wait(5)
+            go_on.wait(DEADLINE_S)
 
     async with running(meta) as persister:
         syncs = meta.fs.calls["sync"]
@@ -242,7 +243,7 @@ async def test_after_the_stop_waiting_is_an_error() -> None:
 
 
 async def test_a_hung_disk_delays_the_stop_no_longer_than_the_deadline(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     meta = MetadataDir()
     persister = Persister(meta.metadata, meta.options)
@@ -250,10 +251,11 @@ async def test_a_hung_disk_delays_the_stop_no_longer_than_the_deadline(
     go_on = threading.Event()
 
     def hang(operation: str, path: str) -> None:
-        go_on.wait(5)
+        go_on.wait(DEADLINE_S)
 
     meta.fs.before_call = hang
-    await persister.close()
+    async with passing_time(mock_clock):
+        await persister.close()
     go_on.set()
     assert "not closed within" in caplog.text
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from mqcommon.logs.writer import LogWriter
+from tests.support.waiting import DEADLINE_S
 
 LINE = logging.Formatter("%(message)s")
 
@@ -27,7 +28,7 @@ class Place:
 
     def write(self, data: bytes) -> None:
         self.began.set()
-        assert self.free.wait(60)
+        assert self.free.wait(DEADLINE_S)
         if self.full:
             self.failed.set()
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -64,7 +65,7 @@ def test_lines_that_come_too_fast_are_counted(place: Place) -> None:
     logger = logger_of(writer)
     place.free.clear()
     logger.warning("first")
-    assert place.began.wait(60)
+    assert place.began.wait(DEADLINE_S)
     for number in range(100):
         logger.warning("line %d", number)
     place.free.set()
@@ -79,7 +80,7 @@ def test_a_full_disk_loses_lines_only_and_says_so(place: Place) -> None:
     logger = logger_of(writer)
     place.full = True
     logger.warning("one")
-    assert place.failed.wait(60)
+    assert place.failed.wait(DEADLINE_S)
     place.full = False
     logger.warning("two")
     writer.close()
@@ -94,7 +95,7 @@ def test_arguments_are_shown_as_they_were(place: Place) -> None:
     logger = logger_of(writer)
     place.free.clear()
     logger.warning("first")
-    assert place.began.wait(60)
+    assert place.began.wait(DEADLINE_S)
     values = [1]
     logger.warning("values %s", values)
     values.append(2)
@@ -148,7 +149,7 @@ def test_a_process_ends_though_nobody_reads_its_log() -> None:
     process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.read() == "done\n"
-    assert process.wait(60) == 0
+    assert process.wait(DEADLINE_S) == 0
     process.stdout.close()
     assert process.stderr is not None
     process.stderr.close()

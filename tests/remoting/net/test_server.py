@@ -19,7 +19,7 @@ from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
 from tests.remoting.net.served import Served, serve
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 ECHO, REFUSE, BREAK, SLOW, SILENT, ASK_BACK, BIG = range(1000, 1007)
 
@@ -214,7 +214,7 @@ async def test_garbage_costs_its_sender_the_connection_and_nobody_else(garbage: 
         await client.invoke(addr, Command(ECHO))
         stream = await served.stream()
         await stream.send_all(garbage)
-        with trio.fail_after(5):
+        with trio.fail_after(DEADLINE_S):
             with suppress(trio.BrokenResourceError):
                 assert await stream.receive(100) == b""
         assert (await client.invoke(addr, Command(ECHO, body=b"fine"))).body == b"fine"
@@ -332,7 +332,7 @@ async def test_too_many_connections_are_refused_with_one_line_a_minute(caplog: p
         await until(lambda: len(served.server.channels) == 1, "a connection")
         for _ in range(3):
             another = await served.stream()
-            with trio.fail_after(5):
+            with trio.fail_after(DEADLINE_S):
                 with suppress(trio.BrokenResourceError):
                     assert await another.receive(1) == b""
         assert caplog.text.count("connections refused: 1 are open") == 1
@@ -360,7 +360,7 @@ async def test_a_client_reads_on_while_the_server_does_not() -> None:
 
         for _ in range(count):
             channel.submit(Command(ECHO, body=body), 60_000, on_answer)
-        with trio.fail_after(60):
+        with trio.fail_after(DEADLINE_S):
             await done.wait()
 
 
@@ -368,7 +368,7 @@ async def test_a_peer_that_does_not_read_costs_no_cpu() -> None:
     async with serving() as served:
         stream = await served.stream()
         await stream.send_all(b"".join(encode(Command(SLOW if n % 2 else BIG, opaque=n)) for n in range(60)))
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             # Returns only when no task runs again and again.
             await trio.testing.wait_all_tasks_blocked()
         await stream.aclose()
@@ -394,7 +394,7 @@ async def test_large_answers_let_others_have_their_turn(monkeypatch: pytest.Monk
         assert order.index("other") < 7
         # All of them are answered in the end.
         answered, connection = 0, Connection()
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while answered < 8:
                 answered += len(connection.receive_data(await bulk.receive(1 << 20)))
         await bulk.aclose()
@@ -411,7 +411,7 @@ async def test_large_and_small_answers_come_whole_and_in_order() -> None:
             nursery.start_soon(stream.send_all, frames)
             found: list[Command] = []
             connection = Connection()
-            with trio.fail_after(10):
+            with trio.fail_after(DEADLINE_S):
                 while len(found) < len(bodies):
                     found += connection.receive_data(await stream.receive(50_000))
         assert [(answer.opaque, answer.body) for answer in found] == list(enumerate(bodies))

@@ -24,6 +24,7 @@ from remoting.protocol.signature import (
     is_signed_with,
 )
 from tests.remoting.net.served import serve
+from tests.support.waiting import DEADLINE_S
 
 CODES = (1, 2, 3)
 WHO = Credentials("somebody", "secret-1", "token")
@@ -52,7 +53,7 @@ class Seen:
 
     async def last(self, count: int) -> Command:
         """The latest request, once there are ``count``."""
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while len(self.requests) < count:
                 await trio.testing.wait_all_tasks_blocked()
         return self.requests[-1]
@@ -207,7 +208,7 @@ async def test_answers_to_the_server_are_not_signed() -> None:
         ) as client,
     ):
         await client.invoke(served.addr, Command(1))
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             await done.wait()
     (answer,) = answers
     assert isinstance(answer, Command)

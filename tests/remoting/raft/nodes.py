@@ -18,7 +18,7 @@ from remoting.raft.group import NodeOptions
 from remoting.raft.node import RaftNode
 from remoting.raft.storage import FileStorage
 from tests.support.memory_files import MemoryFiles
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 GROUP = "test"
 TIMEOUT_MS = 5_000
@@ -127,7 +127,7 @@ class Nodes:
 
     async def ask_leader(self, ask: Callable[[RunningNode], Awaitable[Any]]) -> Any:
         """What a leader answers; on a busy machine it may be another one than a moment ago."""
-        with trio.fail_after(60):
+        with trio.fail_after(DEADLINE_S):
             while True:
                 leader = await self.leader()
                 with suppress(RaftError):

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from sdk import Admin, Message, Producer, PullConsumer, PullStatus
 from sdk.admin.cli import mqadmin
 from tests.support.in_process import servers, small_broker
+from tests.support.waiting import DEADLINE_S
 
 # --- Every command against a NameServer and a broker of ours, in this process, over real sockets
 
@@ -40,7 +41,7 @@ class Cluster:
 
     async def registered(self) -> None:
         """Wait until the NameServer has heard of the broker."""
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while not await self.json("clusterList"):
                 pass
 
@@ -51,7 +52,7 @@ class Cluster:
 
     async def until_it_works(self, *arguments: str) -> None:
         """Routes and the index of keys follow a change a moment later."""
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while (await self.run(*arguments)).exit_code:
                 pass
 
@@ -330,7 +331,7 @@ async def slave(nursery: trio.Nursery, cluster: Cluster, tmp_path: Path) -> str:
     broker = small_broker(cluster.namesrv, tmp_path / "slave", broker_id=1, broker_role="SLAVE")
     addr = await nursery.start(broker.run)
     assert isinstance(addr, str)
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         while (await cluster.json("haStatus", "-b", cluster.broker))[0]["inSyncSlaveNums"] != 1:
             pass
     return addr
@@ -340,7 +341,7 @@ async def test_a_set(cluster: Cluster, slave: str) -> None:
     await cluster.topic("t")
     async with Producer(cluster.namesrv) as producer:
         await producer.send(Message("t", b"hello"))
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         while (await cluster.json("haStatus", "-b", cluster.broker))[0]["haConnectionInfo"][0]["diff"]:
             pass
     _, first, second = (await cluster.text("clusterList", "-l")).splitlines()

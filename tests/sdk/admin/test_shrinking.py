@@ -15,7 +15,7 @@ from sdk import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsume
 from sdk.admin.cli import mqadmin
 from sdk.testing import Cluster
 from tests.support.in_process import until_known
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 TOPIC = "orders"
 # Clients of ours know of a change at once.
@@ -62,7 +62,7 @@ async def consumed(cluster: Cluster, count: int, group: str = "g") -> list[bytes
     async with PushConsumer(
         cluster.nameserver, group=group, subscriptions={TOPIC: "*"}, handler=handle, consume_from=first
     ):
-        with trio.fail_after(60):
+        with trio.fail_after(DEADLINE_S):
             await enough.wait()
     return found
 

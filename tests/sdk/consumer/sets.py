@@ -8,6 +8,7 @@ import trio
 
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+from tests.support.waiting import DEADLINE_S
 
 
 @dataclass
@@ -59,7 +60,7 @@ async def broker_set(slaves: int = 1, *, timeout_ms: int = 3_000) -> AsyncIterat
         fakes = [broker for broker in brokers if isinstance(broker, FakeBroker)]
         namesrv.add("t", fakes[0])
         consumer = PullConsumer(namesrv.addr, group="g", heartbeat=False, timeout_ms=timeout_ms, start_timeout_ms=None)
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery, consumer:
                 made = BrokerSet(namesrv, fakes, consumer, nursery)
                 made.addrs.update({number: broker.addr for number, broker in enumerate(fakes)})

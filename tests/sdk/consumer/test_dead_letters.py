@@ -22,6 +22,7 @@ from sdk import (
 )
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
+from tests.support.waiting import DEADLINE_S
 
 
 class BadOrderError(ValueError):
@@ -159,7 +160,7 @@ async def test_a_popped_message_comes_again_after_the_pause_of_the_policy(cluste
     await pop(cluster)
     await send(cluster, b"bad")
     # RocketMQ's first pause is 10 s, its second 30 s: the three tries would take longer than this test may.
-    with trio.fail_after(25):
+    with trio.fail_after(DEADLINE_S):
         async with consumer(cluster, handle, retry=RetryPolicy(attempts=3, delays_ms=[1_000])) as made:
             await until(lambda: made.failed == 3 and made.cached == 0)
     assert times == [0, 1, 2]

@@ -20,6 +20,7 @@ from sdk.consumer.reader import PullStatus
 from tests.sdk.consumer.test_push_faults import Group
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving, until
 from tests.support.inner import inner_batch, rows_of
+from tests.support.waiting import DEADLINE_S
 
 # Each batch holds offsets from its first up to the next one's.
 FIRSTS, END = (0, 4, 5, 12), 20
@@ -132,7 +133,7 @@ async def test_a_push_consumer_handles_each_once_and_sends_back_single_messages(
         if message.queue_offset in (0, 13):
             raise ZeroDivisionError
 
-    with trio.fail_after(8):
+    with trio.fail_after(DEADLINE_S):
         async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
             assert isinstance(namesrv, FakeNamesrv) and isinstance(broker, FakeBroker)
             group = Group(namesrv, broker)

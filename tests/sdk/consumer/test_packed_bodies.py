@@ -29,6 +29,7 @@ from sdk.producer import packing
 from sdk.testing import Cluster
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
+from tests.support.waiting import DEADLINE_S
 
 BITS = COMPRESSED | COMPRESSION_MASK
 TOPIC = "one"
@@ -138,7 +139,7 @@ async def test_other_threads_and_loops_get_them(cluster: Servers) -> None:
             at, group="threads", subscriptions={TOPIC: "*"}, handler=handle, concurrency=1,
             consume_from=ConsumeFrom.FIRST_OFFSET,
         ):  # fmt: skip
-            assert enough.wait(20)
+            assert enough.wait(DEADLINE_S)
         return got
 
     async def in_asyncio() -> tuple[list[bytes], list[bytes]]:

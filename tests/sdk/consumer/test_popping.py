@@ -29,6 +29,7 @@ from tests.sdk import fakes
 from tests.sdk.consumer.test_workers import Scripted, settings_of
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
+from tests.support.waiting import DEADLINE_S
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 ANY = MessageQueue("t", "broker-a", -1)
@@ -72,7 +73,7 @@ async def test_members_share_all_queues_and_each_message_is_handled_once(cluster
         assert first.consumed + second.consumed == 60
         await until(lambda: first.cached == second.cached == 0)
     assert Counter(body for _, body in got) == Counter(b"%d" % number for number in range(60))
-    with trio.fail_after(60):
+    with trio.fail_after(DEADLINE_S):
         while await committed(cluster) < 61:  # noqa: ASYNC110  the broker commits once its check points are safe
             await trio.sleep(0.05)
 

@@ -17,7 +17,7 @@ from sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems
 from sdk.testing import Cluster, cluster_fixture
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.support.in_process import Servers
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 in_threads = cluster_fixture(scope="module")
 
@@ -171,7 +171,7 @@ def test_a_blocking_consumer_tells_it_in_its_thread(in_threads: Cluster) -> None
     with blocking.PushConsumer(
         in_threads.nameserver, **kept("threads"), handler=handle, on_problem=tell
     ) as consumer:  # fmt: skip
-        assert told.wait(60)
+        assert told.wait(DEADLINE_S)
         assert consumer.problem is not None and isinstance(consumer.problem.error, ZeroDivisionError)
     assert where[0] is not threading.main_thread()
 

@@ -22,6 +22,7 @@ from sdk.runtime import local_ip
 from tests.sdk.consumer.push_cluster import QUEUES
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
+from tests.support.waiting import DEADLINE_S
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
@@ -182,7 +183,7 @@ async def test_tasks_that_share_a_stream_work_side_by_side_on_what_one_pull_brin
         await message.ack()
 
     async with PushConsumer(cluster.nameserver, group="g", subscriptions={"one": "*"}) as consumer:
-        with trio.fail_after(30):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery, Producer(cluster.nameserver) as producer:
                 for _ in range(3):
                     nursery.start_soon(work)

@@ -20,6 +20,7 @@ from remoting.protocol.requests.groups import ConsumerIdList
 from sdk import ConsumeFrom, PushConsumer
 from sdk.consumer import failures, ownership
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving, until
+from tests.support.waiting import DEADLINE_S
 
 PUSHED = 40
 
@@ -78,7 +79,7 @@ async def group() -> AsyncIterator[Group]:
 
 @asynccontextmanager
 async def _group() -> AsyncIterator[Group]:
-    with trio.fail_after(8):
+    with trio.fail_after(DEADLINE_S):
         async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
             assert isinstance(namesrv, FakeNamesrv) and isinstance(broker, FakeBroker)
             yield Group(namesrv, broker)

@@ -14,6 +14,7 @@ from remoting.protocol.requests.clients import Connection
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
 from tests.support.in_process import servers, until_known
+from tests.support.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ async def test_a_stream_waits_for_what_comes(nameserver: str) -> None:
                 await producer.send(Message("t", b"late"), queue=mq)
 
             nursery.start_soon(send)
-            with trio.fail_after(10):
+            with trio.fail_after(DEADLINE_S):
                 batch = await anext(stream)
         assert [message.body for message in batch] == [b"late"]
         assert stream.next_offset == 1
@@ -124,7 +125,7 @@ async def test_brokers_know_their_consumers(nameserver: str) -> None:
     async with Admin(nameserver) as admin:
         async with PullConsumer(nameserver, group="cg") as consumer:
             await consumer.pull((await consumer.message_queues("t"))[0], 0)
-            with trio.fail_after(10):
+            with trio.fail_after(DEADLINE_S):
                 while not (found := await connections(admin, "cg")):
                     pass
             assert [client.language for client in found] == ["PYTHON"]
@@ -178,7 +179,7 @@ async def test_assigned_queues_are_polled_committed_and_sought(nameserver: str) 
             consume_timestamp_ms=message.store_timestamp + 60_000,
         ) as consumer:
             consumer.assign(queues)
-            with trio.fail_after(60):
+            with trio.fail_after(DEADLINE_S):
                 while consumer.position(queues[0]) is None:
                     assert await consumer.poll(timeout_ms=50) == []
             assert consumer.position(queues[0]) == late.queue_offset + 1
@@ -192,7 +193,7 @@ async def test_assigned_queues_are_polled_committed_and_sought(nameserver: str) 
 async def polled(consumer: PullConsumer, count: int, *, most: int = 100) -> list[MessageExt]:
     """At least ``count`` messages."""
     found: list[MessageExt] = []
-    with trio.fail_after(10):
+    with trio.fail_after(DEADLINE_S):
         while len(found) < count:
             found += await consumer.poll(max_count=most)
     return found
@@ -286,7 +287,7 @@ async def test_a_member_of_a_group_in_a_namespace(nameserver: str, fails: bool) 
         async with PushConsumer(
             client, group="pushed", subscriptions={topic: "*"}, handler=handle, consume_from=ConsumeFrom.FIRST_OFFSET
         ) as consumer:
-            with trio.fail_after(60):
+            with trio.fail_after(DEADLINE_S):
                 await done.wait()
             assert MessageQueue(topic, "broker-a", 0) in consumer.queues
             await consumer.pause(topic)

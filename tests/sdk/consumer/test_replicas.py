@@ -12,6 +12,7 @@ from sdk.consumer import reader, replicas
 from sdk.consumer.reader import PullStatus
 from tests.sdk.consumer.sets import broker_set
 from tests.sdk.fakes import FakeBroker, queue, serving, until
+from tests.support.waiting import DEADLINE_S
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ async def test_a_frozen_master_costs_one_timeout_not_one_a_pull() -> None:
         # It melts.
         brokers.master.on(11, FakeBroker._pull.__get__(brokers.master))
         brokers.master.on(30, lambda request: {"offset": 3})
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while (await brokers.consumer.pull(queue(), 0)).broker_id != 0:
                 pass
 
@@ -67,7 +68,7 @@ async def test_a_slave_that_is_behind_moves_no_reader(caplog: pytest.LogCaptureF
             assert (waiting.max_offset, waiting.broker_id) == (1, 1)
         brokers.master.put("t", 0, b"d")
         await brokers.start(0)
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while not (found := await brokers.consumer.pull(queue(), 3, wait_ms=10)).messages:
                 pass
         assert [message.body for message in found.messages] == [b"d"]
@@ -160,7 +161,7 @@ async def test_a_master_that_comes_back_elsewhere_is_found_without_a_poll_of_the
         del brokers.addrs[0]
         await brokers.namesrv.wait_asked(105, len(brokers.namesrv.asked(105)) + 2)
         brokers.addrs[0] = moved.addr
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while not (found := await brokers.consumer.pull(queue(), 1)).messages:
                 pass
         assert (found.messages[0].body, found.broker_id) == (b"b", 0)
@@ -176,7 +177,7 @@ async def test_a_master_that_left_the_routes_is_found_when_it_is_back() -> None:
         await brokers.start(0)
         await brokers.namesrv.wait_asked(105, len(brokers.namesrv.asked(105)) + 2)
         brokers.addrs[0] = addr
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while (await brokers.consumer.pull(queue(), 0)).broker_id != 0:
                 pass
 

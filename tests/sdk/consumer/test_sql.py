@@ -15,7 +15,7 @@ from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG
 from sdk import Admin, Problem, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
 from tests.support.in_process import Servers, servers
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_a_held_pull_waits_for_a_message_that_matches(cluster: Servers) ->
                 at = got.next_offset
                 found.extend(message.body for message in got.messages)
 
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(pull)
                 for number in (2, 3, 7):
@@ -93,7 +93,7 @@ async def test_a_push_consumer_gets_what_matches(cluster: Servers) -> None:
         async with PushConsumer(
             cluster.nameserver, group="g", subscriptions={"one": WANTED}, handler=handle
         ) as consumer:
-            with trio.fail_after(20):
+            with trio.fail_after(DEADLINE_S):
                 await enough.wait()
             async with Admin(cluster.nameserver) as admin:
                 row = (await admin.consumer_connection("g", cluster.broker)).subscription_table["one"]

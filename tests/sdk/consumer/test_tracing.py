@@ -31,6 +31,7 @@ from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.consumer.test_workers import Scripted, settings_of
 from tests.sdk.fakes import record, until
 from tests.support.in_process import Servers
+from tests.support.waiting import DEADLINE_S
 
 
 async def steps_of(cluster: Servers, msg_id: str, count: int, topic: str = "RMQ_SYS_TRACE_TOPIC") -> list[Step]:
@@ -176,7 +177,7 @@ async def test_handlers_in_threads(cluster: Servers) -> None:
             cluster.nameserver, group="g", subscriptions={"t": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET,
             handler=handle, trace=True,
         ):  # fmt: skip
-            assert all_here.wait(20)
+            assert all_here.wait(DEADLINE_S)
 
     await trio.to_thread.run_sync(consume)
     for each in sent:

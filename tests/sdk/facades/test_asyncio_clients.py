@@ -15,6 +15,7 @@ from mqcommon.errors import SendFailed, SkylarkError
 from sdk import ConsumeFrom, Message, MessageQueue, aio
 from sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
+from tests.support.waiting import DEADLINE_S
 
 Fill = Callable[..., MessageQueue]
 Consumers = Callable[..., Any]
@@ -223,7 +224,7 @@ async def test_a_cancelled_task_does_not_end_the_send(cluster: Cluster, topic: s
 
     def first_when_allowed(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
         # It runs in the client's thread.
-        allowed.wait(60)
+        allowed.wait(DEADLINE_S)
         return queues[0]
 
     fill()

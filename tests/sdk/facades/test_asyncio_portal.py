@@ -14,6 +14,7 @@ from sdk.aio.portal import Portal
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.facades.test_portals import Client, skylark_threads
 from tests.support.forks import in_child
+from tests.support.waiting import DEADLINE_S
 
 
 @asynccontextmanager
@@ -180,7 +181,7 @@ def test_a_client_is_closed_when_its_asyncio_loop_ended_without_closing_it(
         return portals
 
     for left in asyncio.run(leave_open()):
-        assert left._open is not None and left._open._ended.wait(10)
+        assert left._open is not None and left._open._ended.wait(DEADLINE_S)
     assert client.closed == guest.closed == 1
     assert "an asyncio loop was closed before a client" in caplog.text
 

@@ -22,6 +22,7 @@ from sdk.runtime import SendsFailed
 from tests.sdk.facades.adapter import Facades
 from tests.sdk.facades.test_portals import Client
 from tests.sdk.producer.test_producer import bodies, two_brokers
+from tests.support.waiting import DEADLINE_S
 
 THREADS = 8
 EACH = 500
@@ -60,7 +61,7 @@ def test_an_interrupt_cancels_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trio.from_thread, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loop.call(lambda it: it.wait())
-    assert client.cancelled.wait(5)
+    assert client.cancelled.wait(DEADLINE_S)
     monkeypatch.undo()
     assert loop.call(lambda it: it.double(2)) == 4
     loop.close()
@@ -125,7 +126,7 @@ async def test_a_result_is_waited_for_as_long_as_the_caller_likes() -> None:
                 told.set()
 
             producer.send_nowait(Message("t"), on_delivery=ask, timeout_ms=50)
-            assert told.wait(30)
+            assert told.wait(DEADLINE_S)
             assert asked == [SendFailed, RuntimeError], "the client's thread must not wait for itself"
             with pytest.raises(SendFailed):
                 waiting[0].result()

@@ -38,6 +38,7 @@ from tests.sdk.fakes import until
 from tests.sdk.values.test_typed_clients import TEA, Order
 from tests.support.in_process import Servers
 from tests.support.spans import Seen
+from tests.support.waiting import DEADLINE_S
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 
@@ -269,7 +270,7 @@ async def test_in_threads(cluster: Servers, seen: Seen) -> None:
         with blocking.PushConsumer(
             cluster.nameserver, group="g", subscriptions={"one": "*"}, handler=handle, consume_from=FIRST
         ):
-            assert both.wait(60)
+            assert both.wait(DEADLINE_S)
 
     def handle(message: MessageExt) -> None:
         with seen.tracer.start_as_current_span("work"):

@@ -17,6 +17,7 @@ from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 from sdk import blocking
 from sdk.producer import Producer
 from tests.sdk.producer.test_producer import bodies, two_brokers
+from tests.support.waiting import DEADLINE_S
 
 BAD = b"bad"
 
@@ -58,7 +59,7 @@ async def test_a_bad_argument_is_refused_while_good_sends_go_on() -> None:
                 await producer.send(**arguments)
         count = len(broken("t", queue))
         nursery.start_soon(producer.send, Message("t", b"last"))
-        with trio.fail_after(10):
+        with trio.fail_after(DEADLINE_S):
             while len(bodies(a, b)) <= count:
                 await trio.lowlevel.checkpoint()
     assert sorted(bodies(a, b)) == sorted([*(b"%d" % number for number in range(count)), b"last"])
@@ -272,7 +273,7 @@ async def test_an_error_in_a_background_task_is_logged_and_the_client_goes_on(
     async with two_brokers() as (names, a, _b), Producer(names) as producer:
         await producer.send(Message("t", b"x"))
         client = producer._client.instance
-        with monkeypatch.context() as patch, trio.fail_after(10):
+        with monkeypatch.context() as patch, trio.fail_after(DEADLINE_S):
             if task == "heartbeat":
                 patch.setattr(client.membership, "heartbeat_data", once(lambda: None, lambda *args: True))
                 client.membership.subscription_changed()
@@ -293,7 +294,7 @@ async def test_a_client_that_is_closed_says_so() -> None:
     async with two_brokers() as (names, _a, _b):
         async with Producer(names) as producer:
             await producer.send(Message("t", b"x"))
-        with trio.fail_after(5):
+        with trio.fail_after(DEADLINE_S):
             for call in (
                 lambda: producer.send(Message("t", b"x")),
                 lambda: producer.send(Message("t", b"x", sharding_key="k")),

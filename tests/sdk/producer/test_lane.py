@@ -36,6 +36,7 @@ from sdk.producer.routing import Turns, queue_of_key
 from tests.sdk.fakes import Answer, FakeBroker, FakeNamesrv, serving
 from tests.sdk.producer.lanes import LOSING, OK, REFUSING, SILENT, Sender, a_lane, addr_of
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
+from tests.support.waiting import DEADLINE_S
 
 QUEUE = MessageQueue("t", "a", 0)
 LANES = pytest.mark.parametrize("queue", [None, QUEUE], ids=["any queue", "one queue"])
@@ -337,7 +338,7 @@ async def test_a_broker_that_left_its_route_is_used_again_when_it_is_back() -> N
         async with serving(b):
             del namesrv.routes["t"]
             namesrv.add("t", a, b)
-            with trio.fail_after(20):
+            with trio.fail_after(DEADLINE_S):
                 await send_until_stored_by(producer, "broker-b")
         assert producer.retried > 0
 
@@ -350,13 +351,13 @@ async def test_a_broker_that_left_in_good_order_is_used_again_when_it_is_back() 
         del namesrv.routes["t"]
         namesrv.add("t", a)
         b.on(310, lambda request: request.respond(14, "stopping"))
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             while list(producer.brokers.suspects.addrs) != [b.addr]:
                 assert (await producer.send(Message("t", b"x"))).queue.broker_name == "broker-a"
         b.on(310, storing(b))
         del namesrv.routes["t"]
         namesrv.add("t", a, b)
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             await send_until_stored_by(producer, "broker-b")
 
 
@@ -478,7 +479,7 @@ async def test_each_way_to_send_takes_the_same_queue() -> None:
             assert (await producer.send(keyed(b"waited %d" % number, key))).queue == mq
             await producer.send_oneway(keyed(b"oneway %d" % number, key))
             broker = {"broker-a": a, "broker-b": b}[mq.broker_name]
-            with trio.fail_after(5):
+            with trio.fail_after(DEADLINE_S):
                 while (mq.queue_id, b"oneway %d" % number) not in broker.stored:
                     await trio.lowlevel.checkpoint()
 

@@ -21,6 +21,7 @@ from sdk.producer.producer import Ticket
 from sdk.runtime import SendsFailed
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
+from tests.support.waiting import DEADLINE_S
 
 PLACE = MessageQueue("t", "broker-a", 0)
 
@@ -57,7 +58,7 @@ async def test_each_ticket_has_its_own_result_and_a_burst_is_a_few_requests() ->
 async def test_the_first_sends_of_a_topic_do_not_wait_for_its_route() -> None:
     async with one_broker() as (names, broker), Producer(names.addr) as producer:
         tickets = [producer.send_nowait(Message("t", b"%d" % n, sharding_key="k")) for n in range(100)]
-        with trio.fail_after(30):
+        with trio.fail_after(DEADLINE_S):
             last = await producer.send(Message("t", b"100", sharding_key="k"))
         tickets += [producer.send_nowait(Message("t", b"%d" % n, sharding_key="k")) for n in range(101, 200)]
         await producer.flush()
@@ -128,7 +129,7 @@ async def test_on_delivery_may_send_again() -> None:
 async def test_a_full_buffer_refuses_and_room_waits(bound: dict[str, int]) -> None:
     async with one_broker() as (names, broker), Producer(names.addr, **bound, send_timeout_ms=60_000) as producer:
         await producer.send(Message("t", b"first"))
-        with trio.fail_after(30):
+        with trio.fail_after(DEADLINE_S):
             await producer.room()
             tickets = [producer.send_nowait(Message("t", b"xy")) for _ in range(3)]
             with pytest.raises(BufferFull, match=r"await producer\.room\(\)") as full:

@@ -14,7 +14,7 @@ from sdk.producer import Producer
 from sdk.producer.wire import DEFAULT_TOPIC
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 Send = Callable[[Producer], Awaitable[object]]
 PATIENT_MS = 20_000
@@ -104,7 +104,7 @@ async def test_a_topic_that_nobody_knows_is_told_at_once() -> None:
     names, broker = FakeNamesrv(), StoringBroker("broker-a")
     async with serving(names), serving(broker), Producer(names.addr, send_timeout_ms=PATIENT_MS) as producer:
         names.add("t", broker)
-        with trio.fail_after(5), pytest.raises(RouteNotFound, match="unheard"):
+        with trio.fail_after(DEADLINE_S), pytest.raises(RouteNotFound, match="unheard"):
             await producer.send(Message("unheard", b"x"))
 
 

@@ -19,6 +19,7 @@ from sdk import PullConsumer
 from sdk.producer import Producer, SendStatus
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+from tests.support.waiting import DEADLINE_S
 
 HOST = encode_host("127.0.0.1", 10911)
 
@@ -256,7 +257,7 @@ async def test_oneway_sends_arrive() -> None:
     async with two_brokers() as (names, a, b), Producer(names) as producer:
         for number in range(10):
             await producer.send_oneway(Message("t", b"%d" % number))
-        with trio.fail_after(5):
+        with trio.fail_after(DEADLINE_S):
             while len(bodies(a, b)) < 10:
                 await trio.lowlevel.checkpoint()
 

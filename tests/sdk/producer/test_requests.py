@@ -14,6 +14,7 @@ from sdk import Client, ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, 
 from tests.sdk.fakes import until
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.in_process import Servers
+from tests.support.waiting import DEADLINE_S
 
 TOPIC, GROUP = "one", "server"
 
@@ -52,7 +53,7 @@ class Server:
 async def test_a_large_reply_is_compressed(cluster: Servers) -> None:
     body = b"ask" * 4_000
     async with Server(cluster.nameserver, "zlib"), Producer(cluster.nameserver) as producer:
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             reply = await producer.request(Message(TOPIC, body), timeout_ms=15_000)
     assert reply.body == body * 2
     assert reply.sys_flag & COMPRESSED
@@ -61,7 +62,7 @@ async def test_a_large_reply_is_compressed(cluster: Servers) -> None:
 async def test_a_request_gets_its_reply(cluster: Servers) -> None:
     async with Server(cluster.nameserver) as server, Producer(cluster.nameserver) as producer:
         asked = Message(TOPIC, b"ask", keys="k", properties={"mine": "1"})
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             reply = await producer.request(asked, timeout_ms=15_000)
         assert reply.body == b"askask"
         assert reply.properties["MSG_TYPE"] == "reply"
@@ -75,7 +76,7 @@ async def test_a_request_gets_its_reply(cluster: Servers) -> None:
         async def ask(body: bytes) -> None:
             replies[body] = (await producer.request(Message(TOPIC, body), timeout_ms=15_000)).body
 
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 for number in range(50):
                     nursery.start_soon(ask, b"%d" % number)
@@ -95,7 +96,7 @@ async def test_a_request_without_a_reply_fails_and_hurts_no_other(cluster: Serve
                 await producer.request(Message(TOPIC, b"silent"), timeout_ms=300)
             failed.append(caught.value)
 
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ask_in_vain)
                 assert (await producer.request(Message(TOPIC, b"x"), timeout_ms=15_000)).body == b"xx"
@@ -110,7 +111,7 @@ async def test_a_reply_to_a_client_that_is_gone_fails_in_the_handler(cluster: Se
     async with Server(cluster.nameserver) as server:
         server.silent.add(b"x")
         async with Producer(cluster.nameserver) as producer:
-            with trio.fail_after(20):
+            with trio.fail_after(DEADLINE_S):
                 while not server.handled:
                     with pytest.raises(ReplyTimeout):
                         await producer.request(Message(TOPIC, b"x"), timeout_ms=200)
@@ -142,7 +143,7 @@ async def test_clients_in_a_namespace_and_of_one_client_object(cluster: Servers)
 
         async with PushConsumer(client, group=GROUP, subscriptions={TOPIC: "*"}, handler=handle,
                                 consume_from=ConsumeFrom.FIRST_OFFSET):  # fmt: skip
-            with trio.fail_after(20):
+            with trio.fail_after(DEADLINE_S):
                 assert (await producer.request(Message(TOPIC, b"x"), timeout_ms=15_000)).body == b"shared"
 
 
@@ -159,7 +160,7 @@ async def test_threads_and_asyncio(cluster: Servers) -> None:
         return asyncio.run(aio_side())
 
     async with Server(cluster.nameserver):
-        with trio.fail_after(25):
+        with trio.fail_after(DEADLINE_S):
             assert await trio.to_thread.run_sync(blocking_side) == b"bb"
             assert await trio.to_thread.run_sync(run_aio) == b"aa"
 

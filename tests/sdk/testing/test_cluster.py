@@ -11,6 +11,7 @@ from mqcommon.errors import ConfigError, RouteNotFound, SendFailed, SkylarkError
 from sdk import Admin, Message, Producer, PullConsumer, PullStatus, blocking
 from sdk.testing import Cluster, Node
 from tests.support.forks import in_child
+from tests.support.waiting import DEADLINE_S
 
 QUEUES = 2
 
@@ -75,7 +76,7 @@ def test_a_start_while_the_cluster_closes_says_so(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(Admin, "cluster_info", never_answered)
         starting = threading.Thread(target=start, args=(broker,))
         starting.start()
-        assert asked.wait(20)
+        assert asked.wait(DEADLINE_S)
     starting.join()
     (error,) = errors
     assert isinstance(error, RuntimeError) and "its cluster closes, or was closed" in str(error)

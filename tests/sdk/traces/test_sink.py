@@ -17,6 +17,7 @@ from sdk.testing import Cluster
 from sdk.traces.entries import ConsumedMessage, Consuming
 from sdk.traces.records import SUB_BEFORE
 from sdk.traces.sink import RETRY_FOR_S, Document, NotTaken, RecordsLost, SinkWriter, documents_of
+from tests.support.waiting import DEADLINE_S
 
 IDS = ["M1", "M2", "M3"]
 
@@ -137,7 +138,7 @@ def test_clients_of_threads_and_of_asyncio_share_a_sink(tmp_path: Path) -> None:
             cluster.nameserver, group="g", subscriptions={"T": "*"}, handler=handle, trace=sink,
             consume_from=ConsumeFrom.FIRST_OFFSET,
         ):  # fmt: skip
-            assert taken.wait(60)
+            assert taken.wait(DEADLINE_S)
     sink.close()
     documents = [json.loads(line) for line in path.read_text().splitlines()]
     assert {(one["type"], one["group"]) for one in documents} >= {

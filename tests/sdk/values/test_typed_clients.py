@@ -25,6 +25,7 @@ from sdk import (
 )
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
+from tests.support.waiting import DEADLINE_S
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 
@@ -122,7 +123,7 @@ async def test_in_threads(cluster: Servers) -> None:
         with blocking.PushConsumer(
             cluster.nameserver, group="g", subscriptions={"one": "*"}, handler=handle, consume_from=FIRST
         ):
-            assert enough.wait(60)
+            assert enough.wait(DEADLINE_S)
         # It is closed: what its handler failed on is at the broker.
         return got
 

@@ -14,6 +14,7 @@ from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.pulling import MAX_PAUSE_S, Buffer, ReadFailed, ahead, joined, pulls
 from tests.spark_connector.cluster import MemoryCluster, Pulled
+from tests.support.waiting import DEADLINE_S
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 OPTIONS = ReadOptions.parse({"topic": "t", "numRetries": "2", "retryIntervalMs": "100"})
@@ -153,7 +154,7 @@ def test_ahead_gives_the_same_items_and_is_one_ahead() -> None:
 
     found = ahead(items())
     assert next(found) == 1
-    assert asked_for_second.wait(10)  # though nobody has called next() again
+    assert asked_for_second.wait(DEADLINE_S)  # though nobody has called next() again
     assert list(found) == [2]
 
 

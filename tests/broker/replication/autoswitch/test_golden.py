@@ -17,7 +17,7 @@ from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_o
 from tests.broker.replication.test_replica import log_bytes
 from tests.broker.store.support import SMALL
 from tests.support.memory_transport import SERVER
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 OPTIONS = replace(SMALL, commitlog_segment_bytes=8 << 20, consumequeue_segment_bytes=6000 * 20, index_capacity=20_000)
 # As they followed each other; the log is the same whoever copies it.
@@ -111,7 +111,7 @@ async def test_our_master_sends_a_java_slave_what_its_own_sent(connection: str) 
         assert wanted.of_slave[:HELLO_BYTES] == encode_slave_hello(wanted.slave)
         await stream.send_all(wanted.of_slave[: HELLO_BYTES + ACK_BYTES])
         reader, sent = MasterReader(), b""
-        with trio.fail_after(30):
+        with trio.fail_after(DEADLINE_S):
             while reader.hello is None or wanted.begin + len(sent) < wanted.end:
                 for piece in reader.receive(await stream.receive(1 << 20)):
                     sent += piece.data

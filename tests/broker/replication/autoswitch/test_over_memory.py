@@ -12,7 +12,7 @@ from broker.replication.autoswitch.link import CONFIRM_S
 from tests.broker.replication.autoswitch.sets import Member, Wires
 from tests.broker.replication.test_replica import assert_same
 from tests.support.memory_transport import SERVER
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 HOST, PORT = SERVER.split(":")
 
@@ -269,7 +269,7 @@ async def test_a_slave_that_does_not_read_costs_one_piece_and_goes_on_later() ->
         (slave,) = its_master.acks.slaves()
         assert slave.next_offset <= its_master.store.log.chain.segment_bytes
         reader, size = MasterReader(), 0
-        with trio.fail_after(30):
+        with trio.fail_after(DEADLINE_S):
             while size < its_master.store.log.end:
                 size += sum(len(piece.data) for piece in reader.receive(await stream.receive(10_000)))
         assert size == its_master.store.log.end
