@@ -64,6 +64,11 @@ class FollowerState(NamedTuple):
 
 # Nodes that lose their leader in one moment stand within this part of the election time.
 SPREAD = 4
+# Terms rise by one an election. A message with a term that is further ahead is forged or damaged: adopted, it would be
+# on disk for good, and no election could follow the last number that fits. A node that was cut off while its group
+# elected once a second comes back after thirty years, too.
+MAX_TERM_STEP = 1 << 30
+LAST_TERM = 1 << 62
 
 Role: TypeAlias = "Follower | Candidate | Leader"
 FROM_LEADER = (AppendRequest, Heartbeat, InstallSnapshot)
@@ -87,6 +92,8 @@ class Raft:
         # Messages that wait for `ready`, reads that are decided, and a leader's snapshot for the application.
         self.outbox: list[RaftMessage] = []
         self.reads: list[Read] = []
+        #: The last message that was dropped because of its absurd term.
+        self.absurd: RaftMessage | None = None
         self._restore: Snapshot | None = None
         # What is on disk, and what is being written: the state, and the index and term of the last entry.
         self._saved_state = hard_state
@@ -161,6 +168,10 @@ class Raft:
         """Take a message of another node."""
         if message.to != self.node:
             return  # for the node that had this address before it lost its disk
+        # A node of term 0 has just joined, and cannot know how far its group is.
+        if message.term > (min(self.term + MAX_TERM_STEP, LAST_TERM) if self.term else LAST_TERM):
+            self.absurd = message
+            return
         # The term decides before the content does: a later one is adopted first, an older one is answered with the
         # present one. So a role sees messages of its own term only, in which there is at most one leader.
         if message.term > self.term and not self._adopt(message):

@@ -55,6 +55,8 @@ ASK_TIMEOUT_MS = 1_000
 JOIN_TIMEOUT_MS = 3_000
 # A node that waits for others says so once in so many tries.
 TRIES_PER_LINE = 80
+# Messages with absurd terms are logged this often at most: anybody can send them in plain mode.
+ABSURD_LOG_S = 60.0
 # Messages that wait for the disk: more are forgotten, and sent again. A leader has fewer requests in flight.
 MAX_HELD = 128
 # A snapshot goes in one frame.
@@ -392,6 +394,7 @@ class Running:
         self.may_tick = False
         # Whether the log of this node lacks what it promised to have.
         self._lost = False
+        self._quiet_until = float("-inf")
         self._wake = Signal()
         self._to_write: Persist | None = None
         self._to_compact: tuple[int, bytes] | None = None  # an index, and the state after it
@@ -469,6 +472,9 @@ class Running:
             return
         try:
             self.raft.step(message)
+            if self.raft.absurd is not None:
+                self._log_absurd(self.raft.absurd)
+                self.raft.absurd = None
         except RaftError as error:
             # It does not know what it promised: it must neither vote nor lead.
             self._lost = True
@@ -478,6 +484,16 @@ class Running:
                 self.raft.node,
                 error,
             )
+
+    def _log_absurd(self, message: RaftMessage) -> None:
+        now = trio.current_time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + ABSURD_LOG_S
+            logger.error(
+                "%s dropped a message of term %d in the name of %s: no election leads from term %d there, so somebody"
+                " who is no member writes to the group's port; see docs/raft.md, On the wire",
+                self.raft.node, message.term, message.sender, self.raft.term,
+            )  # fmt: skip
 
     def _keep(self, message: RaftMessage) -> None:
         # Who sent it leads in its term: that counts at once, so that this node gives up an older leader, or its own

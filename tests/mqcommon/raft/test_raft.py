@@ -1,9 +1,11 @@
 """Single scenes of the paper and of the thesis; tests/sim/raft has random histories."""
 
+from collections.abc import Callable
+
 import pytest
 
 from mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded
-from mqcommon.raft.membership import AddLearner, Promote, Remove
+from mqcommon.raft.membership import AddLearner, Members, Promote, Remove
 from mqcommon.raft.messages import (
     APPLICATION,
     AppendRequest,
@@ -12,12 +14,13 @@ from mqcommon.raft.messages import (
     HeartbeatResponse,
     InstallSnapshot,
     RaftEntry,
+    RaftMessage,
     Snapshot,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
-from mqcommon.raft.raft import Leader
+from mqcommon.raft.raft import LAST_TERM, MAX_TERM_STEP, Leader
 from mqcommon.raft.ready import HardState
 from tests.mqcommon.raft.hand import ELECTION_MS, Hand
 
@@ -346,3 +349,52 @@ def test_more_than_the_limit_is_not_taken() -> None:
     with pytest.raises(Overloaded, match="wait to be committed"):
         for _ in range(100):
             hand["a"].propose(bytes(1 << 20))
+
+
+@pytest.mark.parametrize("ahead", [MAX_TERM_STEP + 1, LAST_TERM, (1 << 63) - 1])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda term: Heartbeat("b", "a", term, 0, 0),
+        lambda term: AppendRequest("b", "a", term, 0, 0, (), 0),
+        lambda term: InstallSnapshot("b", "a", term, Snapshot(9, 9, Members({}), b"")),
+        lambda term: VoteRequest("b", "a", term, 9, 9, False, True),
+        lambda term: VoteResponse("b", "a", term, False, False),
+        lambda term: TimeoutNow("b", "a", term),
+    ],
+)
+def test_an_absurd_term_changes_nothing(forged: Callable[[int], RaftMessage], ahead: int) -> None:
+    hand = led("a", "b", "c")
+    term = hand["a"].term
+    message = forged(min(term + ahead, (1 << 63) - 1))
+    hand["a"].step(message)
+    hand.deliver()
+    assert (hand["a"].term, hand["a"].is_leader, hand["a"].absurd) == (term, True, message)
+    hand["a"].propose(b"goes on")
+    hand.deliver()
+    assert hand.nodes["c"].applied == [b"goes on"]
+
+
+def test_a_node_that_was_cut_off_for_years_comes_back() -> None:
+    hand = led("a", "b", "c")
+    hand.down.add("c")
+    for name in ("a", "b"):
+        node = hand.nodes[name]
+        node.hard_state = HardState(node.hard_state.term + MAX_TERM_STEP - 2, "")
+        hand.crash(name)
+    hand.elect("b", only=("a", "b"))
+    hand.down.clear()
+    hand.heartbeat("b")
+    assert hand["c"].term == hand["b"].term and hand["c"].leader == "b"
+
+
+def test_a_new_node_takes_the_term_of_its_group_whatever_it_is() -> None:
+    hand = led("a", "b")
+    hand.nodes["a"].hard_state = HardState(4 * MAX_TERM_STEP, "")
+    hand.nodes["b"].hard_state = HardState(4 * MAX_TERM_STEP, "")
+    hand.crash("a")
+    hand.crash("b")
+    hand.elect("a")
+    hand.add("d")
+    hand["d"].step(Heartbeat("a", "d", hand["a"].term, 0, 0))
+    assert hand["d"].term == hand["a"].term
