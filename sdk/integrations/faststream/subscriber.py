@@ -140,6 +140,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         config.parser = parser.parse_batch if consuming.batch else parser.parse_message
         config.decoder = parser.decode_batch if consuming.batch else parser.decode_message
         super().__init__(config, specification, calls)
+        self._own_config = config
         self.consuming = consuming
         self._spec = specification
         self._consumer: PushConsumer | None = None
@@ -182,6 +183,20 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         if self.calls and not self._outer_config.is_in_memory:
             self._consumer = await self._joined()
         self._post_start()
+
+    def _build_fastdepends_model(self) -> None:
+        # Both ways of starting a subscriber come here first: the real one, and that of `TestRocketBroker`.
+        self._read_policy()
+        super()._build_fastdepends_model()
+
+    def _read_policy(self) -> None:
+        """Read the acknowledgement policy: from then on it counts.
+
+        FastStream reads the policy when a subscriber is made. A router's subscriber is made before its broker is known,
+        and the policy of a broker would not hold for it: with MANUAL its messages would be acknowledged by themselves.
+        """
+        self.ack_policy = self._own_config.ack_policy
+        self._SubscriberUsecase__auto_ack_disabled = self._own_config.auto_ack_disabled
 
     async def _joined(self) -> PushConsumer:
         consuming, graceful_s, group = self.consuming, self._outer_config.graceful_timeout, self.group
@@ -328,6 +343,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     async def _opened_simple(self) -> SimpleConsumer:
         consuming = self.consuming
+        self._read_policy()  # a broker that is connected only has started no subscriber
         if isinstance(consuming.expression, Sql):
             raise SetupError("sql needs a handler: get_one() and iteration choose messages by tags only")
         async with self._opening:

@@ -1,85 +1,48 @@
-import asyncio
+"""A cluster for all tests of this folder, topics of it, and the two places where a service may run."""
+
 from collections.abc import Iterator
-from unittest.mock import AsyncMock, MagicMock
-from uuid import uuid4
+from itertools import count
 
 import pytest
 
 from sdk import TopicConfig
 from sdk.blocking import Admin
 from sdk.testing import Cluster, cluster_fixture
-
-pytest.register_assert_rewrite("tests.sdk.integrations.faststream.upstream")
+from tests.sdk.integrations.faststream.services import INNER, OUTER, Memory, Place
 
 cluster = cluster_fixture(options={"enablePropertyFilter": True}, scope="package")
 
-
-# What FastStream's test cases put before and after the name of a topic, to have more of them.
-PREFIXES = ("", "test_", "test1_test2_")
-SUFFIXES = ("", "1", "2", "r", "reply", "resp", "resp2")
-MADE_AT_ONCE = 20
+# A broker takes a pause after each registration with its NameServer, so many topics are made at once.
+MADE_AT_ONCE = 150
 
 
 @pytest.fixture(scope="package")
 def topics(cluster: Cluster) -> Iterator[str]:
-    """Names of new topics. Many are made at once, with all that stand before and after them: a broker takes a pause
-    after each registration with its NameServer.
-    """
+    """Names of new topics with one queue each."""
 
     def made() -> Iterator[str]:
-        while True:
-            names = [str(uuid4()) for _ in range(MADE_AT_ONCE)]
+        for first in count(0, MADE_AT_ONCE):
+            names = [f"{OUTER}{INNER}{number}" for number in range(first, first + MADE_AT_ONCE)]
             with Admin(cluster.nameserver) as admin:
-                configs = [
-                    TopicConfig(f"{prefix}{name}{suffix}", 1, 1)
-                    for name in names for prefix in PREFIXES for suffix in SUFFIXES
-                ]  # fmt: skip
-                admin.create_topics(cluster.brokers[0].address, configs)
+                admin.create_topics(cluster.brokers[0].address, [TopicConfig(name, 1, 1) for name in names])
             cluster.create_topic(names[-1], 1)  # returns when the NameServer knows it, and with it the others
             yield from names
 
     return made()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """The marks of FastStream's test cases."""
-    for mark in ("asyncio", "connected", "flaky", "slow"):
-        config.addinivalue_line("markers", f"{mark}: of FastStream's test cases; means nothing here")
-
-
-# --- the fixtures that FastStream's test cases want
+@pytest.fixture
+def in_memory() -> Place:
+    return Memory()
 
 
 @pytest.fixture
-def queue() -> str:
-    return str(uuid4())
+def in_cluster(cluster: Cluster, topics: Iterator[str]) -> Place:
+    return Place(cluster.nameserver, topics)
 
 
-@pytest.fixture
-def event() -> asyncio.Event:
-    return asyncio.Event()
-
-
-@pytest.fixture
-def event2() -> asyncio.Event:
-    return asyncio.Event()
-
-
-@pytest.fixture
-def event3() -> asyncio.Event:
-    return asyncio.Event()
-
-
-@pytest.fixture
-def mock() -> MagicMock:
-    return MagicMock()
-
-
-@pytest.fixture
-def mock2() -> MagicMock:
-    return MagicMock()
-
-
-@pytest.fixture
-def async_mock() -> AsyncMock:
-    return AsyncMock()
+@pytest.fixture(params=["memory", "cluster"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Where the test runs: a behaviour is the same in memory and against a cluster."""
+    found: Place = request.getfixturevalue(f"in_{request.param}")
+    return found

@@ -1,6 +1,7 @@
-"""What RocketBroker does beyond FastStream's own test cases: settling messages, RocketMQ's arguments, other clients."""
+"""What RocketBroker has of RocketMQ: settling messages, its arguments, other clients; and the application."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,9 +31,7 @@ from sdk.integrations.faststream.subscriber import RocketSubscriber
 from sdk.integrations.otel import SkylarkInstrumentor
 from sdk.testing import Cluster
 from tests.sdk.facades.adapter import in_asyncio
-from tests.sdk.integrations.faststream.cases import POLL_S, until, until_dead
-
-LIMIT_S = 60
+from tests.sdk.integrations.faststream.services import LIMIT_S, Seen, until, until_dead
 
 
 @pytest.fixture
@@ -52,13 +51,6 @@ async def started(broker: RocketBroker) -> AsyncIterator[RocketBroker]:
     async with asyncio.timeout(LIMIT_S), broker:
         await broker.start()
         yield broker
-
-
-class Seen(list[Any]):
-    """What handlers have seen."""
-
-    async def reaches(self, count: int) -> None:
-        await until(lambda: len(self) >= count)
 
 
 async def until_committed(broker: RocketBroker, subscriber: RocketSubscriber, offset: int) -> None:
@@ -289,17 +281,18 @@ async def test_stop_consume_leaves_the_other_messages_to_others(cluster: Cluster
 
 @in_asyncio
 async def test_stopping_waits_for_handlers(broker: RocketBroker, topic: str) -> None:
-    begun, seen = asyncio.Event(), Seen()
+    begun, going_on, seen = asyncio.Event(), asyncio.Event(), Seen()
 
     @broker.subscriber(topic)
     async def handle(text: str) -> None:
         begun.set()
-        await asyncio.sleep(POLL_S)
+        await going_on.wait()
         seen.append(text)
 
     async with started(broker):
         await broker.publish("last", topic)
         await begun.wait()
+        asyncio.get_running_loop().call_soon(going_on.set)
     assert seen == ["last"]
 
 
@@ -385,10 +378,11 @@ async def test_tags_and_sql_choose_messages(broker: RocketBroker, topic: str) ->
 
 
 @in_asyncio
-async def test_messages_of_a_sharding_key_are_handled_in_order(broker: RocketBroker, queue: str) -> None:
+async def test_messages_of_a_sharding_key_are_handled_in_order(cluster: Cluster, broker: RocketBroker) -> None:
     seen: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    cluster.create_topic("wide", 4)
 
-    @broker.subscriber(queue, orderly=True, max_workers=4)
+    @broker.subscriber("wide", orderly=True, max_workers=4)
     async def handle(number: int, key: str = Context("message.raw_message.properties.__SHARDINGKEY")) -> None:
         await asyncio.sleep(0)
         seen[key].append(number)
@@ -396,7 +390,7 @@ async def test_messages_of_a_sharding_key_are_handled_in_order(broker: RocketBro
     async with started(broker):
         for number in range(20):
             for key in seen:
-                await broker.publish(number, queue, sharding_key=key)
+                await broker.publish(number, "wide", sharding_key=key)
         await until(lambda: sum(map(len, seen.values())) == 60)
     assert seen == {key: list(range(20)) for key in "abc"}
 
@@ -534,7 +528,8 @@ async def test_the_codec_of_cbor_has_batches_and_texts(cluster: Cluster, topic: 
 
     @broker.subscriber(topic, batch=True)
     async def handle(values: list[Any]) -> None:
-        seen.extend(values)
+        for value in values:
+            seen.append(value)
 
     async with started(broker):
         await broker.publish_batch({"a": 1}, "text", b"bytes", [1, 2], topic=topic, sharding_key="one")
@@ -629,6 +624,8 @@ def test_arguments_that_exclude_each_other_are_refused(broker: RocketBroker) -> 
         broker.subscriber("t", ack_policy="often")
     with pytest.raises(SetupError, match="SASLScram256 is not for RocketMQ"):
         RocketBroker(security=SASLScram256("a", "b"))
+    with pytest.raises(SetupError, match=r"give use_ssl=True, and tls=Tls\(ca_file="):
+        RocketBroker(security=BaseSecurity(ssl_context=ssl.create_default_context()))
 
 
 @in_asyncio
@@ -671,6 +668,14 @@ async def test_a_broker_that_is_not_connected_says_so(broker: RocketBroker) -> N
         await broker.publish("x", "t")
     with pytest.raises(IncorrectState, match="the broker is not connected"):
         await broker.subscriber("t").get_one()
+
+
+@in_asyncio
+async def test_a_broker_whose_producer_cannot_be_made_stays_disconnected(cluster: Cluster) -> None:
+    broker = RocketBroker(cluster.nameserver, producer_options={"compression": "none such"}, logger=None)
+    with pytest.raises(InvalidArgument, match="none such"):
+        await broker.start()
+    assert broker._connection is None and not await broker.ping()
 
 
 @in_asyncio

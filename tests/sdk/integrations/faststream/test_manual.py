@@ -14,7 +14,7 @@ from faststream import FastStream
 from sdk.integrations.faststream import RocketBroker
 from sdk.testing import Cluster
 from tests.sdk.facades.adapter import in_asyncio
-from tests.sdk.integrations.faststream.cases import until_dead
+from tests.sdk.integrations.faststream.services import until_dead
 from tests.tidy.tree import ROOT
 
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/faststream.md").read_text(), re.DOTALL | re.MULTILINE)

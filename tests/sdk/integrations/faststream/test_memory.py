@@ -1,14 +1,20 @@
-"""`TestRocketBroker`, beyond FastStream's own test cases: messages are chosen and shared as a cluster does it."""
+"""`TestRocketBroker`: messages are chosen and shared as a cluster does it; mocks; what it leaves as it was."""
 
+import asyncio
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from faststream import Context
-from faststream.exceptions import SubscriberNotFound
+from faststream.exceptions import SetupError, SubscriberNotFound
+from pydantic import BaseModel
 
-from sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, annotations
-from sdk.integrations.faststream.testing import TestRocketBroker
+from sdk import MessageExt
+from sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, RocketRouter, annotations
+from sdk.integrations.faststream.testing import MemoryProducer, TestRocketBroker
 from tests.sdk.facades.adapter import in_asyncio
+from tests.sdk.integrations.faststream.services import LIMIT_S, Place
 
 
 @pytest.fixture
@@ -105,12 +111,154 @@ async def test_requests_are_answered_by_the_handler_of_their_tag(broker: RocketB
             await broker.request(4, "prices", tags="milk")
 
 
+# --- mocks
+
+
+def _calls(call_mock: Any) -> list[Any]:
+    return [call.args[0] for call in call_mock.call_args_list]
+
+
+@pytest.mark.parametrize("of_router", [False, True], ids=["broker", "router"])
+@pytest.mark.parametrize("has_subscriber", [False, True])
+@pytest.mark.parametrize("how", ["decorated", "by hand"])
+@in_asyncio
+async def test_mocks_record_what_handlers_get_and_publishers_publish(
+    broker: RocketBroker, how: str, has_subscriber: bool, of_router: bool
+) -> None:
+    target: Any = RocketRouter() if of_router else broker
+    publisher = target.publisher("bills")
+
+    async def make(text: str) -> str:
+        if how == "by hand":
+            await publisher.publish(f"bill for {text}")
+        return f"bill for {text}"
+
+    handle = target.subscriber("orders")(make if how == "by hand" else publisher(make))
+    take = target.subscriber("bills")(_ignore) if has_subscriber else None
+    if of_router:
+        broker.include_router(target)
+    async with TestRocketBroker(broker):
+        for text in ("tea", "ice"):
+            await broker.publish(text, "orders")
+        assert _calls(handle.mock) == ["tea", "ice"]
+        assert _calls(publisher.mock) == ["bill for tea", "bill for ice"]
+        assert take is None or _calls(take.mock) == ["bill for tea", "bill for ice"]
+    with pytest.raises(SetupError, match="not under a test broker"):
+        assert handle.mock
+
+
+async def _ignore(text: str) -> None: ...
+
+
+@in_asyncio
+async def test_a_publisher_without_a_subscriber_has_one_meanwhile(broker: RocketBroker) -> None:
+    publishers = [broker.publisher("bills"), broker.publisher("orders")]
+    broker.subscriber("orders")(_ignore)
+    async with TestRocketBroker(broker):
+        assert sorted(subscriber.topic for subscriber in broker.subscribers) == ["bills", "orders"]
+    assert [subscriber.topic for subscriber in broker.subscribers] == ["orders"] and len(publishers) == 2
+
+
+class Order(BaseModel):
+    number: int
+
+
+@in_asyncio
+async def test_a_result_that_is_a_model_is_a_reply_too(broker: RocketBroker) -> None:
+    publisher = broker.publisher("bills")
+
+    @broker.subscriber("orders")
+    @publisher
+    async def handle(order: Order) -> Order:
+        return Order(number=order.number + 1)
+
+    async with TestRocketBroker(broker):
+        assert await (await broker.request(Order(number=7), "orders")).decode() == {"number": 8}
+        assert _calls(handle.mock) == [{"number": 7}] and _calls(publisher.mock) == [{"number": 8}]
+
+
+# --- errors
+
+
+def _of_the_handler(broker: RocketBroker) -> None:
+    @broker.subscriber("orders")
+    async def handle(text: str) -> None:
+        raise LookupError(text)
+
+
+def _of_the_parser(broker: RocketBroker) -> None:
+    def parse(raw: MessageExt) -> RocketMessage:
+        raise LookupError(raw.body.decode())
+
+    broker.subscriber("orders", parser=parse)(_ignore)
+
+
+def _of_the_decoder(broker: RocketBroker) -> None:
+    def decode(message: RocketMessage) -> str:
+        raise LookupError(message.body.decode())
+
+    broker.subscriber("orders", decoder=decode)(_ignore)
+
+
+@pytest.mark.parametrize("subscribe", [_of_the_handler, _of_the_parser, _of_the_decoder])
+@in_asyncio
+async def test_an_error_is_raised_where_the_message_is_published(
+    broker: RocketBroker, subscribe: Callable[[RocketBroker], None]
+) -> None:
+    subscribe(broker)
+    async with TestRocketBroker(broker):
+        with pytest.raises(LookupError, match="tea"):
+            await broker.publish("tea", "orders")
+
+
+@in_asyncio
+async def test_a_message_that_no_handler_takes_is_an_error(broker: RocketBroker) -> None:
+    broker.subscriber("orders")(filter=lambda message: False)(_ignore)
+    async with TestRocketBroker(broker):
+        with pytest.raises(SubscriberNotFound):
+            await broker.publish("tea", "orders")
+
+
+# --- what is left
+
+
 @in_asyncio
 async def test_the_broker_is_as_it_was_afterwards(broker: RocketBroker) -> None:
-    @broker.subscriber("orders")
-    async def handle(text: str) -> None: ...
-
-    producer = broker.config.producer
+    broker.subscriber("orders")(_ignore)
+    producer, methods = broker.config.producer, (broker.start, broker.stop, broker.ping)
     async with TestRocketBroker(broker):
-        assert broker.config.producer is not producer
+        assert isinstance(broker.config.producer, MemoryProducer) and await broker.ping()
+        assert (broker.start, broker.stop, broker.ping) != methods
     assert broker.config.producer is producer and not broker.config.is_in_memory
+    assert (broker.start, broker.stop, broker.ping) == methods and not await broker.ping()
+
+
+@in_asyncio
+async def test_a_running_broker_keeps_its_connection(in_cluster: Place) -> None:
+    broker, topic = in_cluster.broker(), in_cluster.topic()
+    async with in_cluster.running(broker):
+        client = broker.client
+        async with TestRocketBroker(broker):
+            await broker.publish("into memory", topic)
+            assert broker._connection is None
+        assert broker.client is client and await broker.ping()
+        assert (await broker.publish("to the cluster", topic)).queue_offset == 0
+
+
+@in_asyncio
+async def test_with_a_real_broker_there_are_only_mocks(in_cluster: Place) -> None:
+    broker, orders, bills = in_cluster.broker(), in_cluster.topic(), in_cluster.topic()
+    publisher = broker.publisher(bills)
+
+    @broker.subscriber(orders)
+    async def handle(text: str) -> None:
+        await publisher.publish(f"bill for {text}")
+
+    take = broker.subscriber(bills)(_ignore)
+    async with asyncio.timeout(LIMIT_S):
+        async with TestRocketBroker(broker, with_real=True):
+            assert (await broker.publish("tea", orders)).queue.broker_name == "broker-a"
+            await handle.wait_call(LIMIT_S)
+            await take.wait_call(LIMIT_S)
+            assert _calls(handle.mock) == ["tea"] and _calls(publisher.mock) == ["bill for tea"]
+        await broker.stop()
