@@ -11,72 +11,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class TransactionResolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    TRANSACTION_RESOLUTION_UNSPECIFIED: _ClassVar[TransactionResolution]
-    COMMIT: _ClassVar[TransactionResolution]
-    ROLLBACK: _ClassVar[TransactionResolution]
-
-class TransactionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    SOURCE_UNSPECIFIED: _ClassVar[TransactionSource]
-    SOURCE_CLIENT: _ClassVar[TransactionSource]
-    SOURCE_SERVER_CHECK: _ClassVar[TransactionSource]
-
-class Permission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    PERMISSION_UNSPECIFIED: _ClassVar[Permission]
-    NONE: _ClassVar[Permission]
-    READ: _ClassVar[Permission]
-    WRITE: _ClassVar[Permission]
-    READ_WRITE: _ClassVar[Permission]
-
-class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    FILTER_TYPE_UNSPECIFIED: _ClassVar[FilterType]
-    TAG: _ClassVar[FilterType]
-    SQL: _ClassVar[FilterType]
-
-class AddressScheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    ADDRESS_SCHEME_UNSPECIFIED: _ClassVar[AddressScheme]
-    IPv4: _ClassVar[AddressScheme]
-    IPv6: _ClassVar[AddressScheme]
-    DOMAIN_NAME: _ClassVar[AddressScheme]
-
-class MessageType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    MESSAGE_TYPE_UNSPECIFIED: _ClassVar[MessageType]
-    NORMAL: _ClassVar[MessageType]
-    FIFO: _ClassVar[MessageType]
-    DELAY: _ClassVar[MessageType]
-    TRANSACTION: _ClassVar[MessageType]
-    LITE: _ClassVar[MessageType]
-    PRIORITY: _ClassVar[MessageType]
-
-class DigestType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    DIGEST_TYPE_UNSPECIFIED: _ClassVar[DigestType]
-    CRC32: _ClassVar[DigestType]
-    MD5: _ClassVar[DigestType]
-    SHA1: _ClassVar[DigestType]
-
-class ClientType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    CLIENT_TYPE_UNSPECIFIED: _ClassVar[ClientType]
-    PRODUCER: _ClassVar[ClientType]
-    PUSH_CONSUMER: _ClassVar[ClientType]
-    SIMPLE_CONSUMER: _ClassVar[ClientType]
-    PULL_CONSUMER: _ClassVar[ClientType]
-    LITE_PUSH_CONSUMER: _ClassVar[ClientType]
-    LITE_SIMPLE_CONSUMER: _ClassVar[ClientType]
-
-class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    ENCODING_UNSPECIFIED: _ClassVar[Encoding]
-    IDENTITY: _ClassVar[Encoding]
-    GZIP: _ClassVar[Encoding]
-
 class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CODE_UNSPECIFIED: _ClassVar[Code]
@@ -134,6 +68,78 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VERIFY_FIFO_MESSAGE_UNSUPPORTED: _ClassVar[Code]
     FAILED_TO_CONSUME_MESSAGE: _ClassVar[Code]
 
+class AddressScheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ADDRESS_SCHEME_UNSPECIFIED: _ClassVar[AddressScheme]
+    IPv4: _ClassVar[AddressScheme]
+    IPv6: _ClassVar[AddressScheme]
+    DOMAIN_NAME: _ClassVar[AddressScheme]
+
+class Permission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PERMISSION_UNSPECIFIED: _ClassVar[Permission]
+    NONE: _ClassVar[Permission]
+    READ: _ClassVar[Permission]
+    WRITE: _ClassVar[Permission]
+    READ_WRITE: _ClassVar[Permission]
+
+class MessageType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MESSAGE_TYPE_UNSPECIFIED: _ClassVar[MessageType]
+    NORMAL: _ClassVar[MessageType]
+    FIFO: _ClassVar[MessageType]
+    DELAY: _ClassVar[MessageType]
+    TRANSACTION: _ClassVar[MessageType]
+    LITE: _ClassVar[MessageType]
+    PRIORITY: _ClassVar[MessageType]
+
+class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENCODING_UNSPECIFIED: _ClassVar[Encoding]
+    IDENTITY: _ClassVar[Encoding]
+    GZIP: _ClassVar[Encoding]
+
+class DigestType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DIGEST_TYPE_UNSPECIFIED: _ClassVar[DigestType]
+    CRC32: _ClassVar[DigestType]
+    MD5: _ClassVar[DigestType]
+    SHA1: _ClassVar[DigestType]
+
+class TransactionResolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRANSACTION_RESOLUTION_UNSPECIFIED: _ClassVar[TransactionResolution]
+    COMMIT: _ClassVar[TransactionResolution]
+    ROLLBACK: _ClassVar[TransactionResolution]
+
+class TransactionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SOURCE_UNSPECIFIED: _ClassVar[TransactionSource]
+    SOURCE_CLIENT: _ClassVar[TransactionSource]
+    SOURCE_SERVER_CHECK: _ClassVar[TransactionSource]
+
+class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FILTER_TYPE_UNSPECIFIED: _ClassVar[FilterType]
+    TAG: _ClassVar[FilterType]
+    SQL: _ClassVar[FilterType]
+
+class QueryOffsetPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BEGINNING: _ClassVar[QueryOffsetPolicy]
+    END: _ClassVar[QueryOffsetPolicy]
+    TIMESTAMP: _ClassVar[QueryOffsetPolicy]
+
+class ClientType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLIENT_TYPE_UNSPECIFIED: _ClassVar[ClientType]
+    PRODUCER: _ClassVar[ClientType]
+    PUSH_CONSUMER: _ClassVar[ClientType]
+    SIMPLE_CONSUMER: _ClassVar[ClientType]
+    PULL_CONSUMER: _ClassVar[ClientType]
+    LITE_PUSH_CONSUMER: _ClassVar[ClientType]
+    LITE_SIMPLE_CONSUMER: _ClassVar[ClientType]
+
 class Language(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     LANGUAGE_UNSPECIFIED: _ClassVar[Language]
@@ -156,51 +162,6 @@ class LiteSubscriptionAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PARTIAL_REMOVE: _ClassVar[LiteSubscriptionAction]
     COMPLETE_ADD: _ClassVar[LiteSubscriptionAction]
     COMPLETE_REMOVE: _ClassVar[LiteSubscriptionAction]
-
-class QueryOffsetPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    BEGINNING: _ClassVar[QueryOffsetPolicy]
-    END: _ClassVar[QueryOffsetPolicy]
-    TIMESTAMP: _ClassVar[QueryOffsetPolicy]
-TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution
-COMMIT: TransactionResolution
-ROLLBACK: TransactionResolution
-SOURCE_UNSPECIFIED: TransactionSource
-SOURCE_CLIENT: TransactionSource
-SOURCE_SERVER_CHECK: TransactionSource
-PERMISSION_UNSPECIFIED: Permission
-NONE: Permission
-READ: Permission
-WRITE: Permission
-READ_WRITE: Permission
-FILTER_TYPE_UNSPECIFIED: FilterType
-TAG: FilterType
-SQL: FilterType
-ADDRESS_SCHEME_UNSPECIFIED: AddressScheme
-IPv4: AddressScheme
-IPv6: AddressScheme
-DOMAIN_NAME: AddressScheme
-MESSAGE_TYPE_UNSPECIFIED: MessageType
-NORMAL: MessageType
-FIFO: MessageType
-DELAY: MessageType
-TRANSACTION: MessageType
-LITE: MessageType
-PRIORITY: MessageType
-DIGEST_TYPE_UNSPECIFIED: DigestType
-CRC32: DigestType
-MD5: DigestType
-SHA1: DigestType
-CLIENT_TYPE_UNSPECIFIED: ClientType
-PRODUCER: ClientType
-PUSH_CONSUMER: ClientType
-SIMPLE_CONSUMER: ClientType
-PULL_CONSUMER: ClientType
-LITE_PUSH_CONSUMER: ClientType
-LITE_SIMPLE_CONSUMER: ClientType
-ENCODING_UNSPECIFIED: Encoding
-IDENTITY: Encoding
-GZIP: Encoding
 CODE_UNSPECIFIED: Code
 OK: Code
 MULTIPLE_RESULTS: Code
@@ -255,6 +216,48 @@ UNSUPPORTED: Code
 VERSION_UNSUPPORTED: Code
 VERIFY_FIFO_MESSAGE_UNSUPPORTED: Code
 FAILED_TO_CONSUME_MESSAGE: Code
+ADDRESS_SCHEME_UNSPECIFIED: AddressScheme
+IPv4: AddressScheme
+IPv6: AddressScheme
+DOMAIN_NAME: AddressScheme
+PERMISSION_UNSPECIFIED: Permission
+NONE: Permission
+READ: Permission
+WRITE: Permission
+READ_WRITE: Permission
+MESSAGE_TYPE_UNSPECIFIED: MessageType
+NORMAL: MessageType
+FIFO: MessageType
+DELAY: MessageType
+TRANSACTION: MessageType
+LITE: MessageType
+PRIORITY: MessageType
+ENCODING_UNSPECIFIED: Encoding
+IDENTITY: Encoding
+GZIP: Encoding
+DIGEST_TYPE_UNSPECIFIED: DigestType
+CRC32: DigestType
+MD5: DigestType
+SHA1: DigestType
+TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution
+COMMIT: TransactionResolution
+ROLLBACK: TransactionResolution
+SOURCE_UNSPECIFIED: TransactionSource
+SOURCE_CLIENT: TransactionSource
+SOURCE_SERVER_CHECK: TransactionSource
+FILTER_TYPE_UNSPECIFIED: FilterType
+TAG: FilterType
+SQL: FilterType
+BEGINNING: QueryOffsetPolicy
+END: QueryOffsetPolicy
+TIMESTAMP: QueryOffsetPolicy
+CLIENT_TYPE_UNSPECIFIED: ClientType
+PRODUCER: ClientType
+PUSH_CONSUMER: ClientType
+SIMPLE_CONSUMER: ClientType
+PULL_CONSUMER: ClientType
+LITE_PUSH_CONSUMER: ClientType
+LITE_SIMPLE_CONSUMER: ClientType
 LANGUAGE_UNSPECIFIED: Language
 JAVA: Language
 CPP: Language
@@ -272,43 +275,14 @@ PARTIAL_ADD: LiteSubscriptionAction
 PARTIAL_REMOVE: LiteSubscriptionAction
 COMPLETE_ADD: LiteSubscriptionAction
 COMPLETE_REMOVE: LiteSubscriptionAction
-BEGINNING: QueryOffsetPolicy
-END: QueryOffsetPolicy
-TIMESTAMP: QueryOffsetPolicy
 
-class FilterExpression(_message.Message):
-    __slots__ = ("type", "expression")
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
-    type: FilterType
-    expression: str
-    def __init__(self, type: _Optional[_Union[FilterType, str]] = ..., expression: _Optional[str] = ...) -> None: ...
-
-class RetryPolicy(_message.Message):
-    __slots__ = ("max_attempts", "exponential_backoff", "customized_backoff")
-    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
-    EXPONENTIAL_BACKOFF_FIELD_NUMBER: _ClassVar[int]
-    CUSTOMIZED_BACKOFF_FIELD_NUMBER: _ClassVar[int]
-    max_attempts: int
-    exponential_backoff: ExponentialBackoff
-    customized_backoff: CustomizedBackoff
-    def __init__(self, max_attempts: _Optional[int] = ..., exponential_backoff: _Optional[_Union[ExponentialBackoff, _Mapping]] = ..., customized_backoff: _Optional[_Union[CustomizedBackoff, _Mapping]] = ...) -> None: ...
-
-class ExponentialBackoff(_message.Message):
-    __slots__ = ("initial", "max", "multiplier")
-    INITIAL_FIELD_NUMBER: _ClassVar[int]
-    MAX_FIELD_NUMBER: _ClassVar[int]
-    MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
-    initial: _duration_pb2.Duration
-    max: _duration_pb2.Duration
-    multiplier: float
-    def __init__(self, initial: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., multiplier: _Optional[float] = ...) -> None: ...
-
-class CustomizedBackoff(_message.Message):
-    __slots__ = ("next",)
-    NEXT_FIELD_NUMBER: _ClassVar[int]
-    next: _containers.RepeatedCompositeFieldContainer[_duration_pb2.Duration]
-    def __init__(self, next: _Optional[_Iterable[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]]] = ...) -> None: ...
+class Status(_message.Message):
+    __slots__ = ("code", "message")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: Code
+    message: str
+    def __init__(self, code: _Optional[_Union[Code, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Resource(_message.Message):
     __slots__ = ("resource_namespace", "name")
@@ -318,13 +292,13 @@ class Resource(_message.Message):
     name: str
     def __init__(self, resource_namespace: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
-class SubscriptionEntry(_message.Message):
-    __slots__ = ("topic", "expression")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
-    topic: Resource
-    expression: FilterExpression
-    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., expression: _Optional[_Union[FilterExpression, _Mapping]] = ...) -> None: ...
+class Endpoints(_message.Message):
+    __slots__ = ("scheme", "addresses")
+    SCHEME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    scheme: AddressScheme
+    addresses: _containers.RepeatedCompositeFieldContainer[Address]
+    def __init__(self, scheme: _Optional[_Union[AddressScheme, str]] = ..., addresses: _Optional[_Iterable[_Union[Address, _Mapping]]] = ...) -> None: ...
 
 class Address(_message.Message):
     __slots__ = ("host", "port")
@@ -334,23 +308,45 @@ class Address(_message.Message):
     port: int
     def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
-class Endpoints(_message.Message):
-    __slots__ = ("scheme", "addresses")
-    SCHEME_FIELD_NUMBER: _ClassVar[int]
-    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
-    scheme: AddressScheme
-    addresses: _containers.RepeatedCompositeFieldContainer[Address]
-    def __init__(self, scheme: _Optional[_Union[AddressScheme, str]] = ..., addresses: _Optional[_Iterable[_Union[Address, _Mapping]]] = ...) -> None: ...
-
-class Broker(_message.Message):
-    __slots__ = ("name", "id", "endpoints")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
+class QueryRouteRequest(_message.Message):
+    __slots__ = ("topic", "endpoints")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    id: int
+    topic: Resource
     endpoints: Endpoints
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+
+class QueryRouteResponse(_message.Message):
+    __slots__ = ("status", "message_queues")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    message_queues: _containers.RepeatedCompositeFieldContainer[MessageQueue]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_queues: _Optional[_Iterable[_Union[MessageQueue, _Mapping]]] = ...) -> None: ...
+
+class QueryAssignmentRequest(_message.Message):
+    __slots__ = ("topic", "group", "endpoints")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    group: Resource
+    endpoints: Endpoints
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., group: _Optional[_Union[Resource, _Mapping]] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+
+class QueryAssignmentResponse(_message.Message):
+    __slots__ = ("status", "assignments")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("message_queue",)
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    message_queue: MessageQueue
+    def __init__(self, message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ...) -> None: ...
 
 class MessageQueue(_message.Message):
     __slots__ = ("topic", "id", "permission", "broker", "accept_message_types")
@@ -366,13 +362,34 @@ class MessageQueue(_message.Message):
     accept_message_types: _containers.RepeatedScalarFieldContainer[MessageType]
     def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., id: _Optional[int] = ..., permission: _Optional[_Union[Permission, str]] = ..., broker: _Optional[_Union[Broker, _Mapping]] = ..., accept_message_types: _Optional[_Iterable[_Union[MessageType, str]]] = ...) -> None: ...
 
-class Digest(_message.Message):
-    __slots__ = ("type", "checksum")
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
-    type: DigestType
-    checksum: str
-    def __init__(self, type: _Optional[_Union[DigestType, str]] = ..., checksum: _Optional[str] = ...) -> None: ...
+class Broker(_message.Message):
+    __slots__ = ("name", "id", "endpoints")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    endpoints: Endpoints
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+
+class Message(_message.Message):
+    __slots__ = ("topic", "user_properties", "system_properties", "body")
+    class UserPropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    USER_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    user_properties: _containers.ScalarMap[str, str]
+    system_properties: SystemProperties
+    body: bytes
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., user_properties: _Optional[_Mapping[str, str]] = ..., system_properties: _Optional[_Union[SystemProperties, _Mapping]] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class SystemProperties(_message.Message):
     __slots__ = ("tag", "keys", "message_id", "body_digest", "body_encoding", "message_type", "born_timestamp", "born_host", "store_timestamp", "store_host", "delivery_timestamp", "receipt_handle", "queue_id", "queue_offset", "invisible_duration", "delivery_attempt", "message_group", "trace_context", "orphaned_transaction_recovery_duration", "dead_letter_queue", "lite_topic", "priority")
@@ -422,6 +439,14 @@ class SystemProperties(_message.Message):
     priority: int
     def __init__(self, tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., message_id: _Optional[str] = ..., body_digest: _Optional[_Union[Digest, _Mapping]] = ..., body_encoding: _Optional[_Union[Encoding, str]] = ..., message_type: _Optional[_Union[MessageType, str]] = ..., born_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., delivery_attempt: _Optional[int] = ..., message_group: _Optional[str] = ..., trace_context: _Optional[str] = ..., orphaned_transaction_recovery_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_queue: _Optional[_Union[DeadLetterQueue, _Mapping]] = ..., lite_topic: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
 
+class Digest(_message.Message):
+    __slots__ = ("type", "checksum")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    type: DigestType
+    checksum: str
+    def __init__(self, type: _Optional[_Union[DigestType, str]] = ..., checksum: _Optional[str] = ...) -> None: ...
+
 class DeadLetterQueue(_message.Message):
     __slots__ = ("topic", "message_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -430,157 +455,19 @@ class DeadLetterQueue(_message.Message):
     message_id: str
     def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ...) -> None: ...
 
-class Message(_message.Message):
-    __slots__ = ("topic", "user_properties", "system_properties", "body")
-    class UserPropertiesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    USER_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    SYSTEM_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    BODY_FIELD_NUMBER: _ClassVar[int]
-    topic: Resource
-    user_properties: _containers.ScalarMap[str, str]
-    system_properties: SystemProperties
-    body: bytes
-    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., user_properties: _Optional[_Mapping[str, str]] = ..., system_properties: _Optional[_Union[SystemProperties, _Mapping]] = ..., body: _Optional[bytes] = ...) -> None: ...
-
-class Assignment(_message.Message):
-    __slots__ = ("message_queue",)
-    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
-    message_queue: MessageQueue
-    def __init__(self, message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ...) -> None: ...
-
-class Status(_message.Message):
-    __slots__ = ("code", "message")
-    CODE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    code: Code
-    message: str
-    def __init__(self, code: _Optional[_Union[Code, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
-class UA(_message.Message):
-    __slots__ = ("language", "version", "platform", "hostname")
-    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    PLATFORM_FIELD_NUMBER: _ClassVar[int]
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    language: Language
-    version: str
-    platform: str
-    hostname: str
-    def __init__(self, language: _Optional[_Union[Language, str]] = ..., version: _Optional[str] = ..., platform: _Optional[str] = ..., hostname: _Optional[str] = ...) -> None: ...
-
-class Settings(_message.Message):
-    __slots__ = ("client_type", "access_point", "backoff_policy", "request_timeout", "publishing", "subscription", "user_agent", "metric", "client_properties")
-    class ClientPropertiesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    CLIENT_TYPE_FIELD_NUMBER: _ClassVar[int]
-    ACCESS_POINT_FIELD_NUMBER: _ClassVar[int]
-    BACKOFF_POLICY_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
-    PUBLISHING_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    USER_AGENT_FIELD_NUMBER: _ClassVar[int]
-    METRIC_FIELD_NUMBER: _ClassVar[int]
-    CLIENT_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    client_type: ClientType
-    access_point: Endpoints
-    backoff_policy: RetryPolicy
-    request_timeout: _duration_pb2.Duration
-    publishing: Publishing
-    subscription: Subscription
-    user_agent: UA
-    metric: Metric
-    client_properties: _containers.ScalarMap[str, str]
-    def __init__(self, client_type: _Optional[_Union[ClientType, str]] = ..., access_point: _Optional[_Union[Endpoints, _Mapping]] = ..., backoff_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., request_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., publishing: _Optional[_Union[Publishing, _Mapping]] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., user_agent: _Optional[_Union[UA, _Mapping]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., client_properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
-
-class Publishing(_message.Message):
-    __slots__ = ("topics", "max_body_size", "validate_message_type")
-    TOPICS_FIELD_NUMBER: _ClassVar[int]
-    MAX_BODY_SIZE_FIELD_NUMBER: _ClassVar[int]
-    VALIDATE_MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
-    topics: _containers.RepeatedCompositeFieldContainer[Resource]
-    max_body_size: int
-    validate_message_type: bool
-    def __init__(self, topics: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., max_body_size: _Optional[int] = ..., validate_message_type: _Optional[bool] = ...) -> None: ...
-
-class Subscription(_message.Message):
-    __slots__ = ("group", "subscriptions", "fifo", "receive_batch_size", "long_polling_timeout", "lite_subscription_quota", "max_lite_topic_size")
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
-    FIFO_FIELD_NUMBER: _ClassVar[int]
-    RECEIVE_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
-    LONG_POLLING_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
-    LITE_SUBSCRIPTION_QUOTA_FIELD_NUMBER: _ClassVar[int]
-    MAX_LITE_TOPIC_SIZE_FIELD_NUMBER: _ClassVar[int]
-    group: Resource
-    subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionEntry]
-    fifo: bool
-    receive_batch_size: int
-    long_polling_timeout: _duration_pb2.Duration
-    lite_subscription_quota: int
-    max_lite_topic_size: int
-    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionEntry, _Mapping]]] = ..., fifo: _Optional[bool] = ..., receive_batch_size: _Optional[int] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lite_subscription_quota: _Optional[int] = ..., max_lite_topic_size: _Optional[int] = ...) -> None: ...
-
-class Metric(_message.Message):
-    __slots__ = ("on", "endpoints")
-    ON_FIELD_NUMBER: _ClassVar[int]
-    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
-    on: bool
-    endpoints: Endpoints
-    def __init__(self, on: _Optional[bool] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
-
-class OffsetOption(_message.Message):
-    __slots__ = ("policy", "offset", "tail_n", "timestamp")
-    class Policy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        LAST: _ClassVar[OffsetOption.Policy]
-        MIN: _ClassVar[OffsetOption.Policy]
-        MAX: _ClassVar[OffsetOption.Policy]
-    LAST: OffsetOption.Policy
-    MIN: OffsetOption.Policy
-    MAX: OffsetOption.Policy
-    POLICY_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TAIL_N_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    policy: OffsetOption.Policy
-    offset: int
-    tail_n: int
-    timestamp: int
-    def __init__(self, policy: _Optional[_Union[OffsetOption.Policy, str]] = ..., offset: _Optional[int] = ..., tail_n: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
-
-class QueryRouteRequest(_message.Message):
-    __slots__ = ("topic", "endpoints")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
-    topic: Resource
-    endpoints: Endpoints
-    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
-
-class QueryRouteResponse(_message.Message):
-    __slots__ = ("status", "message_queues")
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_QUEUES_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    message_queues: _containers.RepeatedCompositeFieldContainer[MessageQueue]
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_queues: _Optional[_Iterable[_Union[MessageQueue, _Mapping]]] = ...) -> None: ...
-
 class SendMessageRequest(_message.Message):
     __slots__ = ("messages",)
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class SendMessageResponse(_message.Message):
+    __slots__ = ("status", "entries")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    entries: _containers.RepeatedCompositeFieldContainer[SendResultEntry]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[SendResultEntry, _Mapping]]] = ...) -> None: ...
 
 class SendResultEntry(_message.Message):
     __slots__ = ("status", "message_id", "transaction_id", "offset", "recall_handle")
@@ -596,31 +483,43 @@ class SendResultEntry(_message.Message):
     recall_handle: str
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., offset: _Optional[int] = ..., recall_handle: _Optional[str] = ...) -> None: ...
 
-class SendMessageResponse(_message.Message):
-    __slots__ = ("status", "entries")
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    ENTRIES_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    entries: _containers.RepeatedCompositeFieldContainer[SendResultEntry]
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[SendResultEntry, _Mapping]]] = ...) -> None: ...
-
-class QueryAssignmentRequest(_message.Message):
-    __slots__ = ("topic", "group", "endpoints")
+class EndTransactionRequest(_message.Message):
+    __slots__ = ("topic", "message_id", "transaction_id", "resolution", "source", "trace_context")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     topic: Resource
-    group: Resource
-    endpoints: Endpoints
-    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., group: _Optional[_Union[Resource, _Mapping]] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+    message_id: str
+    transaction_id: str
+    resolution: TransactionResolution
+    source: TransactionSource
+    trace_context: str
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[TransactionResolution, str]] = ..., source: _Optional[_Union[TransactionSource, str]] = ..., trace_context: _Optional[str] = ...) -> None: ...
 
-class QueryAssignmentResponse(_message.Message):
-    __slots__ = ("status", "assignments")
+class EndTransactionResponse(_message.Message):
+    __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
-    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     status: Status
-    assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class RecallMessageRequest(_message.Message):
+    __slots__ = ("topic", "recall_handle")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    recall_handle: str
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+
+class RecallMessageResponse(_message.Message):
+    __slots__ = ("status", "message_id")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    message_id: str
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_id: _Optional[str] = ...) -> None: ...
 
 class ReceiveMessageRequest(_message.Message):
     __slots__ = ("group", "message_queue", "filter_expression", "batch_size", "invisible_duration", "auto_renew", "long_polling_timeout", "attempt_id")
@@ -652,16 +551,6 @@ class ReceiveMessageResponse(_message.Message):
     delivery_timestamp: _timestamp_pb2.Timestamp
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
-class AckMessageEntry(_message.Message):
-    __slots__ = ("message_id", "receipt_handle", "lite_topic")
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
-    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
-    message_id: str
-    receipt_handle: str
-    lite_topic: str
-    def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., lite_topic: _Optional[str] = ...) -> None: ...
-
 class AckMessageRequest(_message.Message):
     __slots__ = ("group", "topic", "entries")
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -672,6 +561,24 @@ class AckMessageRequest(_message.Message):
     entries: _containers.RepeatedCompositeFieldContainer[AckMessageEntry]
     def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[AckMessageEntry, _Mapping]]] = ...) -> None: ...
 
+class AckMessageResponse(_message.Message):
+    __slots__ = ("status", "entries")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    entries: _containers.RepeatedCompositeFieldContainer[AckMessageResultEntry]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[AckMessageResultEntry, _Mapping]]] = ...) -> None: ...
+
+class AckMessageEntry(_message.Message):
+    __slots__ = ("message_id", "receipt_handle", "lite_topic")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    receipt_handle: str
+    lite_topic: str
+    def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., lite_topic: _Optional[str] = ...) -> None: ...
+
 class AckMessageResultEntry(_message.Message):
     __slots__ = ("message_id", "receipt_handle", "status")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -681,156 +588,6 @@ class AckMessageResultEntry(_message.Message):
     receipt_handle: str
     status: Status
     def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
-
-class AckMessageResponse(_message.Message):
-    __slots__ = ("status", "entries")
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    ENTRIES_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    entries: _containers.RepeatedCompositeFieldContainer[AckMessageResultEntry]
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[AckMessageResultEntry, _Mapping]]] = ...) -> None: ...
-
-class ForwardMessageToDeadLetterQueueRequest(_message.Message):
-    __slots__ = ("group", "topic", "receipt_handle", "message_id", "delivery_attempt", "max_delivery_attempts", "lite_topic")
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    DELIVERY_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    MAX_DELIVERY_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
-    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
-    group: Resource
-    topic: Resource
-    receipt_handle: str
-    message_id: str
-    delivery_attempt: int
-    max_delivery_attempts: int
-    lite_topic: str
-    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., message_id: _Optional[str] = ..., delivery_attempt: _Optional[int] = ..., max_delivery_attempts: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
-
-class ForwardMessageToDeadLetterQueueResponse(_message.Message):
-    __slots__ = ("status",)
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
-
-class HeartbeatRequest(_message.Message):
-    __slots__ = ("group", "client_type")
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    CLIENT_TYPE_FIELD_NUMBER: _ClassVar[int]
-    group: Resource
-    client_type: ClientType
-    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., client_type: _Optional[_Union[ClientType, str]] = ...) -> None: ...
-
-class HeartbeatResponse(_message.Message):
-    __slots__ = ("status",)
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
-
-class EndTransactionRequest(_message.Message):
-    __slots__ = ("topic", "message_id", "transaction_id", "resolution", "source", "trace_context")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
-    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
-    topic: Resource
-    message_id: str
-    transaction_id: str
-    resolution: TransactionResolution
-    source: TransactionSource
-    trace_context: str
-    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[TransactionResolution, str]] = ..., source: _Optional[_Union[TransactionSource, str]] = ..., trace_context: _Optional[str] = ...) -> None: ...
-
-class EndTransactionResponse(_message.Message):
-    __slots__ = ("status",)
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
-
-class PrintThreadStackTraceCommand(_message.Message):
-    __slots__ = ("nonce",)
-    NONCE_FIELD_NUMBER: _ClassVar[int]
-    nonce: str
-    def __init__(self, nonce: _Optional[str] = ...) -> None: ...
-
-class ReconnectEndpointsCommand(_message.Message):
-    __slots__ = ("nonce",)
-    NONCE_FIELD_NUMBER: _ClassVar[int]
-    nonce: str
-    def __init__(self, nonce: _Optional[str] = ...) -> None: ...
-
-class ThreadStackTrace(_message.Message):
-    __slots__ = ("nonce", "thread_stack_trace")
-    NONCE_FIELD_NUMBER: _ClassVar[int]
-    THREAD_STACK_TRACE_FIELD_NUMBER: _ClassVar[int]
-    nonce: str
-    thread_stack_trace: str
-    def __init__(self, nonce: _Optional[str] = ..., thread_stack_trace: _Optional[str] = ...) -> None: ...
-
-class VerifyMessageCommand(_message.Message):
-    __slots__ = ("nonce", "message")
-    NONCE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    nonce: str
-    message: Message
-    def __init__(self, nonce: _Optional[str] = ..., message: _Optional[_Union[Message, _Mapping]] = ...) -> None: ...
-
-class VerifyMessageResult(_message.Message):
-    __slots__ = ("nonce",)
-    NONCE_FIELD_NUMBER: _ClassVar[int]
-    nonce: str
-    def __init__(self, nonce: _Optional[str] = ...) -> None: ...
-
-class RecoverOrphanedTransactionCommand(_message.Message):
-    __slots__ = ("message", "transaction_id")
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
-    message: Message
-    transaction_id: str
-    def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., transaction_id: _Optional[str] = ...) -> None: ...
-
-class NotifyUnsubscribeLiteCommand(_message.Message):
-    __slots__ = ("lite_topic",)
-    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
-    lite_topic: str
-    def __init__(self, lite_topic: _Optional[str] = ...) -> None: ...
-
-class TelemetryCommand(_message.Message):
-    __slots__ = ("status", "settings", "thread_stack_trace", "verify_message_result", "recover_orphaned_transaction_command", "print_thread_stack_trace_command", "verify_message_command", "reconnect_endpoints_command", "notify_unsubscribe_lite_command")
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    SETTINGS_FIELD_NUMBER: _ClassVar[int]
-    THREAD_STACK_TRACE_FIELD_NUMBER: _ClassVar[int]
-    VERIFY_MESSAGE_RESULT_FIELD_NUMBER: _ClassVar[int]
-    RECOVER_ORPHANED_TRANSACTION_COMMAND_FIELD_NUMBER: _ClassVar[int]
-    PRINT_THREAD_STACK_TRACE_COMMAND_FIELD_NUMBER: _ClassVar[int]
-    VERIFY_MESSAGE_COMMAND_FIELD_NUMBER: _ClassVar[int]
-    RECONNECT_ENDPOINTS_COMMAND_FIELD_NUMBER: _ClassVar[int]
-    NOTIFY_UNSUBSCRIBE_LITE_COMMAND_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    settings: Settings
-    thread_stack_trace: ThreadStackTrace
-    verify_message_result: VerifyMessageResult
-    recover_orphaned_transaction_command: RecoverOrphanedTransactionCommand
-    print_thread_stack_trace_command: PrintThreadStackTraceCommand
-    verify_message_command: VerifyMessageCommand
-    reconnect_endpoints_command: ReconnectEndpointsCommand
-    notify_unsubscribe_lite_command: NotifyUnsubscribeLiteCommand
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., thread_stack_trace: _Optional[_Union[ThreadStackTrace, _Mapping]] = ..., verify_message_result: _Optional[_Union[VerifyMessageResult, _Mapping]] = ..., recover_orphaned_transaction_command: _Optional[_Union[RecoverOrphanedTransactionCommand, _Mapping]] = ..., print_thread_stack_trace_command: _Optional[_Union[PrintThreadStackTraceCommand, _Mapping]] = ..., verify_message_command: _Optional[_Union[VerifyMessageCommand, _Mapping]] = ..., reconnect_endpoints_command: _Optional[_Union[ReconnectEndpointsCommand, _Mapping]] = ..., notify_unsubscribe_lite_command: _Optional[_Union[NotifyUnsubscribeLiteCommand, _Mapping]] = ...) -> None: ...
-
-class NotifyClientTerminationRequest(_message.Message):
-    __slots__ = ("group",)
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    group: Resource
-    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
-
-class NotifyClientTerminationResponse(_message.Message):
-    __slots__ = ("status",)
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
 
 class ChangeInvisibleDurationRequest(_message.Message):
     __slots__ = ("group", "topic", "receipt_handle", "invisible_duration", "message_id", "lite_topic", "suspend")
@@ -857,6 +614,38 @@ class ChangeInvisibleDurationResponse(_message.Message):
     status: Status
     receipt_handle: str
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., receipt_handle: _Optional[str] = ...) -> None: ...
+
+class ForwardMessageToDeadLetterQueueRequest(_message.Message):
+    __slots__ = ("group", "topic", "receipt_handle", "message_id", "delivery_attempt", "max_delivery_attempts", "lite_topic")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MAX_DELIVERY_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    topic: Resource
+    receipt_handle: str
+    message_id: str
+    delivery_attempt: int
+    max_delivery_attempts: int
+    lite_topic: str
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., message_id: _Optional[str] = ..., delivery_attempt: _Optional[int] = ..., max_delivery_attempts: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
+
+class ForwardMessageToDeadLetterQueueResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class FilterExpression(_message.Message):
+    __slots__ = ("type", "expression")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    type: FilterType
+    expression: str
+    def __init__(self, type: _Optional[_Union[FilterType, str]] = ..., expression: _Optional[str] = ...) -> None: ...
 
 class PullMessageRequest(_message.Message):
     __slots__ = ("group", "message_queue", "offset", "batch_size", "filter_expression", "long_polling_timeout")
@@ -934,21 +723,206 @@ class QueryOffsetResponse(_message.Message):
     offset: int
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
 
-class RecallMessageRequest(_message.Message):
-    __slots__ = ("topic", "recall_handle")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
-    topic: Resource
-    recall_handle: str
-    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("group", "client_type")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    client_type: ClientType
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., client_type: _Optional[_Union[ClientType, str]] = ...) -> None: ...
 
-class RecallMessageResponse(_message.Message):
-    __slots__ = ("status", "message_id")
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     status: Status
-    message_id: str
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class NotifyClientTerminationRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
+
+class NotifyClientTerminationResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class TelemetryCommand(_message.Message):
+    __slots__ = ("status", "settings", "thread_stack_trace", "verify_message_result", "recover_orphaned_transaction_command", "print_thread_stack_trace_command", "verify_message_command", "reconnect_endpoints_command", "notify_unsubscribe_lite_command")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    THREAD_STACK_TRACE_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_MESSAGE_RESULT_FIELD_NUMBER: _ClassVar[int]
+    RECOVER_ORPHANED_TRANSACTION_COMMAND_FIELD_NUMBER: _ClassVar[int]
+    PRINT_THREAD_STACK_TRACE_COMMAND_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_MESSAGE_COMMAND_FIELD_NUMBER: _ClassVar[int]
+    RECONNECT_ENDPOINTS_COMMAND_FIELD_NUMBER: _ClassVar[int]
+    NOTIFY_UNSUBSCRIBE_LITE_COMMAND_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    settings: Settings
+    thread_stack_trace: ThreadStackTrace
+    verify_message_result: VerifyMessageResult
+    recover_orphaned_transaction_command: RecoverOrphanedTransactionCommand
+    print_thread_stack_trace_command: PrintThreadStackTraceCommand
+    verify_message_command: VerifyMessageCommand
+    reconnect_endpoints_command: ReconnectEndpointsCommand
+    notify_unsubscribe_lite_command: NotifyUnsubscribeLiteCommand
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., thread_stack_trace: _Optional[_Union[ThreadStackTrace, _Mapping]] = ..., verify_message_result: _Optional[_Union[VerifyMessageResult, _Mapping]] = ..., recover_orphaned_transaction_command: _Optional[_Union[RecoverOrphanedTransactionCommand, _Mapping]] = ..., print_thread_stack_trace_command: _Optional[_Union[PrintThreadStackTraceCommand, _Mapping]] = ..., verify_message_command: _Optional[_Union[VerifyMessageCommand, _Mapping]] = ..., reconnect_endpoints_command: _Optional[_Union[ReconnectEndpointsCommand, _Mapping]] = ..., notify_unsubscribe_lite_command: _Optional[_Union[NotifyUnsubscribeLiteCommand, _Mapping]] = ...) -> None: ...
+
+class PrintThreadStackTraceCommand(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    def __init__(self, nonce: _Optional[str] = ...) -> None: ...
+
+class ThreadStackTrace(_message.Message):
+    __slots__ = ("nonce", "thread_stack_trace")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    THREAD_STACK_TRACE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    thread_stack_trace: str
+    def __init__(self, nonce: _Optional[str] = ..., thread_stack_trace: _Optional[str] = ...) -> None: ...
+
+class VerifyMessageCommand(_message.Message):
+    __slots__ = ("nonce", "message")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    message: Message
+    def __init__(self, nonce: _Optional[str] = ..., message: _Optional[_Union[Message, _Mapping]] = ...) -> None: ...
+
+class VerifyMessageResult(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    def __init__(self, nonce: _Optional[str] = ...) -> None: ...
+
+class RecoverOrphanedTransactionCommand(_message.Message):
+    __slots__ = ("message", "transaction_id")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    message: Message
+    transaction_id: str
+    def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., transaction_id: _Optional[str] = ...) -> None: ...
+
+class ReconnectEndpointsCommand(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    def __init__(self, nonce: _Optional[str] = ...) -> None: ...
+
+class Settings(_message.Message):
+    __slots__ = ("client_type", "access_point", "backoff_policy", "request_timeout", "publishing", "subscription", "user_agent", "metric", "client_properties")
+    class ClientPropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CLIENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_POINT_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_POLICY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHING_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    USER_AGENT_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    client_type: ClientType
+    access_point: Endpoints
+    backoff_policy: RetryPolicy
+    request_timeout: _duration_pb2.Duration
+    publishing: Publishing
+    subscription: Subscription
+    user_agent: UA
+    metric: Metric
+    client_properties: _containers.ScalarMap[str, str]
+    def __init__(self, client_type: _Optional[_Union[ClientType, str]] = ..., access_point: _Optional[_Union[Endpoints, _Mapping]] = ..., backoff_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., request_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., publishing: _Optional[_Union[Publishing, _Mapping]] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., user_agent: _Optional[_Union[UA, _Mapping]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., client_properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Publishing(_message.Message):
+    __slots__ = ("topics", "max_body_size", "validate_message_type")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BODY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[Resource]
+    max_body_size: int
+    validate_message_type: bool
+    def __init__(self, topics: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., max_body_size: _Optional[int] = ..., validate_message_type: _Optional[bool] = ...) -> None: ...
+
+class Subscription(_message.Message):
+    __slots__ = ("group", "subscriptions", "fifo", "receive_batch_size", "long_polling_timeout", "lite_subscription_quota", "max_lite_topic_size")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    FIFO_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    LONG_POLLING_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    LITE_SUBSCRIPTION_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    MAX_LITE_TOPIC_SIZE_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionEntry]
+    fifo: bool
+    receive_batch_size: int
+    long_polling_timeout: _duration_pb2.Duration
+    lite_subscription_quota: int
+    max_lite_topic_size: int
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionEntry, _Mapping]]] = ..., fifo: _Optional[bool] = ..., receive_batch_size: _Optional[int] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lite_subscription_quota: _Optional[int] = ..., max_lite_topic_size: _Optional[int] = ...) -> None: ...
+
+class SubscriptionEntry(_message.Message):
+    __slots__ = ("topic", "expression")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    expression: FilterExpression
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., expression: _Optional[_Union[FilterExpression, _Mapping]] = ...) -> None: ...
+
+class RetryPolicy(_message.Message):
+    __slots__ = ("max_attempts", "exponential_backoff", "customized_backoff")
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    EXPONENTIAL_BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    CUSTOMIZED_BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    max_attempts: int
+    exponential_backoff: ExponentialBackoff
+    customized_backoff: CustomizedBackoff
+    def __init__(self, max_attempts: _Optional[int] = ..., exponential_backoff: _Optional[_Union[ExponentialBackoff, _Mapping]] = ..., customized_backoff: _Optional[_Union[CustomizedBackoff, _Mapping]] = ...) -> None: ...
+
+class ExponentialBackoff(_message.Message):
+    __slots__ = ("initial", "max", "multiplier")
+    INITIAL_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    initial: _duration_pb2.Duration
+    max: _duration_pb2.Duration
+    multiplier: float
+    def __init__(self, initial: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., multiplier: _Optional[float] = ...) -> None: ...
+
+class CustomizedBackoff(_message.Message):
+    __slots__ = ("next",)
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    next: _containers.RepeatedCompositeFieldContainer[_duration_pb2.Duration]
+    def __init__(self, next: _Optional[_Iterable[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]]] = ...) -> None: ...
+
+class Metric(_message.Message):
+    __slots__ = ("on", "endpoints")
+    ON_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    on: bool
+    endpoints: Endpoints
+    def __init__(self, on: _Optional[bool] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+
+class UA(_message.Message):
+    __slots__ = ("language", "version", "platform", "hostname")
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLATFORM_FIELD_NUMBER: _ClassVar[int]
+    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
+    language: Language
+    version: str
+    platform: str
+    hostname: str
+    def __init__(self, language: _Optional[_Union[Language, str]] = ..., version: _Optional[str] = ..., platform: _Optional[str] = ..., hostname: _Optional[str] = ...) -> None: ...
 
 class SyncLiteSubscriptionRequest(_message.Message):
     __slots__ = ("action", "topic", "group", "lite_topic_set", "version", "offset_option")
@@ -971,3 +945,29 @@ class SyncLiteSubscriptionResponse(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: Status
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class OffsetOption(_message.Message):
+    __slots__ = ("policy", "offset", "tail_n", "timestamp")
+    class Policy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LAST: _ClassVar[OffsetOption.Policy]
+        MIN: _ClassVar[OffsetOption.Policy]
+        MAX: _ClassVar[OffsetOption.Policy]
+    LAST: OffsetOption.Policy
+    MIN: OffsetOption.Policy
+    MAX: OffsetOption.Policy
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAIL_N_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    policy: OffsetOption.Policy
+    offset: int
+    tail_n: int
+    timestamp: int
+    def __init__(self, policy: _Optional[_Union[OffsetOption.Policy, str]] = ..., offset: _Optional[int] = ..., tail_n: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class NotifyUnsubscribeLiteCommand(_message.Message):
+    __slots__ = ("lite_topic",)
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    lite_topic: str
+    def __init__(self, lite_topic: _Optional[str] = ...) -> None: ...
