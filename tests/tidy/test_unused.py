@@ -33,6 +33,7 @@ OF_LIBRARIES = {
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
     *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
     *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
+    "_SubscriberUsecase__auto_ack_disabled",
     *("_patch_producer", "_fake_connect", "create_publisher_fake_subscriber", "broker_class"),
 }
 # kombu looks for these names in transports and channels.
