@@ -160,25 +160,22 @@ SETTLED: dict[str, tuple[Callable[[RocketMessage], Any], tuple[AckStatus | None,
 @pytest.mark.parametrize("column", range(5), ids=["nack", "reject", "ack", "ack first", "manual"])
 @in_asyncio
 async def test_a_policy_settles_a_message_by_what_its_handler_does(place: Place, column: int) -> None:
-    """One service for a column of the table: each row has a topic of its own."""
+    """One service for a column of the table: the text of a message is its row."""
     policy = (NACK, REJECT, ACK, FIRST, MANUAL)[column]
     done = Done()
-    broker = place.broker(ack_policy=policy, middlewares=[done], graceful_timeout=0)
+    broker, topic = place.broker(ack_policy=policy, middlewares=[done], graceful_timeout=0), place.topic()
     messages: dict[str, RocketMessage] = {}
-    topics = {name: place.topic() for name in SETTLED}
 
-    def subscribe(name: str) -> None:
-        @broker.subscriber(topics[name])
-        async def handle(message: annotations.RocketMessage) -> None:
-            messages[name] = message
-            await SETTLED[name][0](message)
+    # A handler for each message: with MANUAL those that nobody settles wait.
+    @broker.subscriber(topic, max_workers=len(SETTLED))
+    async def handle(name: str, message: annotations.RocketMessage) -> None:
+        messages[name] = message
+        await SETTLED[name][0](message)
 
-    for name in SETTLED:
-        subscribe(name)
     async with place.running(broker):
-        for count, topic in enumerate(topics.values(), 1):
+        for count, name in enumerate(SETTLED, 1):
             try:
-                await broker.publish("tea", topic)
+                await broker.publish(name, topic)
             except (LookupError, HandlerException):
                 assert place.is_in_memory  # where the handler's error is that of `publish`
             await done.reaches(count)

@@ -51,12 +51,12 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
 
 @in_asyncio
 async def test_a_value_comes_as_its_handler_annotates_it(place: Place) -> None:
-    """One service for all rows of the table: each has a topic of its own."""
-    broker, got = place.broker(), Seen()
-    topics = {name: place.topic() for name in VALUES}
+    """One subscriber for all rows of the table: the correlation id chooses the handler."""
+    broker, topic, got = place.broker(), place.topic(), Seen()
+    subscriber = broker.subscriber(topic)
 
     def subscribe(name: str, annotation: Any) -> None:
-        @broker.subscriber(topics[name])
+        @subscriber(filter=lambda message: message.correlation_id == name)
         async def handle(value: annotation) -> None:
             got.append((name, value))
 
@@ -64,7 +64,7 @@ async def test_a_value_comes_as_its_handler_annotates_it(place: Place) -> None:
         subscribe(name, annotation)
     async with place.running(broker):
         for name, (published, _, _) in VALUES.items():
-            await broker.publish(published, topics[name])
+            await broker.publish(published, topic, correlation_id=name)
         await got.reaches(len(VALUES))
     assert dict(got) == {name: expected for name, (_, _, expected) in VALUES.items()}
     assert [type(value) for value in dict(sorted(got)).values()] == [type(VALUES[name][2]) for name in sorted(VALUES)]
