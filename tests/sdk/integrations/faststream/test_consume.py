@@ -90,24 +90,6 @@ async def test_a_subscriber_may_be_made_while_the_broker_runs(place: Place, in_r
     assert seen == ["a", "b"]
 
 
-@in_asyncio
-async def test_an_application_runs_several_brokers(place: Place) -> None:
-    one, other = place.broker(), place.broker()
-    topics, seen = (place.topic(), place.topic()), Seen()
-
-    @one.subscriber(topics[0])
-    @other.subscriber(topics[1])
-    async def handle(text: str) -> None:
-        seen.append(text)
-
-    async with place.running(one, other, app=FastStream(one, other)):
-        await one.publish("a", topics[0])
-        await seen.reaches(1)
-        await other.publish("b", topics[1])
-        await seen.reaches(2)
-    assert seen == ["a", "b"]
-
-
 # --- what becomes of a message
 
 

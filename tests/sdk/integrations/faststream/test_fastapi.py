@@ -11,7 +11,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.testclient import TestClient
 from faststream import Context as PlainContext
 from faststream import Depends as PlainDepends
-from faststream import Response
 from faststream._internal.fastapi.context import Context
 from faststream._internal.fastapi.route import StreamMessage
 from faststream.exceptions import SetupError
@@ -148,18 +147,6 @@ async def test_a_value_that_does_not_fit_is_an_error_of_the_request(router: Rock
     async with TestRocketBroker(router.broker) as broker:
         with pytest.raises(RequestValidationError):
             await broker.publish("tea", "orders")
-
-
-@in_asyncio
-async def test_a_response_has_headers(router: RocketRouter) -> None:
-    @router.subscriber("orders")
-    async def handle(text: str) -> Response:
-        return Response(text, headers={"shop": "north"})
-
-    async with TestRocketBroker(router.broker) as broker:
-        reply = await broker.request("tea", "orders")
-        assert (await reply.decode(), reply.headers["shop"]) == ("tea", "north")
-        handle.mock.assert_called_once_with("tea")
 
 
 @pytest.mark.parametrize("others", [False, True])

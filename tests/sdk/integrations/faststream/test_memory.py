@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from faststream import Context
 from faststream.exceptions import SetupError, SubscriberNotFound
-from pydantic import BaseModel
 
 from sdk import MessageExt
 from sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, RocketRouter, annotations
@@ -157,24 +156,6 @@ async def test_a_publisher_without_a_subscriber_has_one_meanwhile(broker: Rocket
     async with TestRocketBroker(broker):
         assert sorted(subscriber.topic for subscriber in broker.subscribers) == ["bills", "orders"]
     assert [subscriber.topic for subscriber in broker.subscribers] == ["orders"] and len(publishers) == 2
-
-
-class Order(BaseModel):
-    number: int
-
-
-@in_asyncio
-async def test_a_result_that_is_a_model_is_a_reply_too(broker: RocketBroker) -> None:
-    publisher = broker.publisher("bills")
-
-    @broker.subscriber("orders")
-    @publisher
-    async def handle(order: Order) -> Order:
-        return Order(number=order.number + 1)
-
-    async with TestRocketBroker(broker):
-        assert await (await broker.request(Order(number=7), "orders")).decode() == {"number": 8}
-        assert _calls(handle.mock) == [{"number": 7}] and _calls(publisher.mock) == [{"number": 8}]
 
 
 # --- errors

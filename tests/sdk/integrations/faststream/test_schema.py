@@ -9,7 +9,7 @@ import pytest
 from fastapi import Depends as WebDepends
 from faststream import Context, Depends
 from faststream.specification.asyncapi import AsyncAPI
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel
 
 from sdk.integrations.faststream import RocketBroker, RocketRoute, RocketRouter, RoutePublisher, annotations
 from sdk.integrations.faststream.fastapi import RocketRouter as WebRouter
@@ -55,10 +55,6 @@ class Painted(BaseModel):
 
 class Cat(BaseModel):
     kind: Literal["cat"]
-
-
-class Dog(BaseModel):
-    kind: Literal["dog"]
 
 
 class Example(BaseModel):
@@ -294,25 +290,6 @@ def test_models_of_a_union_are_parts_of_their_own(broker: RocketBroker) -> None:
     assert schemas[OWN]["anyOf"] == [_reference("Box"), _reference("Cat")]
 
 
-def test_a_discriminator_is_shown() -> None:
-    broker = RocketBroker(group="own")
-    broker.subscriber("pets")(_of(Annotated[Cat | Dog, Field(discriminator="kind")]))
-    schemas = schema_of(broker)["components"]["schemas"]
-    choice = {"discriminator": "kind", "oneOf": [_reference("Cat"), _reference("Dog")]}
-    assert schemas[OWN] == {"title": OWN, **choice}
-    assert [schemas[name]["properties"]["kind"]["const"] for name in ("Cat", "Dog")] == ["cat", "dog"]
-
-
-def test_a_field_describes_a_payload() -> None:
-    broker = RocketBroker(group="own")
-    described = Field(title="Amount", description="How many.", examples=[4], gt=0)
-    broker.subscriber("orders")(_of(Annotated[int, described]))
-    (payload,) = schema_of(broker)["components"]["schemas"].values()
-    assert payload == {
-        "title": "Amount", "description": "How many.", "type": "integer", "exclusiveMinimum": 0, "examples": [4]
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("broker", "depends"), [("plain", Depends), ("web", WebDepends)], indirect=["broker"], ids=["plain", "web"]
 )
@@ -339,13 +316,6 @@ def test_arguments_of_the_context_are_not_taken_from_the_message() -> None:
     assert schema_of(broker)["components"]["schemas"] == {OWN: {"title": OWN, **INTEGER}}
 
 
-def test_handlers_of_one_subscriber_are_alternatives(broker: RocketBroker) -> None:
-    subscribed(take_order, take_number)(broker)
-    (message,) = schema_of(broker)["components"]["messages"].values()
-    references = [_reference("TakeOrder:Message:Payload"), _reference("TakeNumber:Message:Payload")]
-    assert sorted(map(str, message["payload"]["oneOf"])) == sorted(map(str, references))
-
-
 # name: (what the publisher is given, the type of what its handler returns, the payload without its title)
 RESULTS: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {
     "returned": ({}, int, {"type": "integer"}),
@@ -364,20 +334,6 @@ def test_a_payload_is_what_the_publisher_publishes(broker: RocketBroker, name: s
     (payload,) = schema_of(broker)["components"]["schemas"].values()
     del payload["title"]
     assert payload == expected
-
-
-def test_a_publisher_that_returns_nothing_has_no_payload(broker: RocketBroker) -> None:
-    broker.publisher("bills")(_untyped())
-    assert all(payload == {} for payload in schema_of(broker)["components"]["schemas"].values())
-
-
-def test_different_classes_with_one_name_are_warned_of() -> None:
-    broker = RocketBroker(group="own")
-    for topic, fields in (("first", {"a": (int, 1)}), ("second", {"b": (int, 1)})):
-        broker.subscriber(topic)(_of(create_model("Order", **fields)))  # type: ignore[call-overload]
-    with pytest.warns(RuntimeWarning, match="the same name"):
-        schemas = schema_of(broker)["components"]["schemas"]
-    assert list(schemas) == ["Order"]
 
 
 # --- several brokers
@@ -400,16 +356,6 @@ def test_channels_refer_to_the_servers_of_their_brokers(descriptions: Any, serve
         "orders:TakeItem": [{"$ref": f"#/servers/{servers[0]}"}],
         "orders:GiveItem": [{"$ref": f"#/servers/{servers[1]}"}],
     }
-
-
-@pytest.mark.filterwarnings("error")
-def test_brokers_share_a_model() -> None:
-    brokers = [RocketBroker(group="own", description=name) for name in ("one", "two")]
-    for number, broker in enumerate(brokers):
-        broker.subscriber(f"orders-{number}")(take_item)
-    parts = schema_of(*brokers)["components"]
-    assert list(parts["schemas"]) == ["Item"]
-    assert list(parts["messages"]) == [f"orders-{number}:TakeItem:SubscribeMessage" for number in range(2)]
 
 
 def test_one_name_of_two_channels_is_warned_of() -> None:
