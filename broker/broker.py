@@ -15,15 +15,18 @@ from broker.assembly import overrides
 from broker.identity import Identity, identity_of, listening, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import UNKNOWN_ID, BrokerOptions
+from broker.replication.dledger.log_disk import DIRECTORY as DLEDGER
 from broker.replication.role import RoleMachine
 from broker.store.checkpoint import LastStop
 from broker.store.store import MessageStore, StoreOptions
+from broker.store.truncation.saved import DIRECTORY as CUT_OFF
 from broker.tasks.repeat import repeat
 from broker.wiring.core import make_core
 from broker.wiring.wiring import Wiring, wire
 from broker.writing.elected import Elected
 from mqcommon.addresses import is_any_address, split_address
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import UserError
 from mqcommon.exposure import opened
@@ -162,11 +165,20 @@ class Broker:
         # The store remembers that there was metadata. A broker whose config directory was lost must not start with
         # empty tables: it would tell its consumers to begin anew, and NameServers that all topics are gone.
         try:
+            self._remove_leftovers()
             self._report(metadata.open(must_exist=store.inventory.has_metadata))
             store.inventory.note_metadata()
         except BaseException:
             store.close()
             raise
+
+    def _remove_leftovers(self) -> None:
+        """Remove temporary files of writes that a crash broke off."""
+        root, conf = self.options.store_path_root_dir, self.options.broker_config_path
+        for directory in (root, f"{root}/config", f"{root}/{CUT_OFF}", f"{root}/{DLEDGER}"):
+            remove_all_leftovers(self._fs, directory)
+        if conf and (reason := remove_leftovers(self._fs, conf)):
+            logger.warning("%s", reason)
 
     def _report(self, report: MetadataReport) -> None:
         if report.imported:

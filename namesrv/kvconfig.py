@@ -5,15 +5,18 @@ visible and before it is acknowledged; a change that cannot be written has no ef
 Neighbours: handlers.py; mqcommon/disk/atomic.py does the writing.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 
 import orjson
 import trio
 
-from mqcommon.disk.atomic import read_or_backup, write_atomic
+from mqcommon.disk.atomic import exclusive, read_or_backup, remove_leftovers, write_atomic
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import StoreCorrupt, UserError
+
+logger = logging.getLogger(__name__)
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
@@ -35,6 +38,8 @@ class KvConfig:
     def load(cls, fs: FileSystem, path: str) -> "KvConfig":
         """Read the file; without one the config is empty. Raises UserError when it is damaged."""
         path = os.path.expanduser(path)
+        if reason := remove_leftovers(fs, path):
+            logger.warning("%s", reason)
         try:
             data = read_or_backup(fs, path, _parse)
         except StoreCorrupt as error:
@@ -72,7 +77,10 @@ class KvConfig:
 
     def _write(self, table: Table) -> None:
         self._fs.mkdirs(os.path.dirname(self._path) or ".")
-        write_atomic(self._fs, self._path, _pieces(table), keep_backup=True)
+        # NameServers of one user have one file unless their kvConfigPath differs. The last change wins, as with
+        # RocketMQ's, and the file is whole.
+        with exclusive(self._fs, self._path):
+            write_atomic(self._fs, self._path, _pieces(table), keep_backup=True)
 
 
 def _pieces(table: Table) -> Iterator[bytes]:

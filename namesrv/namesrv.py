@@ -13,6 +13,7 @@ import trio
 
 from mqcommon.addresses import is_any_address
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.atomic import remove_leftovers
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import RemotingError
 from mqcommon.exposure import opened
@@ -69,6 +70,8 @@ class Namesrv:
         self._where = where._replace(because=opened_because or where.because)
         fs = fs or OsFiles()
         clock = clock or SystemClock()
+        if options.config_store_path and (reason := remove_leftovers(fs, options.config_store_path)):
+            logger.warning("%s", reason)
         self.state = State(
             options=options,
             kv_config=KvConfig.load(fs, options.kv_config_path),

@@ -1,39 +1,139 @@
 """Small files, replaced as a whole: after a crash there is the old content or the new, never a mixture.
 
 This depends on the order of steps: the new bytes are on disk before the name points at them, and the name is on disk
-before the caller goes on. With ``keep_backup`` the old content stays as ``<path>.bak``, as RocketMQ keeps it.
-A file that is replaced keeps its permissions and its owner; only its owner can read a new one.
+before the caller goes on. At no moment is there no file. With ``keep_backup`` the old content stays as ``<path>.bak``,
+as RocketMQ keeps it. A file that is replaced keeps its permissions and its owner; only its owner can read a new one.
+Each write has a temporary file of its own, ``<path>.<16 hex digits>.tmp``. One that a crash left is removed by the next
+start (`remove_leftovers`).
+A file that several processes change, as the conf file of the instances of one broker, is read and replaced under
+`exclusive`: otherwise one would undo the change of another.
 """
 
 import os
-from collections.abc import Callable, Iterable
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from zlib import crc32
 
-from mqcommon.disk.files import FileSystem, ReadableFiles
-from mqcommon.errors import StoreCorrupt
+from mqcommon.disk.files import FileLock, FileSystem, ReadableFiles
+from mqcommon.errors import StoreCorrupt, StoreLocked
+
+# How long to wait for another process that changes the same file: it does so within some fsyncs.
+LOCK_TIMEOUT_S = 10.0
+_LOCK_POLL_S = 0.005
+# How the name of a temporary file ends.
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
 
 def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, keep_backup: bool = False) -> None:
-    """Replace ``path`` by ``data``, whole or in pieces; blocks until it survives power loss."""
-    tmp = path + ".tmp"
-    if fs.exists(tmp):  # left by a write that a crash interrupted
-        fs.remove(tmp)
+    """Replace ``path`` by ``data``, whole or in pieces; blocks until it survives power loss.
+
+    After an error in any step but the last the file is as it was, and no temporary file is left.
+    """
+    replaced = next((each for each in (path, path + ".bak") if fs.exists(each)), None)
     # 1. The bytes under another name, synced. 2. The rename, which is atomic. 3. The directory, so that the name is on
     # disk, too: before that a power loss brings the old content back.
-    file = fs.open_append(tmp)
-    try:
-        replaced = next((each for each in (path, path + ".bak") if fs.exists(each)), None)
-        if replaced is not None:
-            fs.take_mode(tmp, replaced)
-        for piece in (data,) if isinstance(data, bytes) else data:
-            file.write(piece)
-        file.sync()
-    finally:
-        file.close()
-    if keep_backup and fs.exists(path):
-        fs.rename(path, path + ".bak")  # a crash here leaves only the backup, which read_or_backup reads
-    fs.rename(tmp, path)
+    with _temporary(fs, path, (data,) if isinstance(data, bytes) else data, replaced) as new:
+        if keep_backup and replaced == path:
+            # A copy, as the file itself must stay in its place until the new one takes it.
+            with _temporary(fs, path, (fs.read(path),), path) as backup:
+                fs.rename(backup, path + ".bak")
+        fs.rename(new, path)
     fs.fsync_dir(os.path.dirname(path))
+
+
+@contextmanager
+def _temporary(fs: FileSystem, path: str, pieces: Iterable[bytes], like: str | None) -> Iterator[str]:
+    """A new file beside ``path``, synced, with the permissions of ``like``; removed in the end if it is still there."""
+    name = f"{path}.{secrets.token_hex(8)}.tmp"
+    try:
+        file = fs.open_append(name)
+        try:
+            if like is not None:
+                fs.take_mode(name, like)
+            for piece in pieces:
+                file.write(piece)
+            file.sync()
+        finally:
+            file.close()
+        yield name
+    finally:
+        if fs.exists(name):
+            fs.remove(name)
+
+
+@contextmanager
+def exclusive(fs: FileSystem, path: str) -> Iterator[None]:
+    """Let no other process or thread change ``path`` meanwhile. Blocks; StoreLocked after `LOCK_TIMEOUT_S`.
+
+    Everyone who changes the file has to use this. The lock is the file ``<path>.lock``.
+    """
+    lock = _wait_for_lock(fs, path)
+    try:
+        _remove(fs, _leftovers(fs, path))
+        yield
+    finally:
+        _unlock(fs, path, lock)
+
+
+def _wait_for_lock(fs: FileSystem, path: str) -> FileLock:
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            return fs.lock(path + ".lock")
+        except StoreLocked:
+            if time.monotonic() >= deadline:
+                raise StoreLocked(
+                    f"{path} is not changed: another process has held {path}.lock for {LOCK_TIMEOUT_S:g} s; try again"
+                ) from None
+        time.sleep(_LOCK_POLL_S)
+
+
+def _unlock(fs: FileSystem, path: str, lock: FileLock) -> None:
+    try:
+        fs.remove(path + ".lock")  # before it is free: later it may be another's
+    finally:
+        lock.close()
+
+
+def remove_leftovers(fs: FileSystem, path: str) -> str:
+    """Remove temporary files of ``path``, which several processes may change, unless one is just doing so.
+
+    Returns "", or why they stay: they take room, and do no other harm.
+    """
+    try:
+        if not _leftovers(fs, path):
+            return ""
+        lock = fs.lock(path + ".lock")
+        try:
+            _remove(fs, _leftovers(fs, path))
+        finally:
+            _unlock(fs, path, lock)
+    except StoreLocked:
+        pass  # `exclusive` has removed them
+    except OSError as error:
+        return f"temporary files of {path} stay: {error}"
+    return ""
+
+
+def remove_all_leftovers(fs: FileSystem, directory: str) -> None:
+    """Remove the temporary files of all files in a directory where nobody else writes."""
+    _remove(fs, [os.path.join(directory, name) for name in fs.listdir(directory) if _TEMPORARY.search(name)])
+
+
+def _leftovers(fs: FileSystem, path: str) -> list[str]:
+    directory, name = os.path.split(path)
+    found = [each for each in fs.listdir(directory or ".") if each.startswith(name + ".")]
+    # Older versions wrote to `<path>.tmp`.
+    temporary = [each for each in found if _TEMPORARY.fullmatch(each, len(name)) or each == name + ".tmp"]
+    return [os.path.join(directory, each) for each in temporary]
+
+
+def _remove(fs: FileSystem, paths: Iterable[str]) -> None:
+    for path in paths:
+        fs.remove(path)
 
 
 def write_with_crc(fs: FileSystem, path: str, data: bytes) -> None:
@@ -42,10 +142,13 @@ def write_with_crc(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def read_with_crc(fs: ReadableFiles, path: str) -> bytes | None:
-    """What `write_with_crc` wrote; None when the file is missing or damaged."""
+    """What `write_with_crc` wrote; None when the file is missing or damaged.
+
+    No data is damage, too: the CRC of nothing is 0, so a file of which a power loss left 4 zeros would fit.
+    """
     raw = fs.read(path) if fs.exists(path) else b""
     data = raw[4:]
-    return data if len(raw) >= 4 and int.from_bytes(raw[:4], "big") == crc32(data) else None
+    return data if data and int.from_bytes(raw[:4], "big") == crc32(data) else None
 
 
 def read_or_backup(fs: FileSystem, path: str, check: Callable[[bytes], object] | None = None) -> bytes | None:

@@ -192,7 +192,7 @@ class FileSystem(Protocol):
         """The free share of the file system, 0.0 to 1.0."""
 
     def lock(self, path: str) -> FileLock:
-        """Take the lock file ``path``, or raise StoreLocked at once."""
+        """Take the lock file ``path``, or raise StoreLocked at once. Only its holder may remove the file."""
 
 
 # Calls of the C library that Python lacks. A page fault in a copy out of a map waits for the disk while it holds the
@@ -594,6 +594,8 @@ class OsFileLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(self._fd).st_nlink == 0:  # its holder has removed it since: the next one is at another file
+                raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         except OSError as error:
             holder = os.pread(self._fd, 20, 0).strip()
             os.close(self._fd)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.atomic import exclusive, write_atomic
 from mqcommon.disk.files import FileSystem
 from mqcommon.disk.secret_file import check_mode
 from mqcommon.errors import ConfigError
@@ -266,10 +266,15 @@ def edit(text: str, changes: Mapping[str, str]) -> str:
 
 
 def save_changes(fs: FileSystem, path: str, changes: Mapping[str, str]) -> None:
-    """Apply ``changes`` to the file, which is created when missing; the old one is kept as ``.bak``. Blocks."""
-    data = fs.read(path) if fs.exists(path) else b""
-    try:
-        text, encoding = data.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:  # the encoding of Java's own properties; decoding it never fails
-        text, encoding = data.decode("iso-8859-1"), "iso-8859-1"
-    write_atomic(fs, path, edit(text, changes).encode(encoding), keep_backup=True)
+    """Apply ``changes`` to the file, which is created when missing; the old one is kept as ``.bak``. Blocks.
+
+    The instances of one broker have one conf file, and may change it at once: each change is added to the file as it
+    is then. StoreLocked when another process does not let go of it.
+    """
+    with exclusive(fs, path):
+        data = fs.read(path) if fs.exists(path) else b""
+        try:
+            text, encoding = data.decode("utf-8"), "utf-8"
+        except UnicodeDecodeError:  # the encoding of Java's own properties; decoding it never fails
+            text, encoding = data.decode("iso-8859-1"), "iso-8859-1"
+        write_atomic(fs, path, edit(text, changes).encode(encoding), keep_backup=True)

@@ -14,6 +14,7 @@ import trio
 
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
+from mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
 from mqcommon.disk.files import FileSystem
 from mqcommon.lazy_dataclass import lazy_dataclass
 from namesrv.config_handlers import OptionsHolder
@@ -67,11 +68,14 @@ class Controller:
 
     async def run(self, tls: DaemonTls, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Starts with the address, when the port is open; the group may not have a leader yet."""
-        options = self._holder.options
-        storage = await trio.to_thread.run_sync(
-            FileStorage, self._holder.fs, os.path.join(options.controller_dir, options.controller_d_leger_self_id)
-        )
+        options, fs = self._holder.options, self._holder.fs
+        directory = os.path.join(options.controller_dir, options.controller_d_leger_self_id)
+        storage = await trio.to_thread.run_sync(FileStorage, fs, directory)
         try:
+            # Of writes that a crash broke off. The directory is this process's now.
+            await trio.to_thread.run_sync(remove_all_leftovers, fs, directory)
+            if options.config_store_path and (reason := remove_leftovers(fs, options.config_store_path)):
+                logger.warning("%s", reason)
             async with open_client(credentials=options.inner_credentials, connect=tls.connect) as client:
                 await self._run(tls, client, storage, task_status)
         finally:

@@ -19,7 +19,7 @@ from typing import Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.disk.atomic import read_or_backup, write_atomic
+from mqcommon.disk.atomic import read_or_backup, remove_all_leftovers, write_atomic
 from mqcommon.disk.files import FileLock, FileSystem
 from mqcommon.errors import (
     BrokerError,
@@ -327,6 +327,7 @@ class LocalOffsets:
         try:
             self._fs.mkdirs(self._folder)
             self._file_lock = self._fs.lock(os.path.join(self._folder, "lock"))
+            remove_all_leftovers(self._fs, self._folder)
             found = read_or_backup(self._fs, self._path, _check)
         except StoreLocked:
             raise InvalidArgument(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.atomic import remove_all_leftovers, write_atomic
 from mqcommon.disk.files import OsFiles
 from mqcommon.message.queue import MessageQueue
 from spark_connector.jobs.copying import GROUP, QueueCopy, QueueResult, pair, plan_text, read_plan, run_copy
@@ -72,6 +72,7 @@ def _planned(
     progress: Path, what: dict[str, str], source: ConnectionOptions, target: ConnectionOptions
 ) -> list[QueueCopy]:
     """The plan of an earlier run, else a new one, which is on disk before anything is sent."""
+    remove_all_leftovers(OsFiles(), str(progress))
     if (progress / PLAN).exists():
         return read_plan((progress / PLAN).read_text(encoding="utf-8"), what)
     progress.mkdir(parents=True, exist_ok=True)

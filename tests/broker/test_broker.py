@@ -125,3 +125,14 @@ async def test_a_broker_without_access_control_on_all_interfaces_says_so_once(
     async with running():
         pass
     assert caplog.text.count("set aclEnable=true, or bindAddress") == lines
+
+
+async def test_a_start_removes_what_writes_that_were_broken_off_have_left() -> None:
+    fs = MemoryFiles()
+    left = ["/conf/b.conf.tmp", "/conf/b.conf.0123456789abcdef.tmp", "/store/queueEnds.00ff00ff00ff00ff.tmp",
+            "/store/config/topics.json.0123456789abcdef.tmp", "/store/cut/1-2-3.log.0123456789abcdef.tmp"]  # fmt: skip
+    for path in left:
+        fs.overwrite(path, b"torn")
+    fs.overwrite("/conf/b.conf", b"")
+    async with running(fs, broker_config_path="/conf/b.conf"):
+        assert [path for path in fs.paths() if path in left or path.startswith("/conf/")] == ["/conf/b.conf"]

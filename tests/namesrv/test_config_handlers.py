@@ -63,7 +63,7 @@ async def test_a_namespace_is_listed(peer: Peer) -> None:
 
 async def test_a_change_that_cannot_be_written_is_refused(peer: Peer, tmp_path: Path) -> None:
     await put(peer, "ns", "k", "v")
-    (tmp_path / "kvConfig.json.tmp").mkdir()  # where the new content would be written first
+    (tmp_path / "kvConfig.json.lock").mkdir()  # whoever changes the file must have a file here
     for code, value in ((PUT_KV_CONFIG.code, "w"), (DELETE_KV_CONFIG.code, "")):
         answer = await peer.ask(code, {"namespace": "ns", "key": "k", "value": value})
         assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -12,7 +12,7 @@ from dataclasses import field
 from broker.security.accounts.account_file import AccountFile, parse_file
 from broker.security.accounts.edits import AccountDocument
 from broker.security.accounts.rules import AccountRules
-from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.atomic import exclusive, write_atomic
 from mqcommon.disk.files import OsFiles
 from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import ConfigError, StoreError, UserError
@@ -61,6 +61,16 @@ class AccountFiles:
 
     def change(self, path: str, edit: Callable[[AccountDocument], None], now_ms: int) -> None:
         """Change the file, or make it. UserError when it cannot be used, or could not be used after the change."""
+        files = OsFiles()
+        try:
+            # The instances of a broker have one file: none may undo what another has just changed.
+            with exclusive(files, path):
+                write_atomic(files, path, self._changed(path, edit, now_ms).encode())
+        except (OSError, StoreError) as error:
+            raise UserError(f"{path}: cannot be written: {error}") from None
+
+    def _changed(self, path: str, edit: Callable[[AccountDocument], None], now_ms: int) -> str:
+        """The text of the file after the change."""
         # A file that is gone still has its accounts in force: a new one in its place would end them.
         text = read_secret_file(path) if path in self._read or os.path.exists(path) else ""
         version = parse_file(parse_yaml(text, path), path).version
@@ -69,10 +79,7 @@ class AccountFiles:
         document.put_version(version.next(now_ms))
         new_text = document.text()
         self._check_together(parse_file(parse_yaml(new_text, path), path))
-        try:
-            write_atomic(OsFiles(), path, new_text.encode())
-        except (OSError, StoreError) as error:
-            raise UserError(f"{path}: cannot be written: {error}") from None
+        return new_text
 
     def _check_together(self, changed: AccountFile) -> None:
         """UserError when ``changed`` could not be put in force with the other files, as they are now."""

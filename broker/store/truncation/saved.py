@@ -8,7 +8,6 @@ Neighbours: tasks/truncate.py; commands/diverged_slave.py (prints the messages o
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 from broker.store.log.valid_record import valid_record
 from broker.store.queue.entry import messages_in
@@ -128,8 +127,6 @@ def save(fs: FileSystem, directory: str, survey: Survey, start: int, end: int) -
         fs.fsync_dir(directory)
         write_atomic(fs, path, survey.pieces())
     except DiskFull as error:
-        with suppress(FileNotFoundError):
-            fs.remove(f"{path}.tmp")
         raise DiskFull(
             f"the end of the log, bytes {start} to {end}, is not what the master has and must be cut, but it cannot be"
             f" saved first in {kept}: {error}. Nothing is cut until there is room; remove old files there, or other"

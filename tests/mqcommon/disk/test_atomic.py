@@ -5,14 +5,26 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from mqcommon.disk.atomic import read_or_backup, read_with_crc, write_atomic, write_with_crc
+from mqcommon.disk import atomic
+from mqcommon.disk.atomic import (
+    exclusive,
+    read_or_backup,
+    read_with_crc,
+    remove_all_leftovers,
+    remove_leftovers,
+    write_atomic,
+    write_with_crc,
+)
 from mqcommon.disk.files import OsFiles
-from mqcommon.errors import StoreCorrupt
+from mqcommon.errors import StoreCorrupt, StoreLocked
+from tests.support.memory_files import MemoryFiles
 
 FS = OsFiles()
+PATH = "/conf/broker.conf"
 
 
 def names(folder: Path) -> list[str]:
@@ -32,7 +44,7 @@ def test_content_with_a_crc_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     assert read_with_crc(FS, path) is None
     write_with_crc(FS, path, b"data")
     assert read_with_crc(FS, path) == b"data"
-    for damaged in (b"", FS.read(path)[:-1], FS.read(path) + b"\0"):
+    for damaged in (b"", bytes(4), bytes(40), FS.read(path)[:-1], FS.read(path) + b"\0"):
         write_atomic(FS, path, damaged)
         assert read_with_crc(FS, path) is None
 
@@ -45,11 +57,83 @@ def test_backup_is_the_content_before(tmp_path: Path) -> None:
     assert FS.read(path + ".bak") == b"two"
 
 
-def test_leftover_of_a_crash_is_overwritten(tmp_path: Path) -> None:
+def test_at_every_call_to_the_disk_there_is_a_file_and_after_an_error_no_other() -> None:
+    fs = MemoryFiles()
+    fs.mkdirs("/conf")
+    write_atomic(fs, PATH, b"old", keep_backup=True)
+
+    def look(operation: str, path: str) -> None:
+        assert fs.exists(PATH), f"no file before {operation} {path}"
+
+    fs.before_call = look
+    for operation in ("create", "write", "sync", "rename"):
+        for nth in (1, 2):  # of the new content, of the backup
+            fs.faults.fail(operation, nth=nth)
+            with pytest.raises(OSError):
+                write_atomic(fs, PATH, b"new", keep_backup=True)
+            assert fs.read(PATH) == b"old"
+            assert set(fs.listdir("/conf")) <= {"broker.conf", "broker.conf.bak"}
+    write_atomic(fs, PATH, b"new", keep_backup=True)
+    assert (fs.read(PATH), fs.read(PATH + ".bak")) == (b"new", b"old")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_loss_leaves_the_old_content_or_the_new(seed: int) -> None:
+    random = Random(seed)
+    fs = MemoryFiles()
+    fs.mkdirs("/conf")
+    write_atomic(fs, PATH, b"old" * 400)
+    images: list[MemoryFiles] = []
+    fs.before_call = lambda operation, path: images.append(fs.crash(random))
+    write_atomic(fs, PATH, b"new" * 500, keep_backup=True)
+    for image in images:
+        assert image.read(PATH) in (b"old" * 400, b"new" * 500)
+    assert fs.crash(random).read(PATH) == b"new" * 500
+
+
+def test_writers_of_one_file_do_not_write_into_one_temporary_file(tmp_path: Path) -> None:
     path = str(tmp_path / "kv.json")
-    (tmp_path / "kv.json.tmp").write_bytes(b"torn and longer than what comes")
-    write_atomic(FS, path, b"new")
-    assert read_or_backup(FS, path) == b"new"
+
+    def slow_and_fast() -> Iterator[bytes]:
+        yield b"slow, "
+        write_atomic(FS, path, b"fast")
+        yield b"and all of it"
+
+    write_atomic(FS, path, slow_and_fast())
+    assert FS.read(path) == b"slow, and all of it"
+    assert names(tmp_path) == ["kv.json"]
+
+
+def leave(folder: Path) -> None:
+    """What dead writers of this version and an older one leave, and files of others."""
+    for name in ("kv.json.tmp", "kv.json.0123456789abcdef.tmp", "kv.json", "kv.json.old", "notes.tmp"):
+        (folder / name).write_bytes(b"torn")
+
+
+def test_leftovers_of_a_crash_are_removed(tmp_path: Path) -> None:
+    leave(tmp_path)
+    path = str(tmp_path / "kv.json")
+    with exclusive(FS, path):
+        leave(tmp_path)
+        assert remove_leftovers(FS, path) == ""  # another process is at work
+        assert "kv.json.tmp" in names(tmp_path)
+    assert remove_leftovers(FS, path) == ""
+    assert names(tmp_path) == ["kv.json", "kv.json.old", "notes.tmp"]
+    leave(tmp_path)
+    with exclusive(FS, path):
+        assert names(tmp_path) == ["kv.json", "kv.json.lock", "kv.json.old", "notes.tmp"]
+    leave(tmp_path)
+    remove_all_leftovers(FS, str(tmp_path))
+    assert names(tmp_path) == ["kv.json", "kv.json.old", "kv.json.tmp", "notes.tmp"]
+
+
+def test_who_waits_too_long_for_another_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(atomic, "LOCK_TIMEOUT_S", 0.01)
+    path = str(tmp_path / "broker.conf")
+    with exclusive(FS, path), pytest.raises(StoreLocked, match=r"broker\.conf is not changed"), exclusive(FS, path):
+        raise AssertionError("two at once")
+    with exclusive(FS, path):
+        pass
 
 
 def test_nothing_there_is_none(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Conf files, overrides and updates: values, precedence, and errors that say what to do."""
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -327,6 +329,36 @@ def test_a_missing_file_is_made_and_an_old_one_kept(tmp_path: Path) -> None:
     save_changes(OsFiles(), str(path), {"a": "2"})
     assert path.read_text() == "a=2\n"
     assert (tmp_path / "x.conf.bak").read_text() == "a=1\n"
+
+
+def test_changes_of_several_processes_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "x.conf"
+    path.write_text("# instances 0 and 1\nlistenPort=10911\n")
+    done = threading.Event()
+    gone: list[FileNotFoundError] = []
+
+    def change(name: str) -> None:
+        for number in range(20):
+            save_changes(OsFiles(), str(path), {f"{name}{number}": "1"})
+
+    def look() -> None:
+        while not done.is_set():
+            try:
+                assert path.read_text().startswith("# instances 0 and 1\nlistenPort=10911\n")
+            except FileNotFoundError as error:
+                gone.append(error)
+
+    with ThreadPoolExecutor() as pool:
+        looking = pool.submit(look)
+        changes = [pool.submit(change, name) for name in "ab"]
+        wait(changes)
+        done.set()
+        for each in (*changes, looking):
+            each.result()
+    assert gone == []
+    lines = path.read_text().splitlines()[2:]
+    assert sorted(lines) == sorted(f"{name}{number}=1" for name in "ab" for number in range(20))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.conf", "x.conf.bak"]
 
 
 def test_a_last_line_without_an_end_and_foreign_bytes_are_kept(tmp_path: Path) -> None:

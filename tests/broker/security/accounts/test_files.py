@@ -1,6 +1,7 @@
 """Reading the files again: what is new counts, what is broken keeps the old accounts."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,24 @@ def test_changes_count_versions_and_keep_the_mode(tmp_path: Path) -> None:
     (file,) = found.rules.files
     assert (file.version.counter, file.version.timestamp) == (2, 8)
     assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_changes_of_several_instances_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "plain_acl.yml", ADMIN)
+
+    def change(name: str) -> None:
+        of_instance = files(tmp_path)
+        for number in range(5):
+            account = AccountChange(f"{name}-account-{number}", SECRET)
+            of_instance.change(path, lambda document, account=account: document.put_account(account), 7)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(change, ("one", "two")))
+    found = files(tmp_path)
+    assert found.refresh() == []
+    made = [f"{name}-account-{number}" for name in ("one", "two") for number in range(5)]
+    assert sorted(found.rules.accounts) == ["admin-account", *made]
+    assert found.rules.files[0].version.counter == 10
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
