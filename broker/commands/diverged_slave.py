@@ -1,9 +1,9 @@
-"""What an administrator does with a slave whose log differs from its master's, or differed.
+"""What an administrator does with a slave whose log differs from its master's, or differed, and with what was cut.
 
 ``broker resyncSlave`` lets the slave begin again. Nothing is deleted: log, queues and index are moved to a directory of
 their own inside the store. Metadata stays; the master's will replace it. If the command is interrupted, the store still
-starts, and the command can be repeated. ``broker printCut`` prints the messages that were cut from its log when it
-followed another master, from a file that keeps them.
+starts, and the command can be repeated. ``broker printCut`` prints messages that were cut from the end of a log, from a
+file that keeps them.
 Neighbours: replication/slave.py (says when the first is needed), store/truncation/saved.py (writes the files).
 """
 
@@ -16,6 +16,7 @@ import click
 from broker.commands.offline import absolute, errors_on_one_line, locked
 from broker.store.checkpoint import ABORT
 from broker.store.inventory import FILE_NAME as INVENTORY
+from broker.store.log.log_files import LogFile
 from broker.store.log.valid_record import valid_record
 from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from broker.store.queue.ends import SINCE_NAME
@@ -34,32 +35,48 @@ from mqcommon.message.record import Record
 @click.command("printCut")
 @click.argument("file")
 def print_cut(file: str) -> None:
-    """Print messages that a slave's log lost when it followed another master, one JSON object a line.
+    """Print messages that were cut from the end of the log, one JSON object a line.
 
-    FILE is in the directory cut of the broker's storePathRootDir; the broker may be running. A body is printed as text,
-    or as bodyHex if it is none. A compressed body that cannot be read is printed as it is stored, with bodyError.
+    A log is cut when a slave follows another master, and at a start after a crash that has lost bytes which were not
+    flushed. FILE is in the directory cut of the broker's storePathRootDir; the broker may be running. A body is printed
+    as text, or as bodyHex if it is none. A compressed body that cannot be read is printed as it is stored, with
+    bodyError. Bytes between messages that are none are named on stderr, with exit code 1.
     """
     with errors_on_one_line(file):
-        for row in rows(OsFiles(), absolute(file)):
+        gaps: list[str] = []
+        for row in rows(OsFiles(), absolute(file), gaps):
             click.echo(json.dumps(row, ensure_ascii=False))
+        if gaps:
+            raise UserError("; ".join(gaps))
 
 
-def rows(fs: FileSystem, path: str) -> Iterator[dict[str, object]]:
-    """A row for each message. UserError if the file is none that keeps messages."""
+def rows(fs: FileSystem, path: str, gaps: list[str]) -> Iterator[dict[str, object]]:
+    """A row for each message; bytes that are none are noted in ``gaps``. UserError if the file is none that keeps some.
+
+    The last message may be there in part: a slave had received no more of it.
+    """
     start = start_of(path)
     if start is None or not fs.exists(path):
         raise UserError(f"{path} is not a file of messages that were cut: they are in STORE_DIR/cut")
-    data = fs.read(path)
-    at = 0
-    while at + BLANK_BYTES <= len(data):
-        size, magic = SIZE_MAGIC.unpack_from(data, at)
-        if magic != BLANK_MAGIC and at + size <= len(data):
-            record, reason = valid_record(data[at : at + size], start + at)
-            if record is None:
-                raise UserError(f"{path}: no sound message at byte {at}: {reason}")
-            yield _row(record)
-        # A slave may have received only a part of the last one.
-        at += max(size, BLANK_BYTES)
+    file = LogFile(path, start, fs.open_map(path, create=False))
+    try:
+        at: int | None = 0
+        while at is not None and at + BLANK_BYTES <= file.size:
+            size, magic = SIZE_MAGIC.unpack_from(file.view, at)
+            if magic == BLANK_MAGIC:
+                at += max(size, BLANK_BYTES)
+                continue
+            record, reason = valid_record(file.view[at : at + size], start + at)
+            if record is not None:
+                yield _row(record)
+                at += size
+                continue
+            following = file.next_sound(start + at + 1)
+            if following is not None or size == 0 or at + size <= file.size:
+                gaps.append(f"{path}: no sound message at byte {at}: {reason}")
+            at = None if following is None else following - start
+    finally:
+        file.map.close()
 
 
 def _row(record: Record) -> dict[str, object]:

@@ -6,15 +6,22 @@
        | confirmPhyOffset 8
  2048  ours, two slots of 1024, written in turn: magic 4 | sequence 8 | logOffset 8 | clean 4 | logTimestamp 8
       | RocketMQ's first three, as we wrote them 24 | crc 4
+      +128 and +192 in each slot, written in turn, the flush mark: magic 4 | sequence 8 | flushedTo 8 | crc 4
 
 Invariant: all of the log before ``logOffset`` is on disk, and so are the queue and index entries of its messages.
 Recovery reads nothing before it, so a checkpoint that says too much loses messages from their queues. It is therefore
 written last, after everything that it claims is synced. A power loss can tear only the slot that is being written: its
 CRC is then wrong, and the other slot, which claims less, is used.
+
+The flush mark says how far the log alone is on disk. It is set after each fsync of the log, before the sends that
+waited are answered, and is not synced itself: a power loss leaves an earlier mark, which claims less. So damage before
+the mark is never a torn tail, and nothing after it was acknowledged with SYNC_FLUSH. A mark counts only with the
+sequence of the newest slot or a higher one: an older version, or a cut of the log, makes earlier marks void.
 """
 
 import os
 import struct
+import threading
 from contextlib import suppress
 from dataclasses import field
 from enum import Enum
@@ -39,6 +46,10 @@ _MAGIC = 0x534B594D
 _OLD_SLOT = struct.Struct(">IqqI")
 _OLD_MAGIC = 0x534B594C
 _SLOTS_AT = (2048, 3072)
+# In the sector of its slot: a power loss leaves both or neither.
+_MARKS_AT = (128, 192)
+_MARK = struct.Struct(">Iqq")
+_MARK_MAGIC = 0x534B464D
 
 
 class LastStop(Enum):
@@ -60,11 +71,18 @@ class CheckpointState:
     flushed_timestamp: int = 0
     # RocketMQ has written the file since Skylark did.
     used_by_rocketmq: bool = False
+    # The flush mark: all of the log before it is on disk. None in a file that RocketMQ or an older version wrote last.
+    flushed_to: int | None = None
 
     @property
     def crashed(self) -> bool:
         """Whether a store that was open wrote it last and was never closed."""
         return self.log_offset is not None and not self.clean
+
+    @property
+    def log_durable_to(self) -> int:
+        """All of the log before this is known to have been on disk."""
+        return max(self.log_offset or 0, self.flushed_to or 0)
 
 
 class NotedEnd(NamedTuple):
@@ -106,21 +124,52 @@ class StoreCheckpoint:
             fs.remove(path)
         self._file = fs.open_map(path, CHECKPOINT_BYTES, create=True)
         self.state, self._sequence = _parse(self._file.view[:])
+        # One thread may write a checkpoint while another notes a flush.
+        self._writing = threading.Lock()
+        self._flushed_to = 0
+        self._marks = 0
 
-    def write(self, log_offset: int, log_timestamp: int, times: tuple[int, int, int], *, clean: bool = False) -> None:
+    def write(
+        self,
+        log_offset: int,
+        log_timestamp: int,
+        times: tuple[int, int, int],
+        *,
+        clean: bool = False,
+        is_cut: bool = False,
+    ) -> None:
         """Record that the log is durable up to ``log_offset``, and sync. Runs in any thread, one at a time.
 
-        ``log_timestamp``: when its last message was stored; ``times``: the three times for RocketMQ.
+        ``log_timestamp``: when its last message was stored; ``times``: the three times for RocketMQ; ``is_cut``: the
+        log ends there now, so flushes that were noted before do not count.
         """
-        # The slot that is not the newest: a power loss may tear the one that is written, and the other one stays.
-        self._sequence += 1
         view = self._file.view
-        _TIMES.pack_into(view, 0, *times)
-        slot = _SLOT.pack(_MAGIC, self._sequence, log_offset, clean, log_timestamp, *times)
-        at = _SLOTS_AT[self._sequence % 2]
-        view[at : at + _SLOT.size + _CRC.size] = slot + _CRC.pack(crc32(slot))
+        with self._writing:
+            # The slot that is not the newest: a power loss may tear the one that is written, and the other one stays.
+            self._sequence += 1
+            self._flushed_to = log_offset if is_cut else max(self._flushed_to, log_offset)
+            # The mark first: a kill between the two leaves the old slot, for which this mark counts, too.
+            self._put_mark()
+            _TIMES.pack_into(view, 0, *times)
+            slot = _SLOT.pack(_MAGIC, self._sequence, log_offset, clean, log_timestamp, *times)
+            at = _SLOTS_AT[self._sequence % 2]
+            view[at : at + _SLOT.size + _CRC.size] = slot + _CRC.pack(crc32(slot))
         self._file.sync()
-        self.state = CheckpointState(log_offset, clean, log_timestamp, min(times[:2]))
+        self.state = CheckpointState(log_offset, clean, log_timestamp, min(times[:2]), flushed_to=self._flushed_to)
+
+    def note_flushed(self, offset: int) -> None:
+        """Record that the log is on disk up to ``offset``, without a sync. For any thread."""
+        with self._writing:
+            if offset > self._flushed_to:
+                self._flushed_to = offset
+                self._put_mark()
+
+    def _put_mark(self) -> None:
+        # In turn: a kill may leave a half of the one that is written.
+        self._marks += 1
+        at = _SLOTS_AT[self._sequence % 2] + _MARKS_AT[self._marks % 2]
+        mark = _MARK.pack(_MARK_MAGIC, self._sequence, self._flushed_to)
+        self._file.view[at : at + _MARK.size + _CRC.size] = mark + _CRC.pack(crc32(mark))
 
     def close(self) -> None:
         self._file.close()
@@ -192,7 +241,20 @@ def _parse(data: bytes) -> tuple[CheckpointState, int]:
     # log again from the newest file whose first message was stored 3 s before the first two times, and drops index
     # files with messages stored after the third one. So these times must not claim more than the index holds: see
     # `rocketmq_times`.
-    return CheckpointState(log_offset, bool(clean), log_timestamp, min(times[:2]), times != written), sequence
+    is_foreign = times != written
+    flushed_to = None if is_foreign else _read_marks(data, sequence)
+    return CheckpointState(log_offset, bool(clean), log_timestamp, min(times[:2]), is_foreign, flushed_to), sequence
+
+
+def _read_marks(data: bytes, sequence: int) -> int | None:
+    """The newest flush mark that is at least as new as the slot ``sequence``."""
+    found: list[tuple[int, int]] = []
+    for at in (slot + mark for slot in _SLOTS_AT for mark in _MARKS_AT):
+        magic, of_slot, flushed_to = _MARK.unpack_from(data, at)
+        (crc,) = _CRC.unpack_from(data, at + _MARK.size)
+        if magic == _MARK_MAGIC and crc == crc32(data[at : at + _MARK.size]) and of_slot >= sequence:
+            found.append((of_slot, flushed_to))
+    return max(found)[1] if found else None
 
 
 def _read_slot(data: bytes, at: int) -> tuple[int, int, int, int, tuple[int, ...]] | None:
@@ -212,6 +274,7 @@ def _read_slot(data: bytes, at: int) -> tuple[int, int, int, int, tuple[int, ...
 # take the index as complete.
 ABORT = "abort"
 _INDEX_LACKS = "closed; the index lacks messages"
+_PAGES_LOST = "killed; pages are lost"
 
 
 def read_abort(fs: ReadableFiles, directory: str) -> LastStop:
@@ -231,6 +294,11 @@ def write_abort(fs: FileSystem, directory: str) -> None:
     On a full disk the file is empty or missing. The checkpoint then shows the crash, which is treated as a power loss.
     """
     _write(fs, directory, fs.boot_id())
+
+
+def mark_pages_lost(fs: FileSystem, directory: str) -> None:
+    """Have the next start, too, recover as after a power loss, although this boot goes on."""
+    _write(fs, directory, _PAGES_LOST)
 
 
 def remove_abort(fs: FileSystem, directory: str, *, index_is_complete: bool = True) -> None:

@@ -7,6 +7,8 @@ is checked, and added to its queue if it is missing there. The end of the sound 
 - killed: the page cache is whole, and records are written one after another, so only the last one can be torn. It is
   cut and reported. If a queue or the index knows a record there, or a sound record follows, the log was damaged.
 - power loss: anything unsynced may be missing, in any order. The log is cut at the first gap, and so are the queues.
+What was flushed, by the checkpoint's flush mark, is never cut. A gap after the mark in the log of a killed broker shows
+that the page cache was lost, as when a disk is mounted anew: it is recovered as after a power loss (`PagesLost`).
 Queues are loaded before the scan, as they tell how far the log once went. Broken queues are rebuilt after it, when the
 end of the log is known. The index comes last; it catches up later, while the broker serves.
 Neighbours: scan.py (reads the log), rebuild.py (queues from the whole log), ends.py (the queues' ends as last noted).
@@ -24,6 +26,7 @@ from broker.store.log.log_files import HEAD_BYTES, LogFile, stored_ms
 from broker.store.log.valid_record import torn_reason, valid_record
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import QueueEnds
+from broker.store.queue.entry import messages_in
 from broker.store.queue.queues import Queues
 from broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queues
 from broker.store.queue.tags import TagCodes
@@ -37,6 +40,7 @@ from mqcommon.message.record import Record, decode_record
 # are trusted.
 FIRST_LOOK_BYTES = 4 << 30
 PROGRESS_INTERVAL_MS = 1000
+ZEROS = "zeros where a record was"
 # The clock is read once per this many queues that are opened.
 _PROGRESS_QUEUES = 1000
 # The entries of this many records (times PROGRESS_RECORDS) are written to the queues' files at once: some 5 MB.
@@ -49,6 +53,15 @@ ROCKETMQ_MARGIN_MS = 3000
 Progress = Callable[[str], None]
 
 
+class PagesLost(Exception):
+    """A killed broker's files lack bytes that it had written. Nothing was changed; see `Recovery.run`."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(file, reason)
+        self.file = file
+        self.reason = reason
+
+
 @lazy_dataclass
 class RecoveryReport:
     """What recovery found and did; the broker logs it."""
@@ -59,6 +72,11 @@ class RecoveryReport:
     records: int = 0
     torn_file: str = ""
     torn_reason: str = ""
+    # How many bytes were cut after the last sound record, and the file that keeps them ("": no room, or none were cut).
+    cut_bytes: int = 0
+    # How many whole messages were among these bytes.
+    cut_messages: int = 0
+    kept_in: str = ""
     rebuilt: tuple[str, ...] = ()
     # The queues were not compared with the log: there is no queueEnds, and the log is larger than `FIRST_LOOK_BYTES`.
     unchecked: bool = False
@@ -72,7 +90,7 @@ class RecoveryReport:
 
 def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: int, record: Record) -> str:
     """Why a record after the checkpoint is torn although its CRC, of the body alone, fits; "" if it is whole."""
-    if last_stop is LastStop.CLEAN:
+    if last_stop is LastStop.CLEAN or record.physical_offset < state.log_durable_to:
         return ""
     if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - ROCKETMQ_MARGIN_MS:
         return ""  # RocketMQ's checkpoint says that the record was on disk
@@ -92,7 +110,8 @@ class StoreFiles:
 class Recovery:
     """Recovers one store, once. ``progress`` gets lines for the user.
 
-    ``note_ends`` writes queueEnds, ``write_queues`` the entries of queues that are in memory.
+    ``note_ends`` writes queueEnds, ``write_queues`` the entries of queues that are in memory. ``keep`` saves bytes of
+    the log (from, to), and returns the path. ``remedy`` tells the user what to do about damage.
     """
 
     def __init__(
@@ -102,6 +121,8 @@ class Recovery:
         progress: Progress,
         note_ends: Callable[[QueueEnds], None],
         write_queues: Callable[[], None],
+        keep: Callable[[int, int], str],
+        remedy: str,
     ) -> None:
         self._log = files.log
         self._queues = files.queues
@@ -111,6 +132,8 @@ class Recovery:
         self._say = progress
         self._note_ends = note_ends
         self._write_queues = write_queues
+        self._keep = keep
+        self._remedy = remedy
         self._steps = 0
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
@@ -130,7 +153,11 @@ class Recovery:
         self.last_timestamp = 0
 
     def run(self, state: CheckpointState, last_stop: LastStop, ends: QueueEnds | None) -> RecoveryReport:
-        """Make queues and index agree with the log, from the offset up to which ``state`` says that they do."""
+        """Make queues and index agree with the log, from the offset up to which ``state`` says that they do.
+
+        PagesLost when a killed broker's log has a gap where nothing was flushed: what this object has loaded cannot be
+        used, and the store is to be recovered as after a power loss.
+        """
         log = self._log
         report = RecoveryReport(last_stop)
         self.last_timestamp = state.log_timestamp
@@ -158,12 +185,15 @@ class Recovery:
             # a queue's entry, a sound record further on, the index (built from the log), an entry without its record.
             doubtful = [end for _, end in self._doubtful.values()]
             known_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1, *doubtful)
+        known_to = max(known_to, state.log_durable_to)
         if known_to > report.end:
-            self._judge_end(report, known_to)
+            self._judge_end(report, known_to, state)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
             self._check_last(furthest)
         # From here on the end is decided. Bytes after it are zeroed before anything else is made: a later start must
         # not find old records behind new ones.
+        if last_stop is not LastStop.CLEAN:
+            self._keep_tail(report)
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
         if last_stop is LastStop.KILLED:
             # The process may have ended because a sync failed. What a queue has is written again from its tail.
@@ -347,7 +377,7 @@ class Recovery:
             self._log.chain.directory,
             record.physical_offset,
             f"the record says it is message {record.queue_offset} of {queue.topic}/{queue.queue_id}, but the queue has"
-            " another message there. To examine the store, run: broker verifyStore",
+            f" another message there. {self._remedy}",
         )
 
     def _has(self, queue: ConsumeQueue, record: Record) -> bool:
@@ -381,19 +411,38 @@ class Recovery:
                 return found
         return 0
 
-    def _judge_end(self, report: RecoveryReport, known_end: int) -> None:
-        """The log is known to have gone further than the sound records: damage, unless the power was lost."""
-        if report.last_stop is not LastStop.POWER_LOSS:
-            where = self._log.chain.at(report.end)
-            raise StoreCorrupt(
-                where.path if where else self._log.chain.directory,
-                report.end - where.base if where else report.end,
-                f"{report.torn_reason or 'zeros where a record was'}; the log went on to offset {known_end}."
-                " To examine the store, run: broker verifyStore",
-            )
+    def _judge_end(self, report: RecoveryReport, known_end: int, state: CheckpointState) -> None:
+        """The log is known to have gone further than the sound records: damage, or bytes that were not flushed."""
+        where = self._log.chain.at(report.end)
+        file = where.path if where else self._log.chain.directory
+        reason = f"{report.torn_reason or ZEROS}; the log went on to offset {known_end}"
+        was_flushed = report.last_stop is LastStop.CLEAN or report.end < state.log_durable_to
+        # Without a mark it is not known what a killed broker had flushed, and acknowledged for that.
+        if was_flushed or (report.last_stop is LastStop.KILLED and state.flushed_to is None):
+            offset = report.end - where.base if where else report.end
+            raise StoreCorrupt(file, offset, f"{reason}. {self._remedy}")
+        if report.last_stop is LastStop.KILLED:
+            raise PagesLost(file, reason)
         # The log lost its end, which nobody had acknowledged as durable; entries of it may have got to disk earlier.
+        report.torn_file, report.torn_reason = file, reason
         for queue in self._queues:
             queue.drop_past(report.end)
+
+    def _keep_tail(self, report: RecoveryReport) -> None:
+        """Save what follows the last sound record, which will be zeroed: it may hold whole messages after a gap."""
+        start, chain = report.end, self._log.chain
+        end = written = chain.last_written(start, LOOK_BEYOND_BYTES)
+        if written == start:
+            return
+        for segment in chain.between(start, written):
+            for record in LogFile(segment.path, segment.base, segment.file).sound_after(start + 1, written):
+                report.cut_messages += messages_in(record)
+                end = max(end, record.physical_offset + record.size)  # it may end in zeros
+        where = chain.at(start)
+        if not report.torn_reason and where is not None:
+            report.torn_file, report.torn_reason = where.path, ZEROS
+        report.cut_bytes = end - start
+        report.kept_in = self._keep(start, end)
 
     def _note_last_time(self, furthest: int, known_end: int) -> None:
         """Store times go on from the log's last record; if no queue has it, from checkpoint and scan."""

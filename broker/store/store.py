@@ -23,6 +23,7 @@ from broker.store.checkpoint import (
     NotedEnd,
     StoreCheckpoint,
     make_durable,
+    mark_pages_lost,
     read_abort,
     remove_abort,
     rocketmq_times,
@@ -43,8 +44,9 @@ from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
 from broker.store.reader import GetResult, read_queue
-from broker.store.recovery import Progress, Recovery, RecoveryReport, StoreFiles
+from broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
 from broker.store.truncation.intent import resume_truncation
+from broker.store.truncation.saved import Survey, prune, save
 from broker.store.visible import visible_end
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
@@ -88,6 +90,13 @@ QUEUES_AT_ONCE = 1_000
 # From this many files on, the whole file system is synced instead: one by one they take six times as long.
 SYNC_TOGETHER = 100
 
+# What to do about damage that stops a start.
+REMEDY = (
+    "To examine the store, run: broker verifyStore {directory}. If another broker of its set has the messages, let this"
+    " one copy them again: broker resyncSlave {directory} (in a DLedger group: docs/dledger.md). Otherwise keep every"
+    " sound message, and save the damaged bytes: broker verifyStore --repair {directory}"
+)
+
 QueueStep = tuple[ConsumeQueue, QueueWrite]
 _ILLEGAL = 13
 
@@ -116,14 +125,7 @@ class MessageStore:
         self._options = options
         self._clock = clock
         self._host = store_host
-        self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
-        self.queues = Queues(
-            fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host,
-            f"{directory}/batchconsumequeue", options.batchqueue_segment_bytes, options.delay_levels,
-        )  # fmt: skip
-        self.index = Index(
-            fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
-        )
+        self._make_files()
         #: The tags codes of queue entries.
         self.tag_codes = TagCodes(options.delay_levels)
         # Queues for which held pulls may wait and that got messages since the owner of the pulls last looked.
@@ -148,6 +150,23 @@ class MessageStore:
         self._has_failed = False
         self._ends_noted_to = 0
         self._entries_written = 0
+
+    def _make_files(self) -> None:
+        """Log, queues and index as they are before anything is read."""
+        fs, options, directory = self._fs, self._options, self._directory
+        self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
+        self.queues = Queues(
+            fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, self._host,
+            f"{directory}/batchconsumequeue", options.batchqueue_segment_bytes, options.delay_levels,
+        )  # fmt: skip
+        self.index = Index(
+            fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
+        )
+
+    def _close_files(self) -> None:
+        self.queues.close()
+        self.index.close()
+        self.log.close()
 
     def open(self, progress: Progress = lambda line: None) -> RecoveryReport:
         """Lock the directory and recover. Raises StoreLocked, StoreCorrupt or DiskFull.
@@ -178,23 +197,17 @@ class MessageStore:
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
             last_stop = LastStop.POWER_LOSS
-        if last_stop is not LastStop.KILLED:
-            remove_since(fs, directory)
-        # A truncation that a crash broke off is ended before anything is read: until then log and queues do not agree.
-        self.index.load()
-        resume_truncation(fs, directory, self._checkpoint, self.log, self.queues, self.index)
-        self.log.chain.load(self._checkpoint.state.log_offset or 0)
-        self.inventory = Inventory(fs, directory)
-        if not self._checkpoint.state.used_by_rocketmq:
-            self._refuse_lost_files(self.inventory.log_start)
-        if self.log.chain.segments:
-            # A kill may have come between the removal of a file and the sync of its directory. A later power loss must
-            # not bring the file back: the noted ends of queues rely on that.
-            fs.fsync_dir(self.log.chain.directory)
-        note_ends = partial(write_queue_ends, fs, directory)
-        files = StoreFiles(self.log, self.queues, self.tag_codes, self.index)
-        recovery = Recovery(files, self._clock, progress, note_ends, self._write_all_queues)
-        report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
+        try:
+            recovery, report = self._recover_after(last_stop, progress)
+        except PagesLost as lost:
+            progress("bytes that the killed broker had written are gone: recovering as after a power loss")
+            # Also if this start is killed while it does that.
+            mark_pages_lost(fs, directory)
+            self._close_files()
+            self._make_files()
+            recovery, report = self._recover_after(LastStop.POWER_LOSS, progress)
+            if not report.torn_reason:
+                report.torn_file, report.torn_reason = lost.file, lost.reason
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
         report.ahead_ms = max(recovery.last_timestamp - self._clock.now_ms(), 0)
         write_abort(fs, directory)
@@ -208,6 +221,39 @@ class MessageStore:
             # Reads work without it, and the next checkpoint tries again.
             self.refuse(QUEUES, str(error))
         return report
+
+    def _recover_after(self, last_stop: LastStop, progress: Progress) -> tuple[Recovery, RecoveryReport]:
+        fs, directory = self._fs, self._options.directory
+        if last_stop is not LastStop.KILLED:
+            remove_since(fs, directory)
+        # A truncation that a crash broke off is ended before anything is read: until then log and queues do not agree.
+        self.index.load()
+        resume_truncation(fs, directory, self._checkpoint, self.log, self.queues, self.index)
+        state = self._checkpoint.state
+        self.log.chain.load(state.log_durable_to)
+        self.inventory = Inventory(fs, directory)
+        if not state.used_by_rocketmq:
+            self._refuse_lost_files(self.inventory.log_start)
+        if self.log.chain.segments:
+            # A kill may have come between the removal of a file and the sync of its directory. A later power loss must
+            # not bring the file back: the noted ends of queues rely on that.
+            fs.fsync_dir(self.log.chain.directory)
+        recovery = Recovery(
+            StoreFiles(self.log, self.queues, self.tag_codes, self.index), self._clock, progress,
+            note_ends=partial(write_queue_ends, fs, directory), write_queues=self._write_all_queues,
+            keep=self._keep_tail, remedy=REMEDY.format(directory=directory),
+        )  # fmt: skip
+        return recovery, recovery.run(state, last_stop, read_queue_ends(fs, directory))
+
+    def _keep_tail(self, start: int, end: int) -> str:
+        """Save these bytes of the log; returns where. "" if there is no room: that must not stop a start."""
+        survey = Survey(self.log.chain.read_file, start, end, self.log.start, self.log.chain.segment_bytes)
+        try:
+            path = save(self._fs, self._directory, survey, start, end)
+        except (DiskFull, OSError):
+            return ""
+        prune(self._fs, self._directory)
+        return path
 
     def _refuse_lost_files(self, start: int | None) -> None:
         """StoreCorrupt if the log, which started at ``start`` at the latest, starts later."""
@@ -240,9 +286,7 @@ class MessageStore:
         except (DiskFull, OSError) as error:
             return str(error)
         finally:
-            self.queues.close()
-            self.index.close()
-            self.log.close()
+            self._close_files()
             self._checkpoint.close()
             self._lock.close()
         return ""
@@ -538,6 +582,8 @@ class MessageStore:
         timestamp = self._last_timestamp
         with self._must_succeed():
             reached = self.log.flush()
+        # Before the caller answers the sends that waited for it.
+        self._checkpoint.note_flushed(reached)
         self._flushed_timestamp = timestamp
         return reached
 
@@ -657,7 +703,8 @@ class MessageStore:
         already. Runs in any thread, one at a time.
         """
         with self._must_succeed():
-            self._checkpoint.write(mark.log_offset, mark.timestamp, rocketmq_times(self.log, mark, clean=False))
+            times = rocketmq_times(self.log, mark, clean=False)
+            self._checkpoint.write(mark.log_offset, mark.timestamp, times, is_cut=True)
         self.note_ends(ends)
 
     @contextmanager

@@ -92,7 +92,7 @@ class Verification:
         self._on_progress = on_progress
         self._report = VerifyReport()
         self._state = read_checkpoint(fs, f"{directory}/checkpoint")
-        self._known_end = self._state.log_offset or 0
+        self._known_end = self._state.log_durable_to
         self._last_stop = read_abort(fs, directory)
         self._log = LogFiles(fs, f"{directory}/commitlog")
         self._queues = QueueCheck(fs, f"{directory}/consumequeue", f"{directory}/batchconsumequeue", self._log)
@@ -141,7 +141,7 @@ class Verification:
             if magic == BLANK_MAGIC and at + length == end:
                 break
             record, reason = valid_record(view[at - base : min(at + length, end) - base], at)
-            # Only what the checkpoint does not cover can be torn; before that a sound record is whole.
+            # Only what was not flushed can be torn; before that a sound record is whole.
             if record is not None and at >= self._known_end:
                 reason = why_torn(self._state, self._last_stop, view, at - base, record)
             if record is None or reason:
@@ -181,8 +181,8 @@ class Verification:
 
     def _judge_end(self) -> None:
         """Report damage if the log ends before the offset up to which it was on disk."""
-        # The checkpoint says up to where the log was on disk. What is missing before that was acknowledged, so it is no
-        # torn tail that the next start may cut.
+        # The checkpoint and its flush mark say up to where the log was on disk. What is missing before that is no torn
+        # tail that the next start may cut.
         report, known = self._report, self._known_end
         if not self._log.files or known <= report.log_end:
             return

@@ -1,5 +1,7 @@
 """Read-only access to the commit log's files, however damaged they are."""
 
+from collections.abc import Iterator
+
 from broker.store.log.segment import file_names, file_path
 from broker.store.log.valid_record import past_torn, valid_record
 from mqcommon.disk.files import ReadableFiles, ReadableMap
@@ -49,6 +51,25 @@ class LogFile:
             found = sorted([*found[1:], again] if again >= 0 else found[1:])
         return None
 
+    def sound_after(self, start: int, end: int) -> Iterator[Record]:
+        """The sound records at or after ``start`` that begin before ``end``, whatever lies between them."""
+        at: int | None = max(start, self.base)
+        while at is not None and at < end:
+            record = self.sound_at(at)
+            if record is None:
+                at = self.next_sound(at + 1, end)
+                continue
+            yield record
+            at += record.size
+
+    def sound_at(self, physical: int) -> Record | None:
+        """The sound record that starts at ``physical``."""
+        if not self.base <= physical <= self.end - MIN_RECORD:
+            return None
+        at = physical - self.base
+        size, _ = SIZE_MAGIC.unpack_from(self.view, at)
+        return valid_record(self.view[at : min(at + size, self.size)], physical)[0]
+
 
 class LogFiles:
     """All files of ``directory`` that can be mapped. ``problems``: (path, size, what is wrong)."""
@@ -97,11 +118,7 @@ class LogFiles:
     def record_at(self, physical: int) -> Record | None:
         """The sound record that starts at ``physical``."""
         file = self.at(physical)
-        if file is None or not file.base <= physical <= file.end - MIN_RECORD:
-            return None
-        at = physical - file.base
-        size, _ = SIZE_MAGIC.unpack_from(file.view, at)
-        return valid_record(file.view[at : min(at + size, file.size)], physical)[0]
+        return None if file is None else file.sound_at(physical)
 
     def close(self) -> None:
         for file in self.files:

@@ -15,6 +15,8 @@ from mqcommon.disk.files import FileSystem, MappedFile, ReadableFiles
 from mqcommon.errors import FileClosed, StoreCorrupt
 
 NAME_DIGITS = 20
+# How much of a file is looked at at once.
+PIECE_BYTES = 1024 * 1024
 
 OnMap = Callable[["Segment"], None]
 
@@ -229,6 +231,17 @@ class SegmentChain:
     def between(self, start: int, end: int) -> list[Segment]:
         """The segments that hold bytes from ``start`` to ``end``."""
         return [segment for segment in self.segments if segment.base < end and segment.end > start]
+
+    def last_written(self, offset: int, gap: int) -> int:
+        """Where the bytes after ``offset`` end; ``offset`` if all are zeros. Zeros for ``gap`` bytes are the end."""
+        end, at = offset, offset
+        while at < min(end + gap, self.end) and (segment := self.at(at)) is not None:
+            start = at - segment.base
+            piece = segment.file.view[start : start + PIECE_BYTES]
+            if written := len(piece.rstrip(b"\0")):
+                end = at + written
+            at += len(piece)
+        return end
 
     def extend(self, base: int | None = None) -> Segment:
         """Add a segment at the end (the first one at ``base``). Raises DiskFull."""

@@ -182,7 +182,7 @@ def resume_truncation(
     if state.log_offset is not None:
         offset, timestamp = min(state.log_offset, intent.start), min(state.log_timestamp, intent.timestamp)
         mark = CheckpointMark(offset, timestamp, 0, 0, [], [], None, index.state(), noted_to=offset)
-        checkpoint.write(offset, timestamp, rocketmq_times(log, mark, clean=False))
+        checkpoint.write(offset, timestamp, rocketmq_times(log, mark, clean=False), is_cut=True)
     ends = read_queue_ends(fs, directory)
     if ends is not None:
         write_queue_ends(fs, directory, _cut_ends(ends, intent, index))

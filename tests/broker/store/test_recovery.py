@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from broker.commands.diverged_slave import rows
 from broker.commands.verify_store import verify
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.store import MessageStore
@@ -14,7 +15,7 @@ from mqcommon.message.flags import BORN_HOST_V6
 from mqcommon.message.ids import encode_host
 from mqcommon.message.layout import SIZE_MAGIC, UNFINISHED_MAGIC
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch
+from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch, read_all
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
@@ -156,6 +157,129 @@ def test_a_kill_while_a_batch_is_written_is_no_damage(missing: int) -> None:
     assert bodies(open_store(fs.killed()), "t", 0) == [b"before", b"after"]
 
 
+def same_boot(fs: MemoryFiles, random: Random) -> MemoryFiles:
+    """The file system lost pages, as when it was mounted anew or repaired, and the machine went on."""
+    after = fs.crash(random)
+    after.boots = fs.boots
+    return after
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_killed_broker_whose_pages_are_lost_starts_with_all_that_was_flushed(seed: int) -> None:
+    random = Random(seed)
+    fs = MemoryFiles()
+    sent: list[bytes] = []
+    for _ in range(4):
+        store = new_store(fs)
+        report = store.open()
+        left = bodies(store, "t", 0)
+        assert left == sent[: len(left)]
+        if report.cut_bytes:
+            assert report.torn_file and report.torn_reason
+            assert fs.size(report.kept_in) == report.cut_bytes
+        sent = left
+        for _ in range(random.randrange(25)):
+            match random.randrange(6):
+                case 0:
+                    store.flush()
+                case 1:
+                    store.checkpoint(as_flushed=True)
+                case 2:
+                    store.build_index(100)
+                case 3:
+                    batch = [b"%d" % (len(sent) + n) * random.choice((1, 200)) for n in range(5)]
+                    put_batch(store, "t", 0, batch)
+                    sent += batch
+                case _:
+                    sent.append(b"%d" % len(sent) * random.choice((1, 20, 400)))
+                    put(store, "t", 0, sent[-1])
+        flushed_to = store.log.flushed
+        flushed = [record.body for record in read_all(store, "t", 0) if record.physical_offset < flushed_to]
+        fs = same_boot(fs, random)
+        store = open_store(fs)
+        assert bodies(store, "t", 0)[: len(flushed)] == flushed
+        fs = fs.killed()
+
+
+def holed(*, flushed: bool) -> tuple[MemoryFiles, int, int]:
+    """A killed broker's disk on which the second message of three is zeros; from where on, and the log's end."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"first")
+    start = store.log.end
+    put(store, "t", 0, b"second")
+    following = store.log.end
+    put(store, "t", 0, b"third")
+    if flushed:
+        store.flush()
+    end = store.log.end
+    fs = fs.killed()
+    path = "/store/commitlog/" + "0" * 20
+    data = bytearray(fs.read(path))
+    data[start:following] = bytes(following - start)
+    fs.overwrite(path, bytes(data))
+    return fs, start, end
+
+
+@pytest.mark.parametrize("boots", [0, 1], ids=["kill", "power loss"])
+def test_a_gap_before_the_flush_mark_is_damage_and_the_way_on_is_named(boots: int) -> None:
+    fs, start, end = holed(flushed=True)
+    fs.boots += boots
+    with pytest.raises(StoreCorrupt) as refused:
+        new_store(fs).open()
+    assert refused.value.offset == start
+    assert f"zeros where a record was; the log went on to offset {end}" in str(refused.value)
+    for command in ("verifyStore /store", "resyncSlave /store", "verifyStore --repair /store"):
+        assert command in str(refused.value)
+    assert verify(fs, SMALL, repair=True, say=lambda line: None)
+    assert bodies(open_store(fs), "t", 0) == [b"first", b"third"]
+
+
+@pytest.mark.parametrize("boots", [0, 1], ids=["kill", "power loss"])
+def test_bytes_after_a_gap_that_was_not_flushed_are_cut_and_kept(boots: int) -> None:
+    fs, start, end = holed(flushed=False)
+    fs.boots += boots
+    store = new_store(fs)
+    report = store.open()
+    assert bodies(store, "t", 0) == [b"first"]
+    assert (report.end, report.cut_bytes, report.cut_messages) == (start, end - start, 1)
+    assert report.torn_reason.startswith("zeros where a record was")
+    gaps: list[str] = []
+    assert [row["body"] for row in rows(fs, report.kept_in, gaps)] == ["third"] and len(gaps) == 1
+    put(store, "t", 0, b"after")
+    assert bodies(open_store(fs.killed()), "t", 0) == [b"first", b"after"]
+
+
+def test_bytes_after_a_gap_are_cut_also_where_there_is_no_room_to_keep_them() -> None:
+    fs, start, _ = holed(flushed=False)
+    fs.capacity = fs.used() + 10
+    report = new_store(fs).open()
+    assert report.end == start and report.cut_bytes and not report.kept_in
+
+
+def test_without_a_flush_mark_a_gap_after_a_kill_stays_damage() -> None:
+    """An older version wrote the checkpoint: it is not known what it had flushed, and acknowledged."""
+    fs, start, _ = holed(flushed=False)
+    path = "/store/checkpoint"
+    data = fs.read(path)
+    for slot in (2048, 3072):
+        data = data[: slot + 128] + bytes(128) + data[slot + 256 :]
+    fs.overwrite(path, data)
+    with pytest.raises(StoreCorrupt) as refused:
+        new_store(fs).open()
+    assert refused.value.offset == start
+
+
+def test_a_start_that_dies_after_pages_were_lost_does_not_trust_them_the_next_time() -> None:
+    fs, _, _ = holed(flushed=False)
+    images: list[MemoryFiles] = []
+    fs.before_call = lambda operation, path: images.append(fs.killed())
+    open_store(fs)
+    assert len(images) > 20
+    for image in images:
+        assert bodies(open_store(image), "t", 0) == [b"first"]
+
+
 def test_what_follows_an_unfinished_batch_is_damage() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
@@ -163,6 +287,7 @@ def test_what_follows_an_unfinished_batch_is_damage() -> None:
     put_batch(store, "t", 0, [b"1", b"2"])
     size = store.log.end - start
     put(store, "t", 0, b"after")
+    store.flush()
     store.log.chain.segments[0].file.view[start : start + 8] = SIZE_MAGIC.pack(size, UNFINISHED_MAGIC)
     with pytest.raises(StoreCorrupt):
         new_store(fs.killed()).open()

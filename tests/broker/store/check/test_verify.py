@@ -82,6 +82,7 @@ def test_rot_that_recovery_meets_stops_the_start() -> None:
     store = open_store(fs)
     for body in SENT[:20]:
         put(store, "t", 0, body)
+    store.flush()
     fs = fs.killed()
     damage(fs, log_path(0), 5 * 180 + 95, b"\xff\xff")
     with pytest.raises(StoreCorrupt, match="verifyStore") as found:
