@@ -24,3 +24,9 @@ def flipped_anywhere(data: bytes) -> Iterator[tuple[int, bytes]]:
     for at in range(len(data)):
         if any(data[max(at - 1, 0) : at + 2]):
             yield at, data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :]
+
+
+def zeros_after(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Zeros after the end, as a power loss or the repair of a file system leaves them: some bytes, or whole blocks."""
+    for count in (1, 4, 7, 8, 9, 12, 16, 40, -len(data) % 512, -len(data) % 4096, 8192):
+        yield len(data), data + bytes(count)

@@ -167,7 +167,8 @@ def _add_since(fs: ReadableFiles, directory: str, written: bytes, ends: dict[str
         crc, size = _FRAME.unpack_from(raw, at)
         at += _FRAME.size
         data = raw[at : at + size]
-        if len(data) < size or crc32(data) != crc:
+        # No data is no frame: the CRC of nothing is 0, so zeros at the end of the file would look like one.
+        if not data or len(data) < size or crc32(data) != crc:
             return
         gone, changed = cbor2.loads(data)
         for topic in gone:

@@ -16,7 +16,7 @@ from mqcommon.message.layout import MAGIC_V1
 from mqcommon.message.record import decode_record
 from tests.broker.store.support import new_store, put, read_all
 from tests.support.memory_files import MemoryFiles
-from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere
+from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere, zeros_after
 
 TINY = StoreOptions(
     directory="/store",
@@ -61,9 +61,14 @@ def whole(last_stop: LastStop) -> Whole:
         body = b"%d" % n * 3
         put(store, *queue, body, b"UNIQ_KEY\x01%d\x02" % n)
         sent[queue].append(body)
-        if n + 1 == FLUSHED:
+        if n + 1 == FLUSHED - 1 and last_stop is LastStop.KILLED:
+            # Only a start after a kill reads what later checkpoints add to the noted ends.
             store.build_index(SENT)
             store.checkpoint(with_ends=True)
+        if n + 1 == FLUSHED:
+            store.build_index(SENT)
+            store.flush()
+            store.checkpoint(with_ends=last_stop is not LastStop.KILLED)
             flushed = {queue: len(bodies) for queue, bodies in sent.items()}
     store.build_index(SENT)
     everything = {queue: len(bodies) for queue, bodies in sent.items()}
@@ -133,7 +138,7 @@ def unprotected(log_file: bytes) -> set[int]:
 
 
 LAST_STOPS = pytest.mark.parametrize("last_stop", list(LastStop), ids=lambda last_stop: last_stop.value)
-KINDS = ("commitlog/", "consumequeue/", "index/", "checkpoint", "queueEnds", "abort", "lock")
+KINDS = ("commitlog/", "consumequeue/", "index/", "checkpoint", "queueEnds", "inventory", "abort", "lock")
 
 
 def files(before: Whole, kind: str) -> list[str]:
@@ -151,6 +156,7 @@ def test_every_kind_of_file_is_there(last_stop: LastStop) -> None:
     kinds = {kind for kind in KINDS if files(before, kind)}
     assert kinds == set(KINDS) - ({"abort"} if last_stop is LastStop.CLEAN else set())
     assert len(files(before, "commitlog/")) > 3 and len(files(before, "index/")) > 1
+    assert len(files(before, "queueEnds")) == (2 if last_stop is LastStop.KILLED else 1)
     opened = open_or_refuse(before.fs)
     assert isinstance(opened, Opened)
     check(opened, before)
@@ -165,6 +171,19 @@ def test_a_file_cut_at_any_byte_loses_nothing_silently(kind: str, last_stop: Las
             opened = open_or_refuse(damaged(before.fs, path, data))
             if isinstance(opened, StoreCorrupt):
                 assert kind == "commitlog/", f"{path} cut at {at} stops the start: {opened}"
+            else:
+                check(opened, before)
+
+
+@LAST_STOPS
+@pytest.mark.parametrize("kind", KINDS)
+def test_zeros_after_the_end_of_a_file_lose_nothing(kind: str, last_stop: LastStop) -> None:
+    before = whole(last_stop)
+    for path in files(before, kind):
+        for at, data in zeros_after(before.fs.read(path)):
+            opened = open_or_refuse(damaged(before.fs, path, data))
+            if isinstance(opened, StoreCorrupt):
+                assert kind == "commitlog/", f"{path} with {len(data) - at} zeros more stops the start: {opened}"
             else:
                 check(opened, before)
 
