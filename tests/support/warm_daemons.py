@@ -27,6 +27,8 @@ COMMANDS = {
     "namesrv": ("namesrv.cli", "namesrv.namesrv"),
 }
 MAX_BYTES = 1 << 17
+# In the environment of a daemon: a module whose ``install`` gives it another disk.
+DISK = "SKYLARK_TEST_DISK"
 
 
 class Forked:
@@ -142,6 +144,8 @@ def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *,
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = list(command)
+    if DISK in environment:
+        import_module(environment[DISK]).install(environment)
     module, _ = COMMANDS[Path(command[0]).name]
     import_module(f"{module.rpartition('.')[0]}.__main__").main()
 
