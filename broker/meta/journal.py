@@ -413,7 +413,8 @@ def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[Journ
     """The records of a snapshot and its size; StoreCorrupt if it is not whole."""
     data = fs.read(path)
     found = scan(data, number)
-    if found.damage or not data:
+    # Its last record counts the others. Zeros after that are what the repair of a file system may leave.
+    if (found.damage and any(data[found.good_bytes :])) or not data:
         raise StoreCorrupt(path, found.good_bytes, found.damage or "the file is empty")
     if not found.records or found.records[-1][1:] != (END, len(found.records) - 1):
         raise StoreCorrupt(path, found.good_bytes, "its end is missing")
@@ -427,8 +428,9 @@ def check_journal(fs: FileSystem, directory: str) -> Iterator[JournalDamage]:
     base = max(listing.snapshots, default=0)
     if base:
         path = paths.snapshot(base)
-        found = scan(fs.read(path), base)
-        if found.damage:
+        data = fs.read(path)
+        found = scan(data, base)
+        if found.damage and (any(data[found.good_bytes :]) or not found.records):
             yield JournalDamage(path, found.good_bytes, found.damage, rotten=True)
     numbers = [number for number in listing.journals if number >= base]
     for number in numbers:

@@ -15,7 +15,7 @@ from mqcommon.errors import StoreCorrupt
 from tests.broker.meta.support import DIRECTORY
 from tests.broker.meta.test_journal import compact, fresh, numbers, reopen
 from tests.support.memory_files import MemoryFiles
-from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere
+from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere, zeros_after
 
 IN_SNAPSHOT, IN_ALL = 3, 8
 
@@ -59,6 +59,16 @@ def test_a_flipped_bit_is_told_and_costs_the_last_change_at_the_most(name: str, 
         if found is not None and found[0] != numbers(IN_ALL):
             assert found[1].cuts, f"{name} damaged at {at}: nobody tells"
             assert not clean and found[0] == numbers(IN_ALL - 1)
+
+
+@CLEAN
+@NAMES
+def test_zeros_after_the_end_lose_nothing(name: str, clean: bool) -> None:
+    fs = stored(clean=clean)
+    path = f"{DIRECTORY}/{name}"
+    for _, data in zeros_after(fs.read(path)):
+        found = open_or_refuse(fs, path, data)
+        assert found is not None and found[0] == numbers(IN_ALL)
 
 
 @CLEAN
