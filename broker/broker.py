@@ -140,10 +140,12 @@ class Broker:
             logger.warning(
                 "torn tail cut: file=%s offset=%d reason=%s bytes=%d messages=%d kept=%s",
                 report.torn_file, report.end, report.torn_reason, report.cut_bytes, report.cut_messages,
-                report.kept_in or ("nothing, the disk is full" if report.cut_bytes else "nothing"),
+                report.kept_in or "nothing",
             )  # fmt: skip
-            if report.kept_in:
+            if report.cut_messages and report.kept_in:
                 logger.warning("to see which messages were cut, run: broker printCut %s", report.kept_in)
+            if report.not_kept:
+                logger.error("the bytes that were cut could not be kept: %s", report.not_kept)
         if not report.clean and report.end:
             logger.info(
                 "recovered after %s: records=%d from=%d end=%d",

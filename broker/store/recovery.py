@@ -31,7 +31,7 @@ from broker.store.queue.queues import Queues
 from broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queues
 from broker.store.queue.tags import TagCodes
 from mqcommon.clock import Clock
-from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.light import in_each_queue, is_in
 from mqcommon.message.record import Record, decode_record
@@ -72,11 +72,13 @@ class RecoveryReport:
     records: int = 0
     torn_file: str = ""
     torn_reason: str = ""
-    # How many bytes were cut after the last sound record, and the file that keeps them ("": no room, or none were cut).
+    # How many bytes were cut after the last sound record; the file that keeps them, or why they could not be kept. The
+    # part of one record that a kill may leave is not kept.
     cut_bytes: int = 0
     # How many whole messages were among these bytes.
     cut_messages: int = 0
     kept_in: str = ""
+    not_kept: str = ""
     rebuilt: tuple[str, ...] = ()
     # The queues were not compared with the log: there is no queueEnds, and the log is larger than `FIRST_LOOK_BYTES`.
     unchecked: bool = False
@@ -442,7 +444,11 @@ class Recovery:
         if not report.torn_reason and where is not None:
             report.torn_file, report.torn_reason = where.path, ZEROS
         report.cut_bytes = end - start
-        report.kept_in = self._keep(start, end)
+        if report.cut_messages or report.last_stop is LastStop.POWER_LOSS:
+            try:
+                report.kept_in = self._keep(start, end)
+            except (DiskFull, OSError) as error:
+                report.not_kept = str(error.__cause__ or error)  # a full disk must not stop a start
 
     def _note_last_time(self, furthest: int, known_end: int) -> None:
         """Store times go on from the log's last record; if no queue has it, from checkpoint and scan."""

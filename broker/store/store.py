@@ -246,12 +246,9 @@ class MessageStore:
         return recovery, recovery.run(state, last_stop, read_queue_ends(fs, directory))
 
     def _keep_tail(self, start: int, end: int) -> str:
-        """Save these bytes of the log; returns where. "" if there is no room: that must not stop a start."""
+        """Save these bytes of the log; returns where. DiskFull, OSError."""
         survey = Survey(self.log.chain.read_file, start, end, self.log.start, self.log.chain.segment_bytes)
-        try:
-            path = save(self._fs, self._directory, survey, start, end)
-        except (DiskFull, OSError):
-            return ""
+        path = save(self._fs, self._directory, survey, start, end)
         prune(self._fs, self._directory)
         return path
 

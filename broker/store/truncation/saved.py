@@ -1,10 +1,11 @@
 """Reads the end of a log that will be cut off, and keeps it in a file NUMBER-FROM-TO.log of the directory ``cut``.
 
 FROM and TO are offsets of the log, and the file has exactly these bytes. The newest file has the highest NUMBER.
+The start after a crash keeps here, too, what it cuts after a gap in the log.
 The directory is bounded: after each truncation, old files go as long as there are more than KEEP_FILES, or KEEP_BYTES
 beside the newest.
 `Survey` learns on the way which messages go, and which queues lose some.
-Neighbours: tasks/truncate.py; commands/diverged_slave.py (prints the messages of a file).
+Neighbours: tasks/truncate.py; recovery.py; commands/diverged_slave.py (prints the messages of a file).
 """
 
 from collections.abc import Callable, Iterator
@@ -128,9 +129,8 @@ def save(fs: FileSystem, directory: str, survey: Survey, start: int, end: int) -
         write_atomic(fs, path, survey.pieces())
     except DiskFull as error:
         raise DiskFull(
-            f"the end of the log, bytes {start} to {end}, is not what the master has and must be cut, but it cannot be"
-            f" saved first in {kept}: {error}. Nothing is cut until there is room; remove old files there, or other"
-            " ones"
+            f"the end of the log, bytes {start} to {end}, must be cut, but it cannot be saved first in {kept}: {error}."
+            " Nothing is cut until there is room; remove old files there, or other ones"
         ) from error
     return path
 
