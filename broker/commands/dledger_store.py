@@ -61,7 +61,7 @@ def init_group(fs: FileSystem, root: str, node: str, addr: str) -> int:
             index.append(TERM, APPLICATION, IN_LOG, end - start, crc32(log.copy(start, end - start)))
         index.sync()
         # Last: this file says that there is a group.
-        first_state(fs, root, node, addr, TERM)
+        first_state(fs, root, node, addr, TERM, index)
         count = index.last
         index.close()
         log.close()

@@ -15,12 +15,14 @@ Invariant: entries that are IN_LOG follow each other in the commit log without g
 """
 
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
 from mqcommon.disk.files import FileSystem, MappedFile
-from mqcommon.errors import StoreCorrupt
+from mqcommon.disk.write_again import write_again
+from mqcommon.errors import FileClosed, StoreCorrupt
 
 MAGIC = b"SKYRAFT1"
 HEAD = Struct(">8sQQQII")
@@ -82,7 +84,11 @@ class EntryFile:
 
     def data(self, index: int, size: int) -> bytes:
         """The bytes of an INLINE entry."""
-        at = (self.slot_of(index) + 1) * SLOT_BYTES
+        return self.data_after(self.slot_of(index), size)
+
+    def data_after(self, slot: int, size: int) -> bytes:
+        """The bytes of the INLINE entry in ``slot``."""
+        at = (slot + 1) * SLOT_BYTES
         return bytes(self.file.view[at : at + size])
 
     def note(self, entry: IndexedEntry) -> None:
@@ -124,6 +130,8 @@ class EntryIndex:
         # The names in the directory changed since it was synced.
         self._renamed = False
         self._last: IndexedEntry | None = None
+        # Files after the last entry, which `load` found and which fit to nothing.
+        self._left_over: list[str] = []
 
     # --- what there is
 
@@ -159,7 +167,15 @@ class EntryIndex:
         """Of an entry, or of the one before the first; else None."""
         if index == self.first - 1:
             return self._files[0].term
+        # The last term decides elections, so it is not read from a file that may have been damaged since.
+        if index == self.last and self._last is not None:
+            return self._last.term
         return self.entry(index).term if self.first <= index <= self.last else None
+
+    def is_sound(self, index: int) -> bool:
+        """Whether the slot of entry ``index`` is as it was written, as its chain shows."""
+        entry = self.entry(index)
+        return entry.chain == chained(entry, index, self.chain_at(index - 1))
 
     def entry(self, index: int) -> IndexedEntry:
         return self._file_of(index).entry(index)
@@ -218,7 +234,7 @@ class EntryIndex:
             last = self._last
             assert last is not None
             file = self._add_file(file.last + 1, last.end, last.term, last.chain)
-        entry = entry._replace(chain=_chained(entry, file.last + 1, self.chain))
+        entry = entry._replace(chain=chained(entry, file.last + 1, self.chain))
         at = file.used * SLOT_BYTES
         if data:
             file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + size] = data
@@ -228,8 +244,33 @@ class EntryIndex:
         file.is_dirty = True
         self._last = entry
 
+    def mend(self, index: int, entry: IndexedEntry, data: bytes) -> bool:
+        """Write the slot of entry ``index`` again, and its ``data`` if it is INLINE; whether it fits to its neighbours.
+
+        The chains prove that it is the entry that was there: they cover all fields of it.
+        """
+        file, before = self._file_of(index), self.chain_at(index - 1)
+        after = self.entry(index + 1) if index < self.last else None
+        if (
+            entry.chain != chained(entry, index, before)
+            or (after is not None and after.chain != chained(after, index + 1, entry.chain))
+            or (after is None and self._last is not None and entry != self._last)
+            or (entry.place == INLINE and crc32(data) != entry.crc)
+        ):
+            return False
+        at = file.slot_of(index) * SLOT_BYTES
+        if entry.place == INLINE:
+            file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + entry.size] = data
+        SLOT.pack_into(file.file.view, at, *entry)
+        file.is_dirty = True
+        return True
+
     def forget_after(self, index: int) -> None:
         """Remove the entries after ``index``."""
+        for path in self._left_over:
+            self._fs.remove(path)
+            self._renamed = True
+        self._left_over.clear()
         while len(self._files) > 1 and self._files[-1].first > index:
             file = self._files.pop()
             self._firsts.pop()
@@ -255,7 +296,8 @@ class EntryIndex:
         for file in self._files[:]:
             if file.is_dirty:
                 file.is_dirty = False
-                file.file.sync()
+                with suppress(FileClosed):  # its entries are gone, or began anew
+                    file.file.sync()
         if self._renamed:
             self._renamed = False
             self._fs.fsync_dir(self._directory)
@@ -268,6 +310,7 @@ class EntryIndex:
         self.close()
         self._files.clear()
         self._firsts.clear()
+        self._left_over.clear()
         self._last = None
 
     def _add_file(self, first: int, position: int, term: int, chain: int) -> EntryFile:
@@ -285,13 +328,16 @@ class EntryIndex:
     # --- the start
 
     def load(self, trusted: int = 0) -> None:
-        """Read the files. Blocks. StoreCorrupt when the first one is damaged.
+        """Read the files. Blocks; changes none. StoreCorrupt when the first one is missing or damaged.
 
         ``trusted``: entries up to there are known to be on disk. What comes after may have holes after a power loss:
-        the entries end at the first one, and the owner knows whether more were promised to somebody.
+        the entries end at the first one, and the owner knows whether more were promised to somebody. If not, the owner
+        calls `accept` before it adds any.
         """
         self._forget_files()
         names = self._names()
+        if not names:
+            raise StoreCorrupt(self._directory, 0, "the files of the entries are gone")
         for number, name in enumerate(names):
             path = f"{self._directory}/{name}"
             follows = int(names[number + 1]) if number + 1 < len(names) else None
@@ -304,15 +350,21 @@ class EntryIndex:
                     file.file.close()
                     file = None
             if file is None:
-                for left in names[number:]:
-                    self._fs.remove(f"{self._directory}/{left}")
-                self._renamed = True
+                self._left_over = [f"{self._directory}/{left}" for left in names[number:]]
                 return
             self._files.append(file)
             self._firsts.append(file.first)
             self._scan(file, follows if follows is not None and follows - 1 <= trusted else None)
-            if file.last > trusted:
-                # What a killed process wrote may not be on disk yet.
+
+    def accept(self, last: int, synced: int) -> None:
+        """Go on after entry ``last`` of those that `load` found; what follows it goes. Blocks.
+
+        Entries after ``synced`` may not be on disk: a killed process has written them, and perhaps failed to sync them.
+        """
+        self.forget_after(last)
+        for file in self._files:
+            if file.last > synced:
+                write_again(file.file, 0, file.used * SLOT_BYTES)
                 file.is_dirty = self._renamed = True
 
     def _open(self, path: str) -> EntryFile | None:
@@ -338,20 +390,19 @@ class EntryIndex:
             entry = IndexedEntry(*SLOT.unpack_from(file.file.view, file.used * SLOT_BYTES))
             if (
                 entry.place not in (IN_LOG, INLINE)
-                or entry.chain != _chained(entry, index, self.chain)
+                or entry.chain != chained(entry, index, self.chain)
                 or file.used + 1 + data_slots(entry) > file.slots
+                or (entry.place == INLINE and crc32(file.data_after(file.used, entry.size)) != entry.crc)
             ):
                 break
             file.note(entry)
-            if entry.place == INLINE and crc32(file.data(index, entry.size)) != entry.crc:
-                file.forget_after(index - 1)
-                break
             self._last = entry
 
     def _names(self) -> list[str]:
         return [name for name in self._fs.listdir(self._directory) if name.isdecimal()]
 
 
-def _chained(entry: IndexedEntry, index: int, before: int) -> int:
+def chained(entry: IndexedEntry, index: int, before: int) -> int:
+    """The chain of ``entry`` at ``index``; ``before``: that of the entry before it."""
     packed = SLOT.pack(*entry)
     return crc32(_INDEX.pack(index), crc32(packed[_CHAIN_END:], crc32(packed[:_CHAIN_AT], before)))

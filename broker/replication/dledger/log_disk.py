@@ -1,11 +1,11 @@
 """What a member of a DLedger group keeps on disk, and how its entries travel; see `remoting.raft.disk.Disk`.
 
 In the directory ``dledger`` of the store: ``entries/`` (entry_index.py), ``state`` (who this node is, its term and
-vote, and up to where entries were committed), ``mark`` (how many entries were on disk). Bytes are in the commit log.
+vote, and up to where entries were committed), ``mark`` (mark.py: how many entries it had). Bytes are in the commit log.
 
 Invariant: the commit log ends where the last entry ends, or later by bytes that are no entry yet: what a leader's
 broker has just stored, or what a crash or a deposed leader left. The second kind is cut before anything follows it
-(`align`). Entries whose bytes a power loss took are forgotten at the start.
+(`align`). A start forgets entries after the mark that are not whole, and raises `LostDisk` when one before it is not.
 A conflicting tail is forgotten first and cut then: a member that stands for election meanwhile does not count it.
 """
 
@@ -21,19 +21,21 @@ import cbor2
 import trio
 
 from broker.replication.copying import QueueBuilding, add_file
-from broker.replication.dledger.entry_index import EntryIndex
+from broker.replication.dledger.entry_index import IN_LOG, EntryIndex, IndexedEntry
 from broker.replication.dledger.log_entries import (
     REFERENCE,
     LogEntries,
     check_travelled,
+    has_travelled_whole,
     reference_of,
     travelling_bytes,
 )
+from broker.replication.dledger.mark import NO_MARK, Mark, Marked, boot_of
 from broker.replication.replica import Replica
 from broker.store.log.commitlog import CommitLog
 from mqcommon.disk.atomic import read_with_crc, write_with_crc
-from mqcommon.disk.files import FileSystem, MappedFile
-from mqcommon.errors import ConfigError, DiskFull, StoreCorrupt, StoreError
+from mqcommon.disk.files import FileSystem
+from mqcommon.errors import ConfigError, DiskFull, OutOfDescriptors, StoreCorrupt, StoreError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.log import RaftLog
 from mqcommon.raft.membership import Members
@@ -46,14 +48,31 @@ from remoting.raft.disk import Loaded
 logger = logging.getLogger(__name__)
 
 DIRECTORY = "dledger"
-_VERSION = 1
-# The last entry that is on disk, the chain there, the CRC of both.
-_MARK = Struct(">QII")
+# Version 1 may have no mark.
+_VERSION_WITHOUT_MARK, _VERSION = 1, 2
 _POSITION = Struct(">Q")
 # After an entry that found no room on the disk.
 FULL_PAUSE_S = 1.0
 # At most one log line in this time about bytes that cannot be read.
 UNREAD_LOG_S = 10.0
+# More members than a group has, under all their ids.
+MAX_RECEIVERS = 100
+# The pause when no file descriptor is left.
+PAUSE_DESCRIPTORS_S = 1.0
+
+
+class LostDisk(StoreCorrupt):
+    """This member has less than it promised to the others: it must not speak for its id any more.
+
+    It must not stand for election, nor vote, since it would do so with the shorter log.
+    """
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file}: {self.reason}. This member has forgotten what it promised, and must not go on. While the"
+            " other members are a majority and whole, it joins them anew by itself, and keeps its store aside."
+            " Otherwise put a copy of the store back (docs/dledger.md)"
+        )
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -91,14 +110,19 @@ class LogDisk:
         self.entries = LogEntries(open_index(fs, directory), group.log)
         self._hard_state = HardState()
         self._snapshot: Snapshot | None = None
-        self._mark: MappedFile | None = None
-        # The entry that the mark names. The lock is held while it changes, and while entries that it counts go.
-        self._marked = 0
+        self._mark = Mark(fs, f"{self._directory}/mark")
+        self._boot = boot_of(fs)
+        # Held while the log is flushed, and while entries go that the mark counts.
         self._marking = trio.Lock()
+        self._has_mark = False
         self._copying: CopyingTo | None = None
         self._opened = trio.Event()
         self._is_loaded = False
         self._unread_logged_at = -math.inf
+        #: Called with the index of an entry that is damaged here, when a member needs it.
+        self.on_damaged: Callable[[int], None] = _ignored
+        # The last entry that was sent to each member without a check of its bytes.
+        self._sent: dict[str, int] = {}
         # Whether it was logged that the leader's log begins after this one's end.
         self._lacks_deleted = False
         # Held while the log is cut, and while copying begins or ends.
@@ -174,15 +198,21 @@ class LogDisk:
     # --- Disk
 
     async def load(self) -> Loaded | None:
+        """LostDisk when this member has less than it promised."""
         if not await trio.to_thread.run_sync(self._read_state):
             return None
         await trio.to_thread.run_sync(self._load_index)
         snapshot = self._snapshot
         assert snapshot is not None
-        if self._group.sync_flush and self.index.last > self._marked:
-            # A killed process may have left entries that only the kernel has. This node promises them from now on.
-            await self.sync()
         self._is_loaded = True
+        # A killed process may have left entries that only the kernel has. With SYNC_FLUSH this node promises them on
+        # disk from now on.
+        if not self._has_mark or (self._group.sync_flush and self.index.last > self._mark.now.flushed):
+            await self.flush()
+        if not self._has_mark:
+            # The mark is on disk, so the state may say that there must be one.
+            self._has_mark = True
+            await self._save_state()
         await self._opened.wait()
         await self._align_when_possible()
         # A leader's entries may have come before its term was written: this node did not vote in it, and may not.
@@ -196,27 +226,32 @@ class LogDisk:
 
     def _begin(self, node: str, snapshot: Snapshot) -> None:
         self._fs.mkdirs(self._directory)
-        # The entries first: the state says that there must be some.
+        # The entries and the mark first: the state says that there must be some.
         self.index.begin(snapshot.index, snapshot.term, self._log.end)
-        self.index.sync()
-        self.node, self._snapshot = node, snapshot
+        self._mark.begin(Marked(snapshot.index, 0, snapshot.index, 0, self._boot))
+        self.node, self._snapshot, self._has_mark = node, snapshot, True
         self._write_state()
 
     def write_now(self, persist: Persist) -> bool:
         """Without SYNC_FLUSH entries count when the kernel has them: they are in the log and the side file already."""
-        return not self._group.sync_flush and persist.hard_state is None and persist.snapshot is None
+        if self._group.sync_flush or persist.hard_state is not None or persist.snapshot is not None:
+            return False
+        self._note_promised()
+        return True
 
     async def write(self, persist: Persist) -> None:
         if persist.hard_state is not None or persist.snapshot is not None:
             self._hard_state = persist.hard_state or self._hard_state
             self._snapshot = persist.snapshot or self._snapshot
             await self._save_state()
-        if self._group.sync_flush and persist.entries:
-            await self.sync()
+        if persist.entries and self._group.sync_flush:
+            await self._sync(with_mark=False)
+        elif persist.entries:
+            self._note_promised()
 
     async def compact(self, log: RaftLog, snapshot: Snapshot, keep: int) -> None:
         """Note up to where entries are committed. They stay as long as their files of the commit log."""
-        await self.sync()
+        await self.flush()
         self._snapshot = snapshot
         await self._save_state()
 
@@ -224,11 +259,12 @@ class LogDisk:
         return travelling_bytes(data)
 
     def encode_now(self, messages: Sequence[RaftMessage]) -> bytes | None:
-        """None if bytes are needed that are on disk only, or an `InstallSnapshot` travels."""
+        """None if bytes are needed that are on disk only, are damaged, or are sent again; or for a snapshot."""
         whole: list[RaftMessage] = []
         for message in messages:
             if isinstance(message, AppendRequest) and message.entries:
-                if not all(self._is_at_hand(entry) for entry in message.entries):
+                # The member may have refused what was sent before: `encode` checks the bytes.
+                if self._is_repeated(message) or not all(map(self._is_at_hand, message.entries)):
                     return None
                 entries = tuple([self._with_bytes(entry, self._log.copy) for entry in message.entries])
                 whole.append(replace(message, entries=entries))
@@ -238,8 +274,16 @@ class LogDisk:
                 whole.append(message)
         return encode_messages(whole)
 
+    def _is_repeated(self, request: AppendRequest) -> bool:
+        sent = self._sent
+        if len(sent) > MAX_RECEIVERS:
+            sent.clear()
+        is_repeated = request.entries[0].index <= sent.get(request.to, 0)
+        sent[request.to] = request.entries[-1].index
+        return is_repeated
+
     async def encode(self, messages: Sequence[RaftMessage]) -> bytes:
-        """Without the messages whose bytes cannot be read, as if they were lost on the way.
+        """Without the messages whose bytes cannot be read or are damaged, as if they were lost on the way.
 
         If the bytes are not there any more, the member needs a snapshot.
         """
@@ -256,12 +300,30 @@ class LogDisk:
                 except StoreError:
                     continue  # deleted
                 else:
-                    whole.append(replace(message, entries=read))
+                    if await self._are_sound(read):
+                        whole.append(replace(message, entries=read))
             elif isinstance(message, InstallSnapshot):
                 whole.append(replace(message, snapshot=self._first_snapshot(message.snapshot.members)))
             else:
                 whole.append(message)
         return whole
+
+    async def _are_sound(self, entries: Sequence[RaftEntry]) -> bool:
+        """Whether ``entries`` are as they were written; tells ``on_damaged`` of one that is not."""
+        for entry in entries:
+            if entry.index > self.index.last or self.index.entry(entry.index).term != entry.term:
+                return False  # another leader replaced it
+            if not (self._is_slot_sound(entry) and has_travelled_whole(entry)):
+                self.on_damaged(entry.index)
+                return False
+        return True
+
+    def _is_slot_sound(self, entry: RaftEntry) -> bool:
+        """Whether what the side file has of ``entry`` is as it was written."""
+        if not self.index.is_sound(entry.index):
+            return False
+        slot = self.index.entry(entry.index)
+        return slot.place == IN_LOG or crc32(entry.data) == slot.crc
 
     def _first_snapshot(self, members: Members) -> Snapshot:
         """Stands for the entries that are gone here.
@@ -273,6 +335,8 @@ class LogDisk:
         return Snapshot(base, self.index.term(base) or 0, members, position)
 
     def _is_at_hand(self, entry: RaftEntry) -> bool:
+        if entry.index > self.index.last or not self._is_slot_sound(entry):
+            return False
         found = reference_of(entry.data) if entry.kind == APPLICATION else None
         return found is None or self._log.is_recent(found.start)
 
@@ -358,8 +422,9 @@ class LogDisk:
             last = _conflict(raft, message)
             if last is None:
                 return
-            if self._marked > last:
-                await trio.to_thread.run_sync(self._write_mark_back, last)
+            now = self._mark.now
+            if max(now.flushed, now.promised) > last:
+                await trio.to_thread.run_sync(self._lower_mark, last)
             # The node may have taken another term meanwhile.
             if _conflict(raft, message) == last:
                 raft.forget_after(last)
@@ -391,13 +456,43 @@ class LogDisk:
 
     # --- files
 
-    async def sync(self) -> None:
-        """Make all entries survive power loss."""
+    async def flush(self) -> None:
+        """Make all entries survive power loss, and the mark that counts them."""
+        await self._sync(with_mark=True)
+
+    async def flush_often(self, interval_s: Callable[[], float]) -> None:
+        """Flush in this interval what is not on disk, until cancelled."""
+        flushed = Marked()
+        while True:
+            await trio.sleep(interval_s())
+            # With SYNC_FLUSH it is the mark only: a power loss may take the newest one, and then claims less.
+            if self._is_loaded and (self._mark.now != flushed or self.index.last > self._mark.now.flushed):
+                try:
+                    await self.flush()
+                except OutOfDescriptors as error:
+                    logger.error("entries cannot be flushed, next try in %g s: %s", PAUSE_DESCRIPTORS_S, error)
+                    await trio.sleep(PAUSE_DESCRIPTORS_S)
+                else:
+                    flushed = self._mark.now
+
+    async def _sync(self, *, with_mark: bool) -> None:
         async with self._marking:
             last, chain = self.index.last, self.index.chain
-            # The bytes first: an entry on disk whose bytes are not would be a promise that cannot be kept.
+            # The order is that of the promise. The bytes first: an entry on disk whose bytes are not would be a promise
+            # that cannot be kept. The mark last: it must never claim what is not on disk.
             await self._group.flush()
-            await trio.to_thread.run_sync(self._sync_index, last, chain)
+            await trio.to_thread.run_sync(self.index.sync)
+            now = self._mark.now
+            promised = max((now.promised, now.promised_chain), (last, chain))
+            self._mark.write(Marked(last, chain, *promised, self._boot))
+            if with_mark:
+                await trio.to_thread.run_sync(self._mark.sync)
+
+    def _note_promised(self) -> None:
+        """Note that all entries are promised: the kernel has them, and a start of the same boot must find them."""
+        index, now = self.index, self._mark.now
+        if index.last != now.promised:
+            self._mark.write(Marked(now.flushed, now.flushed_chain, index.last, index.chain, self._boot))
 
     async def clean(self) -> None:
         """Remove files of entries whose files of the commit log are gone."""
@@ -409,51 +504,109 @@ class LogDisk:
 
     def close(self) -> None:
         self.index.close()
-        if self._mark is not None:
-            self._mark.close()
+        self._mark.close()
 
-    def _sync_index(self, last: int, chain: int) -> None:
-        self.index.sync()
-        # After the sync, and not synced itself: it must never claim what is not on disk.
-        self._write_mark(last, chain)
-
-    def _write_mark_back(self, last: int) -> None:
-        self._write_mark(last, self.index.chain_at(last)).sync()
-
-    def _write_mark(self, last: int, chain: int) -> MappedFile:
-        if self._mark is None:
-            self._mark = self._fs.open_map(f"{self._directory}/mark", _MARK.size, create=True)
-        known = _MARK.pack(last, chain, 0)[:-4]
-        self._mark.view[: _MARK.size] = known + crc32(known).to_bytes(4, "big")
-        self._marked = last
-        return self._mark
+    def _lower_mark(self, last: int) -> None:
+        chain = self.index.chain_at(last)
+        self._mark.write(Marked(last, chain, last, chain, self._boot))
+        self._mark.sync()
 
     def _load_index(self) -> None:
-        index, end, snapshot = self.index, self._log.raw_end, self._snapshot
+        """Find the entries that are whole, and compare them with the mark. LostDisk changes nothing."""
+        index, snapshot = self.index, self._snapshot
         assert snapshot is not None
-        index.load(snapshot.index)
-        if index.first - 1 > snapshot.index and index.end(index.first - 1) == self._log.start:
+        marked, damage = self._mark.read(self._boot)
+        if marked is None and (self._has_mark or damage != NO_MARK):
+            raise LostDisk(self._mark.path, 0, f"it is not known how many entries there were: {damage}")
+        if marked is not None and damage:
+            logger.warning("%s: %s; the other one is sound, and replaces it", self._mark.path, damage)
+        had = marked or Marked()
+        most = max(had.flushed, had.promised, snapshot.index)
+        # What the state counts as committed was flushed before it was written.
+        flushed = max(had.flushed, snapshot.index)
+        try:
+            index.load(flushed)
+        except StoreCorrupt as error:
+            raise LostDisk(error.file, error.offset, error.reason) from None
+        log = self._log
+        if index.first - 1 > snapshot.index and index.end(index.first - 1) == log.start:
             # The member was stopped while it took the leader's snapshot: the log and the entries began anew, and the
             # state was not written yet. Nothing was promised meanwhile, so the leader can send that snapshot again.
-            index.begin(snapshot.index, snapshot.term, self._log.start)
-        path = f"{self._directory}/mark"
-        data = self._fs.read(path) if self._fs.exists(path) else b""
-        last, _, crc = _MARK.unpack(data[: _MARK.size].ljust(_MARK.size, b"\0"))
-        self._marked = last if crc == crc32(data[: _MARK.size - 4]) else 0
-        had = max(self._marked, snapshot.index)
-        # Entries whose bytes a power loss took were not promised to anybody.
+            index.begin(snapshot.index, snapshot.term, log.start)
+            most, flushed, had = snapshot.index, snapshot.index, Marked()
+        last = self._last_whole(flushed)
+        if last < most:
+            raise LostDisk(self._directory, 0, f"the log has {last} whole entries and had {most}")
+        if index.end(index.first - 1) > log.start:
+            raise LostDisk(self._directory, 0, f"its first entry is {index.first}, and messages before it are here")
+        for entry, chain in ((had.flushed, had.flushed_chain), (had.promised, had.promised_chain)):
+            if index.first - 1 <= entry <= last and entry and index.chain_at(entry) != chain:
+                raise LostDisk(self._directory, 0, f"entry {entry} is another one than the mark counted")
+        index.accept(last, flushed)
+        # What is here counts from now on, as if this process had written it.
+        self._mark.begin(Marked(had.flushed, had.flushed_chain, last, index.chain, self._boot))
+
+    def _last_whole(self, flushed: int) -> int:
+        """The last entry whose bytes the log has. After those that were ``flushed`` a power loss may leave holes."""
+        index, end = self.index, self._log.raw_end
         low, high = index.first - 1, index.last
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if index.end(middle) <= end else (low, middle - 1)
-        if low < had:
-            raise StoreCorrupt(
-                self._directory, 0,
-                f"the log has {low} entries and had {had}: member {self.node} has forgotten what it promised, and must"
-                " not go on. While the other members are a majority and whole, move this broker's store away and start"
-                " it: it joins them anew. Otherwise put a copy of the store back (docs/dledger.md)",
-            )  # fmt: skip
-        index.forget_after(low)
+        for number in range(max(flushed + 1, index.first), low + 1):
+            entry = index.entry(number)
+            if entry.place == IN_LOG and crc32(self._read_file(entry.start, entry.size)) != entry.crc:
+                return number - 1
+        return low
+
+    # --- damaged entries, see mending.py
+
+    async def damage_of(self, index: int) -> str:
+        """What is wrong with entry ``index`` of this log; "" if nothing is, or if it is not here any more."""
+        if not self.entries.base < index <= self.index.last:
+            return ""
+        if not self.index.is_sound(index):
+            return f"the slot of entry {index} is damaged"
+        entry = self.index.entry(index)
+        if entry.place != IN_LOG:
+            is_sound = crc32(self.index.data(index, entry.size)) == entry.crc
+        else:
+            try:
+                is_sound = crc32(await trio.to_thread.run_sync(self._read_file, entry.start, entry.size)) == entry.crc
+            except StoreError:
+                return ""  # deleted
+            except OSError as error:
+                return f"the bytes of entry {index} cannot be read: {error}"
+        # Another leader may have replaced it meanwhile.
+        if is_sound or index > self.index.last or self.index.entry(index) != entry:
+            return ""
+        return f"the bytes of entry {index}, at {entry.start}, do not match their CRC"
+
+    async def whole(self, index: int) -> tuple[IndexedEntry, bytes] | None:
+        """Entry ``index`` and its bytes; None if they are damaged, or not here."""
+        if not self.entries.base < index <= self.index.last or await self.damage_of(index):
+            return None
+        entry = self.index.entry(index)
+        if entry.place != IN_LOG:
+            return entry, self.index.data(index, entry.size)
+        try:
+            return entry, await trio.to_thread.run_sync(self._read_file, entry.start, entry.size)
+        except (OSError, StoreError):
+            return None
+
+    async def mend(self, index: int, entry: IndexedEntry, data: bytes) -> bool:
+        """Write entry ``index`` again as another member has it; whether it is the one that was here, and is whole now.
+
+        The chain of entries proves that it is the same one.
+        """
+        if not self.entries.base < index <= self.index.last or crc32(data) != entry.crc or len(data) != entry.size:
+            return False
+        if not self.index.mend(index, entry, data):
+            return False
+        if entry.place == IN_LOG and (segment := self._log.chain.at(entry.start)) is not None:
+            await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
+            await trio.to_thread.run_sync(segment.sync)
+        return not await self.damage_of(index)
 
     async def _save_state(self) -> None:
         async with self._writing_state:
@@ -464,16 +617,27 @@ class LogDisk:
         _write_state(self._fs, self._state_path, self.node, self._hard_state, self._snapshot)
 
     def _read_state(self) -> bool:
+        """Whether there is a state. LostDisk when it is damaged, or gone while entries are there."""
         if not self._fs.exists(self._state_path):
+            # Without messages nothing is forgotten by a new beginning: the node joins a group that exists as a new one.
+            if self._log.raw_end > self._log.start and has_entries(self._fs, self._directory):
+                raise LostDisk(self._state_path, 0, "the file is gone: it is not known what this member promised")
             return False
         data = read_with_crc(self._fs, self._state_path)
         if data is None:
-            raise StoreCorrupt(self._state_path, 0, "its CRC is wrong: it is not known what this member promised")
-        version, self.node, term, vote, fields = cbor2.loads(data)
-        if version != _VERSION:
+            raise LostDisk(self._state_path, 0, "its CRC is wrong: it is not known what this member promised")
+        version, *rest = cbor2.loads(data)
+        if version not in (_VERSION, _VERSION_WITHOUT_MARK):
             raise StoreCorrupt(self._state_path, 0, f"it was written by a newer version ({version}): start that one")
+        self.node, term, vote, fields = rest
+        self._has_mark = version != _VERSION_WITHOUT_MARK
         self._hard_state, self._snapshot = HardState(term, vote), snapshot_of(fields)
         return True
+
+    def check(self) -> None:
+        """LostDisk when this member has less than it promised. Blocks; `close` it then, or `load`."""
+        if self._read_state():
+            self._load_index()
 
 
 def _write_state(fs: FileSystem, path: str, node: str, state: HardState, snapshot: Snapshot) -> None:
@@ -486,15 +650,26 @@ def open_index(fs: FileSystem, directory: str) -> EntryIndex:
     return EntryIndex(fs, f"{directory}/{DIRECTORY}/entries")
 
 
-def first_state(fs: FileSystem, directory: str, node: str, addr: str, term: int) -> None:
-    """Write down that ``node`` is the only member of its group, with entries up to ``term``. Durable."""
+def first_state(fs: FileSystem, directory: str, node: str, addr: str, term: int, index: EntryIndex) -> None:
+    """Write down that ``node`` is the only member of its group, with the entries of ``index``, up to ``term``. Durable.
+
+    ``index`` is on disk already.
+    """
+    mark = Mark(fs, f"{directory}/{DIRECTORY}/mark")
+    mark.begin(Marked(index.last, index.chain, index.last, index.chain, boot_of(fs)))
+    mark.close()
     first = Snapshot(0, 0, Members({node: addr}), b"")
     _write_state(fs, f"{directory}/{DIRECTORY}/state", node, HardState(term), first)
 
 
+def has_entries(fs: FileSystem, directory: str) -> bool:
+    """Whether ``directory`` of a member has files of entries."""
+    return bool(fs.listdir(f"{directory}/entries"))
+
+
 def is_group_store(fs: FileSystem, directory: str) -> bool:
-    """Whether the store in ``directory`` is that of a member of a DLedger group."""
-    return fs.exists(f"{directory}/{DIRECTORY}/state")
+    """Whether the store in ``directory`` is that of a member of a DLedger group, perhaps a damaged one."""
+    return fs.exists(f"{directory}/{DIRECTORY}/state") or has_entries(fs, f"{directory}/{DIRECTORY}")
 
 
 def check_kind(fs: FileSystem, directory: str, log: CommitLog, *, in_group: bool) -> None:
@@ -507,9 +682,10 @@ def check_kind(fs: FileSystem, directory: str, log: CommitLog, *, in_group: bool
         )
     if in_group and not is_of_group and log.raw_end > log.start:
         raise ConfigError(
-            f"enableDLegerCommitLog: {directory} has messages of a broker that was in no DLedger group. To make it the"
-            f" first member of a new one, run: broker dledger-init {directory} (docs/dledger.md); else give an empty"
-            " storePathRootDir"
+            f"enableDLegerCommitLog: {directory} has messages, and nothing of a DLedger group. If it was a member of"
+            " one, move it away: with an empty storePathRootDir this broker joins the group anew. To make the store of"
+            f" an ordinary broker the first member of a new group, run: broker dledger-init {directory}"
+            " (docs/dledger.md)"
         )
 
 
@@ -533,6 +709,10 @@ def _conflict(raft: Raft, request: AppendRequest) -> int | None:
 def _replaces(raft: Raft, snapshot: Snapshot) -> bool:
     """Whether ``raft`` would replace its log by ``snapshot``."""
     return snapshot.index > raft.log.commit and raft.log.term(snapshot.index) != snapshot.term
+
+
+def _ignored(index: int) -> None:
+    """Before the member runs."""
 
 
 def _is_in_log(entry: RaftEntry) -> bool:

@@ -61,6 +61,15 @@ def check_travelled(entry: RaftEntry) -> None:
         raise ProtocolError(f"the bytes of entry {entry.index} do not match their CRC")
 
 
+def has_travelled_whole(entry: RaftEntry) -> bool:
+    """Whether the entry, with its bytes, is as `check_travelled` wants it."""
+    try:
+        check_travelled(entry)
+    except ProtocolError:
+        return False
+    return True
+
+
 class LogWriter(Protocol):
     """Where a follower's bytes go."""
 

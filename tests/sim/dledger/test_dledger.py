@@ -52,10 +52,10 @@ def test_what_a_nightly_run_found(seed: int) -> None:
 
 
 def test_entries_that_are_promised_before_they_are_on_disk_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def write_nothing(disk: LogDisk) -> None:
+    async def write_nothing(disk: LogDisk, *, with_mark: bool) -> None:
         await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(LogDisk, "sync", write_nothing)
+    monkeypatch.setattr(LogDisk, "_sync", write_nothing)
     with pytest.raises((AssertionError, RaftError)):
         for seed in range(BLOCK):
             History(seed).run()

@@ -34,6 +34,7 @@ def new(fs: MemoryFiles, base: int = 0, position: int = 0) -> EntryIndex:
 def loaded(fs: MemoryFiles) -> EntryIndex:
     index = EntryIndex(fs, "/entries", SLOTS)
     index.load()
+    index.accept(index.last, 0)
     return index
 
 

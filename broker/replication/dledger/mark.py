@@ -1,0 +1,124 @@
+"""The file ``mark``: how many entries this member had, so that a start notices lost ones. No thread, no loop.
+
+    flushed 8 | chain there 4 | promised 8 | chain there 4 | boot 4 | CRC-32 4
+
+``flushed`` is the last entry of the last completed flush. ``promised`` is the last entry that was acknowledged, which
+without SYNC_FLUSH only the kernel may have: it counts while ``boot`` is that of the running machine. The record stands
+in the file twice, 4096 bytes apart, so that one damaged page costs nothing. Both copies are written through a map, the
+first one first: a killed process leaves the newest record in one of them at least, and a power loss an older one, which
+claims less. A version before had the first two fields and a CRC, once.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem, MappedFile
+
+_RECORD = Struct(">QIQIII")
+_OLD_RECORD = Struct(">QII")
+_CRC_BYTES = 4
+_COPIES_AT = (0, 4096)
+_FILE_BYTES = _COPIES_AT[-1] + _RECORD.size
+#: The only damage of a store that no version with a mark has opened.
+NO_MARK = "there is no mark"
+
+
+class Marked(NamedTuple):
+    """What the file says; see the module. ``boot``: see `boot_of`."""
+
+    flushed: int = 0
+    flushed_chain: int = 0
+    promised: int = 0
+    promised_chain: int = 0
+    boot: int = 0
+
+
+def boot_of(fs: FileSystem) -> int:
+    """A number of this boot of the machine; 0 when it is unknown."""
+    boot = fs.boot_id()
+    return crc32(boot.encode()) or 1 if boot else 0
+
+
+class Found(NamedTuple):
+    """What `Mark.read` found: None without a sound copy. ``damage``: what is wrong in the file, "" if nothing is."""
+
+    marked: Marked | None
+    damage: str
+
+
+class Mark:
+    """The file ``path``. `begin` it once; after that `write` and `sync`. The methods block, but for `write`."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self.path = path
+        self._file: MappedFile | None = None
+        self.now = Marked()
+
+    def read(self, boot: int) -> Found:
+        """What a process before this one noted. What it promised in another boot than ``boot`` is left out."""
+        if not self._fs.exists(self.path):
+            return Found(None, NO_MARK)
+        data = self._fs.read(self.path)
+        if len(data) == _OLD_RECORD.size:
+            return _old_record(data)
+        copies = [_record_at(data, at) for at in _COPIES_AT]
+        sound = [each for each in copies if each is not None]
+        if not sound:
+            return Found(None, "the CRCs of both copies are wrong")
+        # They differ after a crash between the two: entries go only when both copies have been lowered.
+        flushed = max(each[:2] for each in sound)
+        promised = max([each[2:4] for each in sound if boot and each.boot == boot], default=(0, 0))
+        damage = "" if len(sound) == len(copies) else "the CRC of one copy is wrong"
+        return Found(Marked(*flushed, *promised, boot), damage)
+
+    def begin(self, marked: Marked) -> None:
+        """Replace the file, durably."""
+        self.close()
+        record = _encoded(marked)
+        write_atomic(self._fs, self.path, record.ljust(_COPIES_AT[-1], b"\0") + record)
+        self._file = self._fs.open_map(self.path, _FILE_BYTES, create=False)
+        self.now = marked
+
+    def write(self, marked: Marked) -> None:
+        """Note it for a start after a kill; `sync` makes it survive a power loss, too."""
+        file = self._file
+        assert file is not None
+        record = _encoded(marked)
+        for at in _COPIES_AT:
+            file.view[at : at + _RECORD.size] = record
+        self.now = marked
+
+    def sync(self) -> None:
+        assert self._file is not None
+        self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _encoded(marked: Marked) -> bytes:
+    fields = _RECORD.pack(*marked, 0)[:-_CRC_BYTES]
+    return fields + crc32(fields).to_bytes(_CRC_BYTES, "big")
+
+
+def _old_record(data: bytes) -> Found:
+    # That version made the file with zeros, and never synced it.
+    if not any(data):
+        return Found(None, NO_MARK)
+    flushed, chain, crc = _OLD_RECORD.unpack(data)
+    if crc != crc32(data[:-_CRC_BYTES]):
+        return Found(None, "its CRC is wrong")
+    return Found(Marked(flushed, chain), "")
+
+
+def _record_at(data: bytes, at: int) -> Marked | None:
+    record = data[at : at + _RECORD.size]
+    if len(record) < _RECORD.size:
+        return None
+    *fields, crc = _RECORD.unpack(record)
+    return Marked(*fields) if crc == crc32(record[:-_CRC_BYTES]) else None
