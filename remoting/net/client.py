@@ -25,6 +25,7 @@ from remoting.net import sockets
 from remoting.net.channel import SILENT_S, Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.net.transport import Connect, TlsError
+from remoting.net.unanswered import Unanswered
 from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
@@ -103,6 +104,7 @@ class RemotingClient:
         self.max_frame_bytes = max_frame_bytes
         self._nursery = nursery
         self._handlers = handlers
+        self._unanswered = Unanswered()
         self._on_lost = on_lost
         self._open_transport = connect
         self._credentials = credentials
@@ -383,6 +385,8 @@ class RemotingClient:
         except Exception as error:
             response = failure(request, error)
         if response is not None:
+            if request.is_oneway and response.code != ResponseCode.SUCCESS:
+                self._unanswered.note(channel.remote, request, response, trio.current_time())
             channel.reply(request, response)
 
     def _end_in_time(self, timeout_ms: float) -> None:

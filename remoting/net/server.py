@@ -19,6 +19,7 @@ from remoting.net.channel import Channel
 from remoting.net.limits import BufferBudget, ConnectionBudget, RateLimit, Refusals, ServerLimits
 from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
+from remoting.net.unanswered import Unanswered
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.requests.clients import CHALLENGE, ChallengeHeader
@@ -78,6 +79,7 @@ class Server:
         self._connections = connections or ConnectionBudget(10_000)
         self._buffers = BufferBudget(self._limits.max_buffered_bytes)
         self.refusals = Refusals()
+        self._unanswered = Unanswered()
         self._request_rate = RateLimit(self._limits.max_requests_a_second)
         self._accepting = trio.CancelScope()
         self._slow_running = 0
@@ -244,7 +246,12 @@ class Server:
             except Exception as error:
                 response = failure(request, error)
         if response is not None:
-            channel.reply(request, response)
+            self._answer(channel, request, response)
+
+    def _answer(self, channel: Channel, request: Command, response: Command) -> None:
+        if request.flag & FLAG_ONEWAY and response.code != ResponseCode.SUCCESS:
+            self._unanswered.note(channel.remote, request, response, trio.current_time())
+        channel.reply(request, response)
 
     def _start_slow(self, channel: Channel, request: Command) -> Command | None:
         handler = self._slow_handlers.get(request.code)
@@ -278,7 +285,7 @@ class Server:
             if held_bytes:
                 channel.let_go(held_bytes)
         if response is not None:
-            channel.reply(request, response)
+            self._answer(channel, request, response)
 
     async def _scan(self) -> None:
         """Close connections that are silent or do not read, and the largest ones when memory is short."""

@@ -10,18 +10,26 @@ import trio
 import trio.testing
 
 from mqcommon.addresses import split_address
-from mqcommon.errors import ConnectFailed, ConnectionLost, FrameTooLarge, RequestRefused, RequestTimeout, UserError
+from mqcommon.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    FrameTooLarge,
+    ProtocolError,
+    RequestRefused,
+    RequestTimeout,
+    UserError,
+)
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.limits import ConnectionBudget, ServerLimits
 from remoting.net.server import Server
-from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
 from tests.remoting.net.served import Served, serve
 from tests.support.waiting import DEADLINE_S, until
 
-ECHO, REFUSE, BREAK, SLOW, SILENT, ASK_BACK, BIG = range(1000, 1007)
+ECHO, REFUSE, BREAK, SLOW, SILENT, ASK_BACK, BIG, GARBLED, BREAK_SLOWLY = range(1000, 1009)
 
 
 def echo(channel: Channel, request: Command) -> Command:
@@ -33,6 +41,15 @@ def refuse(channel: Channel, request: Command) -> Command:
 
 
 def broken(channel: Channel, request: Command) -> Command:
+    raise KeyError("oops")
+
+
+def garbled(channel: Channel, request: Command) -> Command:
+    raise ProtocolError("not what it should be")
+
+
+async def broken_slowly(channel: Channel, request: Command) -> Command:
+    await trio.lowlevel.checkpoint()
     raise KeyError("oops")
 
 
@@ -54,13 +71,14 @@ async def ask_back(channel: Channel, request: Command) -> Command:
     return request.respond(ext=answer.ext)
 
 
-QUICK = {ECHO: echo, REFUSE: refuse, BREAK: broken, SILENT: silent, BIG: big}
+QUICK = {ECHO: echo, REFUSE: refuse, BREAK: broken, SILENT: silent, BIG: big, GARBLED: garbled}
 
 
 def serving(
     limits: ServerLimits | None = None, connections: ConnectionBudget | None = None, *, over_tcp: bool = False
 ) -> AbstractAsyncContextManager[Served]:
-    server = Server(QUICK, {SLOW: slow, ASK_BACK: ask_back}, limits=limits, connections=connections)
+    slow_ones = {SLOW: slow, ASK_BACK: ask_back, BREAK_SLOWLY: broken_slowly}
+    server = Server(QUICK, slow_ones, limits=limits, connections=connections)
     return serve(server, over_tcp=over_tcp)
 
 
@@ -443,3 +461,28 @@ async def test_sent_returns_when_the_peer_has_taken_all_or_is_gone() -> None:
         await trio.testing.wait_all_tasks_blocked()
         await stream.aclose()
         await until(lambda: len(sent) == 2, "the end of the connection")
+
+
+@pytest.mark.parametrize("code", [REFUSE, BREAK, GARBLED, BREAK_SLOWLY, 4711])
+async def test_a_oneway_request_that_fails_leaves_a_line_in_the_log(
+    code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair() as (client, addr, _):
+        await client.invoke(addr, Command(ECHO))
+        for _ in range(3):
+            await client.oneway(addr, Command(code, flag=FLAG_ONEWAY))
+        await client.oneway(addr, Command(SILENT, flag=FLAG_ONEWAY))
+        await client.invoke(addr, Command(ECHO))
+        line = f"oneway request {code} of "
+        await until(lambda: line in caplog.text, "the request is in the log")
+        assert caplog.text.count(line) == 1
+        assert f"oneway request {SILENT}" not in caplog.text
+
+
+async def test_a_push_that_a_client_refuses_leaves_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair(refuse) as (client, addr, served):  # type: ignore[arg-type]
+        await client.invoke(addr, Command(ECHO))
+        (channel,) = served.server.channels
+        channel.push(Command(ECHO, flag=FLAG_ONEWAY))
+        await until(lambda: f"oneway request {ECHO} of " in caplog.text, "the push is in the log")
+        assert "[17] no such thing" in caplog.text
