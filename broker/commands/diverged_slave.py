@@ -14,13 +14,9 @@ from datetime import datetime
 import click
 
 from broker.commands.offline import absolute, errors_on_one_line, locked
-from broker.store.checkpoint import ABORT
-from broker.store.inventory import FILE_NAME as INVENTORY
+from broker.store.aside import move_aside
 from broker.store.log.log_files import LogFile
 from broker.store.log.valid_record import valid_record
-from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
-from broker.store.queue.ends import SINCE_NAME
-from broker.store.truncation.intent import FILE_NAME as INTENT
 from broker.store.truncation.saved import start_of
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
@@ -105,13 +101,6 @@ def _body(record: Record) -> dict[str, object]:
         return {"bodyHex": body.hex()}
 
 
-# The log goes near the end: a store that has only its log starts, and rebuilds the rest.
-PARTS = (
-    "index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, SINCE_NAME, "checkpoint", INTENT, INVENTORY, "commitlog",
-    ABORT,
-)  # fmt: skip
-
-
 @click.command("resyncSlave")
 @click.argument("store_dir")
 def resync_slave(store_dir: str) -> None:
@@ -133,11 +122,5 @@ def resync(fs: FileSystem, clock: Clock, root: str) -> str:
         aside = f"{root}/diverged-{datetime.fromtimestamp(clock.now_ms() / 1000):%Y%m%d-%H%M%S}"
         if fs.exists(aside):
             raise UserError(f"{aside} exists already: repeat the command in a second")
-        fs.mkdirs(aside)
-        for part in PARTS:
-            if fs.exists(f"{root}/{part}"):
-                fs.rename(f"{root}/{part}", f"{aside}/{part}")
-                # Each move is durable before the next: after a power loss, too, the log goes last.
-                fs.fsync_dir(aside)
-                fs.fsync_dir(root)
+        move_aside(fs, root, aside)
     return aside

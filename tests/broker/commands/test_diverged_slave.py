@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli import main
-from broker.commands.diverged_slave import PARTS, resync
+from broker.commands.diverged_slave import resync
+from broker.store.aside import PARTS
 from broker.store.truncation.saved import DIRECTORY
 from mqcommon.disk.files import OsFiles
 from mqcommon.message.compression import COMPRESSIONS, compressed
