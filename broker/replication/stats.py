@@ -43,6 +43,8 @@ RATE_SPAN_MS = 10 * SECOND_MS
 # A slave that is away is shown for a day: after that it was probably taken out of service. So many are remembered.
 AWAY_MS = 24 * 3600 * SECOND_MS
 MAX_REMEMBERED = 64
+# The key of brokerStatus; mqadmin doctor shows it.
+GROUP_PROBLEM = "dledgerProblem"
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class ReplicationStats:
         self._seen_ms: dict[str, int] = {}
         #: How far slaves were behind (ms), at each sample.
         self.behind_ms = Histogram()
+        #: What keeps members of this broker's DLedger group from getting entries; "" if nothing does.
+        self.problem: Callable[[], str] = str
 
     def sample(self) -> None:
         """Take a sample; called once a second."""
@@ -124,6 +128,8 @@ class ReplicationStats:
             "slaveNotAvailableTimes": str(self._durability.not_available),
             "flushSlaveTimeoutTimes": str(self._durability.timed_out),
         }
+        if problem := self.problem():
+            table[GROUP_PROBLEM] = problem
         for slave in self.slaves():
             name = slave.broker_addr or slave.addr
             table[f"slaveAckDiff_{name}"] = str(slave.behind_bytes)

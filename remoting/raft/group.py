@@ -34,6 +34,8 @@ class NodeOptions:
     # Where clients of the application reach this node, if not at its own address.
     client_addr: str = ""
     random: Random = field(default_factory=Random)
+    # What keeps this node, as the leader, from sending entries; "" if nothing does. Nodes that want to join are told.
+    problem: Callable[[], str] = lambda: ""
 
     def __post_init__(self) -> None:
         for name in self.peers:

@@ -7,6 +7,7 @@ Neighbours: bootstrap.py decides how to begin, group.py says what the applicatio
 """
 
 import logging
+import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -42,8 +43,8 @@ from remoting.protocol.requests.raft import (
     RAFT_STATUS,
     RaftJoinHeader,
     RaftStatusHeader,
-    RaftStatusRequestHeader,
 )
+from remoting.raft.asking import ask_all, ask_status
 from remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, next_step
 from remoting.raft.disk import Disk, Loaded
 from remoting.raft.group import Done, NodeOptions, StateMachine
@@ -51,8 +52,9 @@ from remoting.raft.peers import Peers
 
 logger = logging.getLogger(__name__)
 
-ASK_TIMEOUT_MS = 1_000
 JOIN_TIMEOUT_MS = 3_000
+# Messages that are refused for one reason are logged once in this time.
+REFUSAL_S = 60.0
 # A node that waits for others says so once in so many tries.
 TRIES_PER_LINE = 80
 # Messages with absurd terms are logged this often at most: anybody can send them in plain mode.
@@ -80,6 +82,9 @@ class RaftNode:
         self._leader_observers: list[Callable[[str], None]] = []
         self._others = {name: addr for name, addr in options.peers.items() if name != options.name}
         self._pause_s = options.heartbeat_ms / 1000
+        # Why messages of another node were refused last, and until when that counts as a problem.
+        self._refusal = ""
+        self._refusal_until = -math.inf
 
     # What the application sees: group.py.
 
@@ -228,13 +233,14 @@ class RaftNode:
     async def _join(self, running: "Running") -> None:
         """Ask the leader, step by step, to make this node a voter."""
         running.may_tick = True
-        tries = 0
+        tries, told = 0, ""
         while self.node not in running.raft.members.voters or self._options.name in running.raft.members.voters:
             try:
                 await self._ask_to_join()
             except (RemotingError, BrokerError, ProtocolError) as error:
-                if tries % TRIES_PER_LINE == 0:
+                if tries % TRIES_PER_LINE == 0 or str(error) != told:
                     logger.warning("%s is not a voter yet: %s", self.node, error)
+                    told = str(error)
                 tries += 1
             await trio.sleep(self._pause_s)
         logger.info("%s is a voter now", self.node)
@@ -255,23 +261,11 @@ class RaftNode:
     # What nodes ask each other.
 
     async def _ask_others(self) -> dict[str, PeerStatus]:
-        seen: dict[str, PeerStatus] = {}
-
-        async def ask(name: str, addr: str) -> None:
-            try:
-                status = await self._ask(addr)
-            except (RemotingError, BrokerError, ProtocolError):
-                return  # it is missing in the answer
-            seen[name] = PeerStatus(status.begun, status.term)
-
-        async with trio.open_nursery() as nursery:
-            for name, addr in self._others.items():
-                nursery.start_soon(ask, name, addr)
-        return seen
+        seen = await ask_all(self._client, self._options.group, self._others)
+        return {name: PeerStatus(status.begun, status.term) for name, status in seen.items()}
 
     async def _ask(self, addr: str) -> RaftStatusHeader:
-        at = Remote(self._client, addr, ASK_TIMEOUT_MS)
-        return (await call(at, RAFT_STATUS, RaftStatusRequestHeader(self._options.group))).header()
+        return await ask_status(self._client, self._options.group, addr)
 
     def handlers(self) -> Mapping[int, Callable[[Channel, Command], Command | None]]:
         return {
@@ -285,11 +279,28 @@ class RaftNode:
     def _on_messages(self, _: Channel, request: Command) -> Command | None:
         header = RAFT_MESSAGES.header(request)
         self._check_group(header.group)
-        messages = self._disk.decode(RAFT_MESSAGES.body(request))
+        try:
+            messages = self._disk.decode(RAFT_MESSAGES.body(request))
+        except ProtocolError as error:
+            # The sender gets no answer, and sends again.
+            self._refuse_messages(header.node, str(error))
+            return None
         # Before it has begun a node promises nothing: messages are lost as they may be on the network.
         if self._running is not None:
             self._running.receive(header.node, header.addr, messages)
         return None
+
+    @property
+    def problem(self) -> str:
+        """Why messages of another node were refused lately; "" if none were."""
+        return self._refusal if trio.current_time() < self._refusal_until else ""
+
+    def _refuse_messages(self, sender: str, reason: str) -> None:
+        text, now = f"messages of {sender} are refused: {reason}", trio.current_time()
+        if text != self._refusal or now >= self._refusal_until:
+            logger.error("%s", text)
+            self._refusal_until = now + REFUSAL_S
+        self._refusal = text
 
     def _on_status(self, _: Channel, request: Command) -> Command:
         self._check_group(RAFT_STATUS.header(request).group)
@@ -307,7 +318,8 @@ class RaftNode:
             if step is not None:
                 await self.change(step, JOIN_TIMEOUT_MS)
         except RaftError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            reason = f"{error}; {problem}" if (problem := self._options.problem()) else str(error)
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
         return RAFT_JOIN.answer(request, None)
 
     def _check_group(self, group: str) -> None:

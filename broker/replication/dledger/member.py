@@ -18,6 +18,7 @@ from broker.replication.dledger.agreed_tables import AgreedTables
 from broker.replication.dledger.followers import FollowerReport
 from broker.replication.dledger.log_disk import FULL_PAUSE_S, LogDisk
 from broker.replication.dledger.log_entries import reference_of
+from broker.replication.dledger.mending import Mending
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Role, RoleKind, RoleMachine
 from broker.writing.elected import Elected
@@ -34,7 +35,7 @@ from remoting.net.server import Handler, Server, SlowHandler
 from remoting.net.transport import Listener
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.raft import RAFT_MEMBERS
+from remoting.protocol.requests.raft import DLEDGER_ENTRY, RAFT_MEMBERS
 from remoting.raft.bootstrap import name_of
 from remoting.raft.group import NodeOptions
 from remoting.raft.members_request import do_members_request
@@ -84,6 +85,7 @@ class LeadershipEffects:
     """What the group changes. ``began`` is called with the term in which this broker leads, before its first message.
 
     ``follower_id``: the broker id while it does not lead. ``preferred``: the names of those who are to lead.
+    ``flush_interval_s``: how often the log, its entries and the mark are flushed.
     """
 
     role: RoleMachine
@@ -94,6 +96,7 @@ class LeadershipEffects:
     tables: AgreedTables
     followers: FollowerReport
     preferred: Callable[[], list[str]]
+    flush_interval_s: Callable[[], float]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -127,8 +130,10 @@ class GroupMember(Part):
         self._preferred = state.preferred
         self._port = port
         self._clock = clock
+        self._flush_interval_s = state.flush_interval_s
         #: None until it runs.
         self.node: RaftNode | None = None
+        self._mending: Mending | None = None
         self._changed = Signal()
         self._moved = Signal()
         state.elected.replicas = state.elected.set_size = len(options.peers)
@@ -146,8 +151,12 @@ class GroupMember(Part):
             self.node = node = RaftNode(self._options, self._disk, state, client, self._clock)
             node.on_leadership(self._leadership)
             node.on_leader(lambda leader: self._moved.set())
+            self._mending = mending = Mending(
+                self._options.group, self._disk, client, self._others, self._step_aside
+            )  # fmt: skip
             server = Server(
-                port.guarded(node.handlers()), port.guarded_slow(node.slow_handlers()), limits=port.limits,
+                port.guarded(node.handlers()),
+                port.guarded_slow({**node.slow_handlers(), DLEDGER_ENTRY.code: mending.asked}), limits=port.limits,
                 after_turn=self._turned,
             )  # fmt: skip
             async with trio.open_nursery() as nursery:
@@ -156,10 +165,30 @@ class GroupMember(Part):
                 nursery.start_soon(self._follow_leadership)
                 nursery.start_soon(self._find_leader)
                 nursery.start_soon(self._clean_often)
+                nursery.start_soon(self._disk.flush_often, self._flush_interval_s)
+                nursery.start_soon(mending.run)
                 nursery.start_soon(self._prefer)
                 nursery.start_soon(self._followers.find, node)
                 nursery.start_soon(node.run)
                 task_status.started()
+
+    @property
+    def problem(self) -> str:
+        """What keeps members of the group from getting entries; "" if nothing does."""
+        found = [] if self._mending is None else [self._mending.problem]
+        if self.node is not None:
+            found.append(self.node.problem)
+        return "; ".join(filter(None, found))
+
+    def _others(self) -> dict[str, str]:
+        assert self.node is not None
+        return {name: addr for name, addr in self.node.members.all.items() if name != self.node.node}
+
+    async def _step_aside(self) -> None:
+        """Let another member lead, which may have what is damaged here."""
+        if self.node is not None and self.node.is_leader:
+            logger.warning("this leader steps aside: an entry that members need is damaged here")
+            await self.stop()
 
     def _lost(self, addr: str) -> None:
         if self.node is not None:
@@ -219,7 +248,9 @@ class GroupMember(Part):
     async def close(self) -> None:
         for listener in self._port.listeners:
             await listener.aclose()
-        self._disk.close()
+        # Nothing runs any more: after a clean stop the mark counts all entries.
+        with trio.CancelScope(shield=True):
+            await self._disk.finish()
 
     async def prepare_to_lead(self) -> bool:
         """Called when copying has stopped, and this broker is about to accept messages; whether it still is to lead."""

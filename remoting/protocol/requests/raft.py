@@ -1,5 +1,5 @@
-"""The nodes of a Raft group: messages (7110; remoting/raft/codec.py reads the body), how a node finds its group, and
-what administrators ask (7120).
+"""The nodes of a Raft group: messages (7110; remoting/raft/codec.py reads the body), how a node finds its group
+(7111, 7112), an entry that a member of a DLedger group needs again (7113), and what administrators ask (7120).
 """
 
 from mqcommon.lazy_dataclass import lazy_dataclass
@@ -52,6 +52,27 @@ class RaftJoinHeader(Header):
 
 
 @lazy_dataclass(slots=True)
+class DledgerEntryRequestHeader(Header):
+    """7113: the entry ``index`` of the log of a DLedger group."""
+
+    group: str = required(read_text)
+    index: int = required(read_long)
+
+
+@lazy_dataclass(slots=True)
+class DledgerEntryHeader(Header):
+    """The answer to 7113: the fields of the entry's slot (broker/replication/dledger/entry_index.py)."""
+
+    start: int = required(read_long)
+    term: int = required(read_long)
+    size: int = required(read_long)
+    crc: int = required(read_long)
+    chain: int = required(read_long)
+    kind: int = required(read_long)
+    place: int = required(read_long)
+
+
+@lazy_dataclass(slots=True)
 class RaftMembersRequestHeader(Header):
     """7120. ``action``: list, add (``address``), remove or transfer (``node``)."""
 
@@ -73,5 +94,7 @@ RAFT_MESSAGES = Request(7110, RaftMessagesHeader, bytes, NOTHING, NOTHING, may_b
 RAFT_STATUS = Request(7111, RaftStatusRequestHeader, NOTHING, RaftStatusHeader, NOTHING)
 # Each answer is a step on the way: the node asks again until it is a voter.
 RAFT_JOIN = Request(7112, RaftJoinHeader, NOTHING, NOTHING, NOTHING)
+# Among brokers of a DLedger group: the bytes of an entry that is damaged at the sender.
+DLEDGER_ENTRY = Request(7113, DledgerEntryRequestHeader, NOTHING, DledgerEntryHeader, bytes)
 # To a Controller, or to a broker of a DLedger group.
 RAFT_MEMBERS = Request(7120, RaftMembersRequestHeader, NOTHING, NOTHING, RaftMembers, right=UPDATE_CLUSTER)

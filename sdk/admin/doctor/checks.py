@@ -29,6 +29,7 @@ _LOCAL = ("127.", "0.0.0.0", "::1", "::", "localhost")
 MAX_LAG_BYTES = 16 * 1024 * 1024
 MAX_LAG_MS = 10_000
 _AWAY = "slaveAwayMs_"
+_GROUP_PROBLEM = "dledgerProblem"
 # A group whose oldest waiting message is older than this is warned about.
 MAX_DELAY_MS = 10 * 60_000
 DAY_MS = 24 * 3600 * 1000
@@ -338,6 +339,10 @@ def slaves_keep_up(facts: Facts) -> Iterator[Finding]:
 
 def groups_have_majorities(facts: Facts) -> Iterator[Finding]:
     """All members of each DLedger group are there: a majority must be, for the group to take messages."""
+    for broker in facts.brokers:
+        if problem := broker.info.get(_GROUP_PROBLEM):
+            remedy = "if it stays, move the store of the member that is damaged away, and start it: see docs/dledger.md"
+            yield Finding(FAIL, broker.where, problem, remedy)
     for name, brokers in facts.sets.items():
         size = max((broker.group_size for broker in brokers), default=0)
         alive = sum(broker.error is None for broker in brokers)

@@ -1,13 +1,16 @@
 """Groups of nodes on loopback: they begin, write, read, fail, and come back with and without their disks."""
 
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 
 from mqcommon.raft.errors import ChangeRefused, NotLeader
+from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
 from remoting.raft.storage import HEAD
-from tests.remoting.raft.nodes import TIMEOUT_MS, RunningNode, open_nodes
+from tests.remoting.raft.nodes import GROUP, TIMEOUT_MS, RunningNode, open_nodes
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
@@ -189,3 +192,18 @@ async def test_a_node_that_the_conf_does_not_name_is_added_and_becomes_a_voter()
         await until(lambda: newcomer.node in newcomer.members.voters, "n2 is a voter")
         await nodes.write("b")
         await nodes.agree(["a", "b"])
+
+
+async def test_messages_that_cannot_be_read_are_said_and_shown(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_nodes("n0") as nodes:
+        await nodes.start("n0")
+        await nodes.write("a")
+        node = nodes.running["n0"].node
+        assert node.problem == ""
+        request = RAFT_MESSAGES.oneway(RaftMessagesHeader(GROUP, "n1", "a:1"))
+        request.body = b"torn"
+        channel: Any = SimpleNamespace(remote="a:1")
+        for _ in range(3):
+            assert node.handlers()[RAFT_MESSAGES.code](channel, request) is None
+        assert node.problem.startswith("messages of n1 are refused: ")
+        assert caplog.text.count("messages of n1 are refused") == 1

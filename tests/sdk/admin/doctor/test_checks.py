@@ -215,6 +215,10 @@ def test_a_dledger_group_needs_a_majority_and_says_when_one_more_would_be_too_ma
     assert one.text == "2 of 3 members of its DLedger group answer: it survives the loss of no more"
     assert states(groups_have_majorities, members[0]) == [FAIL]
     assert states(groups_have_majorities, broker()) == []
+    # A damaged entry, which keeps another member from catching up.
+    told = broker(config=GROUP, info={"dledgerProblem": "entry 5"})
+    (one,) = groups_have_majorities(Facts(brokers=(told, *members[1:])))
+    assert (one.state, one.text) == (FAIL, "entry 5")
     # A member is neither a master of its own accord nor without slaves.
     assert states(settings_are_safe, members[0]) == states(slaves_keep_up, broker(config=GROUP)) == []
 
