@@ -15,13 +15,16 @@ from broker.assembly import overrides
 from broker.identity import Identity, identity_of, listening, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import UNKNOWN_ID, BrokerOptions
+from broker.replication.dledger.begin_anew import can_begin_anew, set_aside
 from broker.replication.dledger.log_disk import DIRECTORY as DLEDGER
+from broker.replication.dledger.log_disk import LostDisk, check_promises
 from broker.replication.role import RoleMachine
 from broker.store.checkpoint import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.store.truncation.saved import DIRECTORY as CUT_OFF
 from broker.tasks.repeat import repeat
 from broker.wiring.core import make_core
+from broker.wiring.replication import until_others_lead
 from broker.wiring.wiring import Wiring, wire
 from broker.writing.elected import Elected
 from mqcommon.addresses import is_any_address, split_address
@@ -103,9 +106,15 @@ class Broker:
         anybody = "" if options.has_access_control else _ANYBODY
         if is_any_address(options.bind_address) and (line := opened(identity.addr, self._opened_because, anybody)):
             logger.warning("%s", line)
-        metadata = Metadata(self._fs, f"{options.store_path_root_dir}/config", self._clock, options)
-        store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
-        await trio.to_thread.run_sync(self._recover, store, metadata)
+        metadata, store = self._metadata(), self._store(identity)
+        try:
+            await trio.to_thread.run_sync(self._recover, store, metadata)
+        except LostDisk as lost:
+            # Before anything is served: this member may not speak for its id any more.
+            if not await self._begin_anew(lost):
+                return
+            metadata, store = self._metadata(), self._store(identity)
+            await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
             elected = Elected(trio.current_time) if options.elects_master else None
             core = make_core(
@@ -121,6 +130,42 @@ class Broker:
         if unwritten:
             logger.warning("the store was not closed cleanly; the next start scans the end of its log: %s", unwritten)
         logger.info("broker %s stopped", options.broker_name)
+
+    def _metadata(self) -> Metadata:
+        return Metadata(self._fs, f"{self.options.store_path_root_dir}/config", self._clock, self.options)
+
+    def _store(self, identity: Identity) -> MessageStore:
+        host = encode_host(*split_address(identity.addr))
+        return MessageStore(self._fs, store_options(self.options), self._clock, host)
+
+    async def _begin_anew(self, lost: LostDisk) -> bool:
+        """Move the store of a member of a DLedger group aside, when the others are a whole majority.
+
+        False: the broker is stopped before that.
+        """
+        root = self.options.store_path_root_dir
+        if not can_begin_anew(self.options.group_peers, root):
+            raise lost
+        logger.error("%s", lost)
+        is_aside = False
+        async with trio.open_nursery() as nursery:
+
+            async def stopped() -> None:
+                await self._stopping.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(stopped)
+            await until_others_lead(self.options, self._tls)
+            with trio.CancelScope(shield=True):
+                aside = await trio.to_thread.run_sync(set_aside, self._fs, self._clock, root)
+            is_aside = True
+            nursery.cancel_scope.cancel()
+        if is_aside:
+            logger.warning(
+                "the store is kept in %s: delete that directory when the group is whole again and you do not need it",
+                aside,
+            )
+        return is_aside
 
     def stop(self) -> None:
         """Begin a graceful stop; `run` returns when it is done."""
@@ -171,6 +216,8 @@ class Broker:
         # The store remembers that there was metadata. A broker whose config directory was lost must not start with
         # empty tables: it would tell its consumers to begin anew, and NameServers that all topics are gone.
         try:
+            if self.options.enable_dleger_commit_log:
+                check_promises(self._fs, self.options.store_path_root_dir, store.log)
             self._remove_leftovers()
             self._report(metadata.open(must_exist=store.inventory.has_metadata))
             store.inventory.note_metadata()

@@ -21,6 +21,7 @@ from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, swit
 from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.copying import CopiedLog
 from broker.replication.dledger.agreed_tables import AgreedTables
+from broker.replication.dledger.begin_anew import until_others_are_whole
 from broker.replication.dledger.followers import FollowerReport
 from broker.replication.dledger.following import Following
 from broker.replication.dledger.gate import GroupGate
@@ -50,7 +51,7 @@ from mqcommon.addresses import split_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.polling import poll_until
-from remoting.net.client import RemotingClient
+from remoting.net.client import RemotingClient, open_client
 from remoting.net.limits import ServerLimits
 from remoting.net.tls.options import DaemonTls
 from remoting.net.transport import Listener
@@ -131,6 +132,7 @@ def wire_replication(
         if now.broker_id != before.broker_id:
             members.renumbered(now.broker_id)
 
+    stats.problem = link.problem
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [link.changed, sync.master_moved]
@@ -166,6 +168,8 @@ class _Link:
     by_namesrv: KnownMaster
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
     parts: tuple[Part, ...] = ()
+    #: What keeps members of a DLedger group from getting entries; "" if nothing does.
+    problem: Callable[[], str] = str
 
 
 def _copied(core: Core, replica: Replica) -> CopiedLog:
@@ -376,21 +380,35 @@ def _cut(core: Core, elected: Elected) -> Callable[[int], Awaitable[None]]:
     return cut
 
 
+def _group_name(options: BrokerOptions) -> str:
+    return options.d_leger_group or options.broker_name
+
+
+def _group_gate(options: BrokerOptions, tls: DaemonTls) -> GroupGate:
+    hosts = None
+    if not (options.ha_allow_plain_peers == "true" or tls.requires_certificates):
+        hosts = {split_address(addr)[0] for addr in options.group_peers.values()} | options.plain_hosts
+    return GroupGate(_group_name(options), link_terms(options, tls).secret, hosts)
+
+
+async def until_others_lead(options: BrokerOptions, tls: DaemonTls) -> None:
+    """Return when the other members of this broker's DLedger group are a whole majority, with a leader."""
+    gate = _group_gate(options, tls)
+    async with open_client(credentials=gate.credentials, connect=tls.connect) as client:
+        await until_others_are_whole(client, _group_name(options), options.group_peers, options.d_leger_self_id)
+
+
 def _group_link(
     core: Core, known: KnownMaster, listeners: list[Listener], deleted: Callable[[str, int], None]
 ) -> _Link:
     """Make it. ``deleted``: see `AgreedTables`."""
-    options, log, elected, terms = core.options, core.store.log, core.elected, link_terms(core.options, core.tls)
+    options, log, elected = core.options, core.store.log, core.elected
     assert elected is not None
-    sync_flush, peers = options.flush_disk_type == "SYNC_FLUSH", options.group_peers
-    group = options.d_leger_group or options.broker_name
+    sync_flush, peers, group = options.flush_disk_type == "SYNC_FLUSH", options.group_peers, _group_name(options)
     disk = LogDisk(
         core.fs, options.store_path_root_dir, GroupLog(log, core.flusher.flush, _cut(core, elected), sync_flush)
     )
-    hosts = None
-    if not (options.ha_allow_plain_peers == "true" or core.tls.requires_certificates):
-        hosts = {split_address(addr)[0] for addr in peers.values()} | options.plain_hosts
-    gate = GroupGate(group, terms.secret, hosts)
+    gate = _group_gate(options, core.tls)
     port = GroupPort(
         listeners, gate.guarded, gate.guarded_slow, core.client_opener(gate.credentials),
         ServerLimits(max_frame_bytes=options.frame_max_length),
@@ -401,10 +419,10 @@ def _group_link(
     member = GroupMember(
         NodeOptions(
             group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, tells_commits=False,
-            calls_turn=True, client_addr=core.identity.addr,
+            calls_turn=True, client_addr=core.identity.addr, problem=lambda: member.problem,
         ),
         disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers,
-        lambda: options.preferred_leaders),
+        lambda: options.preferred_leaders, lambda: options.flush_interval_commit_log / 1000),
         port, core.clock,
     )  # fmt: skip
     proposing = Proposing(
@@ -416,5 +434,6 @@ def _group_link(
         return Following(_copied(core, replica), disk, lambda: member.leader)
 
     return _Link(
-        lambda: None, proposing, new_slave, member.prepare_to_lead, KnownMaster(), None, (member,)
+        lambda: None, proposing, new_slave, member.prepare_to_lead, KnownMaster(), None, (member,),
+        lambda: member.problem,
     )  # fmt: skip

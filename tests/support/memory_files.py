@@ -91,6 +91,9 @@ class MemoryFiles:
     def rename(self, old: str, new: str) -> None:
         self._count("rename", new)
         with self._mutex:
+            if old in self._directories:
+                self._rename_directory(old, new)
+                return
             node = self._node(old)
             if posixpath.dirname(new) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", new)
@@ -297,6 +300,23 @@ class MemoryFiles:
                 self._names[path] = Node()
                 self._note(path, self._names[path])
             return self._names[path]
+
+    def _rename_directory(self, old: str, new: str) -> None:
+        """Its name is on disk at once: a power loss that brings the old one back is not shown."""
+
+        def moved(path: str) -> str:
+            return new + path[len(old) :] if f"{path}/".startswith(f"{old}/") else path
+
+        self._directories = {*map(moved, self._directories)}
+        self._names = {moved(path): node for path, node in self._names.items()}
+        self._durable_names = {
+            moved(directory): {moved(path): node for path, node in names.items()}
+            for directory, names in self._durable_names.items()
+        }
+        self._changes = {
+            moved(directory): [("\0".join(map(moved, change.split("\0"))), node) for change, node in changes]
+            for directory, changes in self._changes.items()
+        }
 
     def _note(self, path: str, node: Node | None) -> None:
         self._changes.setdefault(posixpath.dirname(path), []).append((path, node))

@@ -502,6 +502,16 @@ class LogDisk:
         for path in self.index.forget_before(min(self.entries.base, self._snapshot.index)):
             await trio.to_thread.run_sync(self._fs.remove, path)
 
+    async def finish(self) -> None:
+        """Flush all, and close. If it cannot be flushed, the mark claims less than is there, as after a kill."""
+        try:
+            if self._is_loaded:
+                await self.flush()
+        except (OSError, StoreError) as error:
+            logger.error("the entries of this member could not be flushed at its end: %s", error)
+        finally:
+            self.close()
+
     def close(self) -> None:
         self.index.close()
         self._mark.close()
@@ -635,9 +645,25 @@ class LogDisk:
         return True
 
     def check(self) -> None:
-        """LostDisk when this member has less than it promised. Blocks; `close` it then, or `load`."""
+        """LostDisk when this member has less than it promised. Blocks; then `close` or `load` it."""
         if self._read_state():
             self._load_index()
+
+
+def check_promises(fs: FileSystem, directory: str, log: CommitLog) -> None:
+    """LostDisk when the member with the store in ``directory``, whose ``log`` is open, has less than it promised."""
+
+    async def flush() -> None:
+        raise AssertionError("nothing is written by a check")
+
+    async def cut(offset: int) -> None:
+        raise AssertionError("nothing is cut by a check")
+
+    disk = LogDisk(fs, directory, GroupLog(log, flush, cut, False))
+    try:
+        disk.check()
+    finally:
+        disk.close()
 
 
 def _write_state(fs: FileSystem, path: str, node: str, state: HardState, snapshot: Snapshot) -> None:

@@ -1,8 +1,10 @@
 """A DLedger group in this process: memory for disks, real sockets."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
+
+import trio
 
 from mqcommon.errors import RemotingError
 from remoting.net.sockets import HeldPort
@@ -18,8 +20,10 @@ NAME = "group-a"
 class Group:
     """``members`` by name. One that was killed stays there until it is started again."""
 
-    def __init__(self, stack: AsyncExitStack, names: tuple[str, ...], options: dict[str, Any]) -> None:
-        self._stack = stack
+    def __init__(self, nursery: trio.Nursery, names: tuple[str, ...], options: dict[str, Any]) -> None:
+        self._nursery = nursery
+        # Set to let a member stop; and whether it has.
+        self._ends: list[tuple[trio.Event, trio.Event]] = []
         self._options = options
         self._ports = {name: HeldPort("127.0.0.1") for name in names}
         self.peers = self.peers_of(*names)
@@ -36,9 +40,26 @@ class Group:
             "broker_name": NAME, "enable_dleger_commit_log": True, "d_leger_peers": self.peers,
             "d_leger_self_id": name, **self._options, **more,
         }  # fmt: skip
-        member = await self._stack.enter_async_context(broker(fs, **options))
+        member: Running = await self._nursery.start(self._run, fs, options)
         self.members[name] = member
         return member
+
+    async def _run(
+        self, fs: MemoryFiles | None, options: dict[str, Any], *, task_status: trio.TaskStatus[Running]
+    ) -> None:
+        """A task of its own for each: they start and end in any order."""
+        end, has_ended = trio.Event(), trio.Event()
+        async with broker(fs, **options) as member:
+            self._ends.append((end, has_ended))
+            task_status.started(member)
+            await end.wait()
+        has_ended.set()
+
+    async def stop(self) -> None:
+        """Stop those that run, one after another."""
+        for end, has_ended in reversed(self._ends):
+            end.set()
+            await has_ended.wait()
 
     async def leader(self, but: Running | None = None) -> Running:
         """The member that accepts messages."""
@@ -73,8 +94,10 @@ class Group:
 @asynccontextmanager
 async def group(*names: str, **options: Any) -> AsyncIterator[Group]:
     """None is started yet."""
-    async with AsyncExitStack() as stack:
-        yield Group(stack, names or ("n0", "n1", "n2"), options)
+    async with trio.open_nursery() as nursery:
+        made = Group(nursery, names or ("n0", "n1", "n2"), options)
+        yield made
+        await made.stop()
 
 
 @asynccontextmanager

@@ -128,9 +128,7 @@ async def test_a_start_without_room_for_what_is_no_entry_ends_when_there_is_room
     assert bodies(again.store, "t", 0) == [b"one"]
 
 
-async def test_a_message_that_waits_for_a_member_to_follow_is_taken_at_its_next_try(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_message_that_waits_for_a_member_to_follow_is_taken_at_its_next_try() -> None:
     member = await Member(MemoryFiles()).start()
     await member.disk.end_following(member.copying)
     with trio.fail_after(60):
@@ -163,7 +161,7 @@ async def test_an_elected_member_without_room_for_its_tail_leads_when_there_is_r
     terms: list[int] = []
     unused: Any = SimpleNamespace(peers={})
     effects = LeadershipEffects(
-        RoleMachine(1), Elected(trio.current_time), unused, 1, terms.append, unused, unused, list
+        RoleMachine(1), Elected(trio.current_time), unused, 1, terms.append, unused, unused, list, lambda: 1.0
     )
     part = GroupMember(unused, found.disk, effects, unused, ManualClock())
     node: Any = LeadingNode()

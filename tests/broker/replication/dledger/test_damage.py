@@ -1,0 +1,249 @@
+"""Damaged files and power losses of members: no acknowledged message is missing, and none blocks the others."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+import trio
+
+from broker.broker import Broker
+from broker.options import BrokerOptions
+from broker.replication.dledger import begin_anew, mending
+from broker.replication.dledger.entry_index import HEAD_SLOTS, IN_LOG, SLOT_BYTES
+from broker.replication.dledger.log_disk import LostDisk
+from broker.replication.stats import GROUP_PROBLEM
+from remoting.protocol.body import KVTable
+from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from tests.broker.replication.dledger.groups import Group, group, started
+from tests.broker.replication.sets import Running
+from tests.broker.running import SMALL
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+BODIES = [b"%d" % number for number in range(20)]
+ENTRIES = "/store/dledger/entries/00000000000000000001"
+MARK, STATE = "/store/dledger/mark", "/store/dledger/state"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(begin_anew, "ASK_S", 0.02)
+    monkeypatch.setattr(mending, "RETRY_S", 0.02)
+
+
+def flushed(member: Running) -> int:
+    """The entry that the mark on the disk of ``member`` names."""
+    return int.from_bytes(member.fs.read(MARK)[:8], "big")
+
+
+async def until_flushed(made: Group) -> None:
+    """All members have the log, and have flushed all of their entries."""
+    await made.until_equal()
+
+    def are_flushed() -> bool:
+        marks = {flushed(member) for member in made.members.values()}
+        promised = {int.from_bytes(member.fs.read(MARK)[12:20], "big") for member in made.members.values()}
+        return len(marks) == 1 and marks == promised
+
+    await until(are_flushed, "all entries are flushed")
+
+
+async def test_a_power_loss_of_all_with_async_flush_takes_nothing_from_before_the_last_flush() -> None:
+    random = Random(5)
+    async with started(flush_interval_commit_log=20) as made:
+        leader = await made.leader()
+        await leader.send("topic", *BODIES)
+        await until_flushed(made)
+        for _ in range(1):
+            for name, member in list(made.members.items()):
+                left = member.fs.crash(random)
+                member.scope.cancel()
+                made.members[name].fs = left
+            disks = {name: member.fs for name, member in made.members.items()}
+            for name, disk in disks.items():
+                await made.start(name, disk)
+            leader = await made.leader()
+            assert await leader.has("topic", len(BODIES)) == BODIES
+
+
+async def killed_after(made: Group, *bodies: bytes) -> dict[str, MemoryFiles]:
+    """The disks of all members, killed at once when they all had acknowledged ``bodies``."""
+    leader = await made.leader()
+    await leader.send("topic", *bodies)
+    await made.until_equal()
+    return {name: member.kill() for name, member in made.members.items()}
+
+
+def cut_entries(fs: MemoryFiles, count: int) -> None:
+    """Let the last ``count`` slots be gone."""
+    slots = [fs.read_part(ENTRIES, at, SLOT_BYTES) for at in range(0, 300 * SLOT_BYTES, SLOT_BYTES)]
+    used = max(number for number, slot in enumerate(slots) if any(slot))
+    for number in range(used - count, used + 1):
+        for at in range(SLOT_BYTES):
+            byte = slots[number][at]
+            for bit in range(8):
+                if byte >> bit & 1:
+                    fs.flip(ENTRIES, number * SLOT_BYTES + at, bit)
+
+
+def flip_slot(fs: MemoryFiles) -> None:
+    fs.flip(ENTRIES, (HEAD_SLOTS + 5) * SLOT_BYTES + 3)
+
+
+def cut_tail(fs: MemoryFiles) -> None:
+    cut_entries(fs, 8)
+
+
+def cut_tail_without_mark(fs: MemoryFiles) -> None:
+    cut_entries(fs, 8)
+    fs.remove(MARK)
+
+
+def cut_tail_and_flip_mark(fs: MemoryFiles) -> None:
+    cut_entries(fs, 8)
+    fs.flip(MARK, 7)
+    fs.flip(MARK, 4096 + 7)
+
+
+def remove_entries(fs: MemoryFiles) -> None:
+    fs.remove(ENTRIES)
+
+
+def flip_state(fs: MemoryFiles) -> None:
+    fs.flip(STATE, 9)
+
+
+def remove_state(fs: MemoryFiles) -> None:
+    fs.remove(STATE)
+
+
+# What each does to the files alone, test_damage_table.py shows.
+DAMAGES = [
+    cut_tail_without_mark,
+    *(pytest.param(each, marks=pytest.mark.nightly) for each in (
+        flip_slot, cut_tail, cut_tail_and_flip_mark, remove_entries, flip_state, remove_state
+    )),
+]  # fmt: skip
+
+
+@asynccontextmanager
+async def starting(made: Group, name: str, fs: MemoryFiles) -> AsyncIterator[None]:
+    """The member starts meanwhile, and has started in the end."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.start, name, fs)
+        yield
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_member_is_not_elected_and_joins_anew_when_the_others_are_a_majority(
+    damage: Callable[[MemoryFiles], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with started() as made:
+        disks = await killed_after(made, *BODIES)
+        made.members.clear()
+        damage(disks["n0"])
+        files = kept(disks["n0"])
+        async with starting(made, "n0", disks["n0"]):
+            await made.start("n1", disks["n1"])
+            await until(lambda: "waits until the other members are a majority" in caplog.text, "it waits")
+            assert kept(disks["n0"]) == files
+            await made.start("n2", disks["n2"])
+        leader = await made.leader()
+        await leader.send("topic", b"later")
+        for member in made.members.values():
+            assert await member.has("topic", len(BODIES) + 1) == [*BODIES, b"later"]
+        assert made.members["n0"].fs.exists(f"/store/{_aside(disks['n0'])}/commitlog")
+
+
+def kept(fs: MemoryFiles) -> dict[str, bytes]:
+    """What the member must not change before it may join anew."""
+    return {path: fs.read(path) for path in fs.paths() if "/dledger/" in path or "/commitlog/" in path}
+
+
+def _aside(fs: MemoryFiles) -> str:
+    (name,) = [name for name in fs.listdir("/store") if name.startswith("lost-")]
+    return name
+
+
+async def test_a_member_of_a_group_without_a_majority_beside_it_is_refused() -> None:
+    async with group("n0") as made:
+        member = await made.start("n0")
+        await (await made.leader()).send("topic", *BODIES)
+        left = member.kill()
+        flip_slot(left)
+        options = {"enable_dleger_commit_log": True, "d_leger_peers": made.peers, "d_leger_self_id": "n0"}
+        with pytest.raises(LostDisk, match="put a copy of the store back"):
+            await Broker(BrokerOptions(**{**SMALL, "mapped_file_size_commit_log": 16 * 1024, **options}), fs=left).run()
+
+
+# --- entries that are damaged while their member runs
+
+
+def flip_bytes(member: Running) -> None:
+    """In the log, in the first message."""
+    log = member.fs.read("/store/commitlog/00000000000000000000")
+    member.fs.flip("/store/commitlog/00000000000000000000", log.index(b"first message"))
+
+
+def flip_term(member: Running) -> None:
+    """In the side file, in the slot of the first message."""
+    slots = member.fs.read(ENTRIES)
+    at = next(
+        at
+        for at in range(HEAD_SLOTS * SLOT_BYTES, len(slots), SLOT_BYTES)
+        if slots[at + 29] == IN_LOG and slots[at : at + 8] == bytes(8)
+    )
+    member.fs.flip(ENTRIES, at + 15, 2)
+
+
+@pytest.mark.parametrize("flip", [flip_bytes, flip_term])
+async def test_a_leader_gets_a_damaged_entry_from_another_member_before_it_sends_it(
+    flip: Callable[[Running], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with started() as made:
+        leader = await made.leader()
+        await leader.send("topic", b"first message", *BODIES)
+        whole = await made.until_equal()
+        flip(leader)
+        empty = next(name for name, member in made.members.items() if member is not leader)
+        made.members[empty].kill()
+        new = await made.start(empty, MemoryFiles())
+        assert await new.has("topic", 1 + len(BODIES)) == [b"first message", *BODIES]
+        assert (await made.until_equal()).startswith(whole)
+        assert "is whole again" in caplog.text
+
+
+async def test_a_damaged_entry_that_no_member_has_is_shown_to_the_administrator(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with started() as made:
+        leader = await made.leader()
+        await leader.send("topic", b"first message", *BODIES)
+        await made.until_equal()
+        empty, other = [name for name, member in made.members.items() if member is not leader]
+        flip_bytes(leader)
+        flip_bytes(made.members[other])
+        made.members[empty].kill()
+        await made.start(empty, MemoryFiles())
+        members = [leader, made.members[other]]
+
+        async def problems() -> list[str]:
+            tables = [await runtime_info(member) for member in members]
+            return [table.get(GROUP_PROBLEM, "") for table in tables]
+
+        async def is_shown() -> bool:
+            return any("no other member has given it" in each for each in await problems())
+
+        await until(is_shown, "the leader says what is damaged")
+        assert "this leader steps aside" in caplog.text
+        waits = re.compile("is not a voter yet: .*no other member has given it")
+        await until(lambda: waits.search(caplog.text) is not None, "the new member says why it waits")
+
+
+async def runtime_info(member: Running) -> dict[str, str]:
+    answer = await member.client.invoke(member.addr, Command(GET_BROKER_RUNTIME_INFO.code), 5_000)
+    return decode_body(KVTable, answer.body, answer.codec).table
