@@ -1,7 +1,7 @@
 """Random histories of a DLedger group with the store's real code, on disks that lose power, also within a step.
 
 Raft, the side file, the commit log, its queues, truncation and recovery are the product's. The network, the order of
-events, and the moments of crashes are the seed's. With SYNC_FLUSH; each of these holds after each event:
+events, and the moments of crashes are the seed's. Each of these holds after each event:
 no two members lead in one term; an entry that is committed is the same at all members, for ever.
 In the end, without faults: all logs are equal byte for byte, what was acknowledged is in them and in the queues, and
 each queue has exactly the messages of its log.
@@ -70,7 +70,8 @@ class Member:
         self.store = store = open_store(self.fs)
         self.flusher = Flusher(store, LogWaits(), OPTIONS, trio.lowlevel.checkpoint)
         truncation = LogTruncation(self.fs, "/store", store, self.flusher)
-        self.disk = LogDisk(self.fs, "/store", GroupLog(store.log, self.flusher.flush, truncation.cut, True))
+        sync_flush = self._history.sync_flush
+        self.disk = LogDisk(self.fs, "/store", GroupLog(store.log, self.flusher.flush, truncation.cut, sync_flush))
         await self._follow()
         loaded = await self.disk.load()
         if loaded is None:
@@ -138,6 +139,10 @@ class Member:
             self.proposing.wake()
         await self.do()
 
+    async def flush(self) -> None:
+        """As `LogDisk.flush_often` does."""
+        await self.disk.flush()
+
     async def finish_write(self) -> None:
         persist, self.persist = self.persist, None
         if persist is None:
@@ -186,6 +191,10 @@ class Member:
         while True:
             ready = self.raft.ready()
             await self._send(ready.messages)
+            if ready.persist is not None and self.disk.write_now(ready.persist):
+                await self._send(ready.persist.messages)
+                self.raft.persisted()
+                continue
             if ready.persist is not None:
                 self.persist = ready.persist
             for entry in ready.committed:
@@ -209,6 +218,9 @@ class Member:
 
 class History:
     """One seed."""
+
+    #: With ASYNC_FLUSH members are killed, and lose no power: what they promised survives that.
+    sync_flush = True
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -291,7 +303,7 @@ class History:
         elif kind < 0.95:
             await self._event(member, member.tick)
         else:
-            await self._event(member, random.choice((member.checkpoint, member.compact, member.build)))
+            await self._event(member, random.choice((member.checkpoint, member.compact, member.build, member.flush)))
 
     async def _quiet_step(self, number: int) -> None:
         for member in list(self.alive.values()):
@@ -326,7 +338,7 @@ class History:
             if calls == 0:
                 # What it does from now on happened to nobody.
                 member.is_dead = True
-                left.append(fs.crash(random) if random.random() < 0.5 else fs.killed())
+                left.append(self._left(fs, 0.5))
             calls -= 1
 
         fs.before_call = before_call if calls >= 0 else None
@@ -353,13 +365,17 @@ class History:
             self._cut = set()
         elif kind < 0.55:
             for member in list(self.alive.values()):
-                self._ended(member, member.fs.crash(random))
-            self._note("all lose power")
+                self._ended(member, self._left(member.fs, 0.0))
+            self._note("all end at once")
         elif self.alive:
             member = random.choice(list(self.alive.values()))
-            is_kill = random.random() < 0.4
-            self._note(f"{member.name} {'is killed' if is_kill else 'loses power'}")
-            self._ended(member, member.fs.killed() if is_kill else member.fs.crash(random))
+            self._note(f"{member.name} ends")
+            self._ended(member, self._left(member.fs, 0.4))
+
+    def _left(self, fs: MemoryFiles, kills: float) -> MemoryFiles:
+        """The disk of a member that was killed, in this part of the cases, or lost power."""
+        is_kill = self.random.random() < kills or not self.sync_flush
+        return fs.killed() if is_kill else fs.crash(self.random)
 
     def _ended(self, member: Member, left: MemoryFiles) -> None:
         del self.alive[member.name]
@@ -417,3 +433,9 @@ def _messages(store: MessageStore) -> dict[tuple[int, int], bytes]:
             assert (record.queue_id, record.queue_offset) == (queue.queue_id, offset)
             found[queue.queue_id, offset] = record.body
     return found
+
+
+class AsyncHistory(History):
+    """With ASYNC_FLUSH."""
+
+    sync_flush = False

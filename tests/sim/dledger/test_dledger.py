@@ -9,9 +9,9 @@ import trio
 
 from broker.replication.dledger import log_disk
 from broker.replication.dledger.entry_index import EntryIndex
-from broker.replication.dledger.log_disk import LogDisk
+from broker.replication.dledger.log_disk import LogDisk, LostDisk
 from mqcommon.errors import RaftError
-from tests.sim.dledger.history import History
+from tests.sim.dledger.history import AsyncHistory, History
 from tests.support.histories import BLOCK, run
 
 T = TypeVar("T")
@@ -40,6 +40,13 @@ def test_what_is_acknowledged_stays_and_all_logs_become_equal(seeds: Iterable[in
         assert sum(len(history.acked) for history in histories) > 10 * BLOCK
 
 
+@pytest.mark.histories(count=25)
+def test_with_async_flush_kills_take_nothing(seeds: Iterable[int]) -> None:
+    histories = run(AsyncHistory, seeds)
+    if isinstance(seeds, range):
+        assert sum(len(history.acked) for history in histories) > 10 * BLOCK
+
+
 @pytest.mark.parametrize(
     "seed",
     [
@@ -56,7 +63,7 @@ def test_entries_that_are_promised_before_they_are_on_disk_would_be_noticed(monk
         await trio.lowlevel.checkpoint()
 
     monkeypatch.setattr(LogDisk, "_sync", write_nothing)
-    with pytest.raises((AssertionError, RaftError)):
+    with pytest.raises((AssertionError, RaftError, LostDisk)):
         for seed in range(BLOCK):
             History(seed).run()
 
