@@ -5,9 +5,10 @@ entries that replace what stands from their first index on. It is rewritten as a
 A record that is not whole at the end of the file was never acknowledged and is cut off. A damaged record
 that another one follows is rot: such a node must not go on, since it does not know what it promised.
 
-A file that ends with a whole record may still have lost others. So ``mark`` says how long the log was: after each
-fsync of the log it is written through a map, without an fsync of its own. A killed process leaves the latest one. A
-power loss may leave an older mark, which claims less. The first record is written with the file, so it is always there.
+A file that ends with a whole record may still have lost others. So ``mark`` says, twice, how long the log was: after
+each fsync of the log it is written through a map, without an fsync of its own. A killed process leaves the latest one.
+A power loss may leave an older mark, which claims less. The first record is written with the file, so it is always
+there. It says that there is a mark, which is on disk before the first record and again before the second one.
 """
 
 import os
@@ -28,8 +29,12 @@ from remoting.protocol.strict_cbor import dumps, loads
 from remoting.raft.codec import entries_of, entry_fields, snapshot_fields, snapshot_of
 
 HEAD = Struct(">II")  # bytes of the record, their CRC
-# The head of the log's first record, the bytes of the log, and the CRC of both.
+# The head of the log's first record, the bytes of the log, and the CRC of both. It stands on two pages.
 MARK = Struct(">8sQI")
+MARKS_AT = (0, 4096)
+MARK_FILE_BYTES = MARKS_AT[-1] + MARK.size
+# After the index and the term of the entry before the first: a mark was on disk before this log.
+_IS_MARKED = 1
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class FileStorage:
 
     def load(self) -> Stored | None:
         if not self._fs.exists(self._snapshot_path):
+            self._refuse_without_snapshot()
             return None
         self.node, snapshot = self._read_snapshot()
         records, whole = self._read_log()
@@ -93,16 +99,27 @@ class FileStorage:
             if vote is not None:
                 self._hard_state = HardState(*vote)
             if found_base is not None:
-                base, entries = tuple(found_base), MemoryEntries(*found_base)
+                base = found_base[0], found_base[1]
+                entries = MemoryEntries(*base)
             if fields:
                 entries.append(entries_of(fields))
+        kept = entries.read(base[0] + 1, entries.last + 1, 1 << 62)
         if base[0] > snapshot.index or entries.term(snapshot.index) != snapshot.term:
             # A snapshot of the leader came, and the log that it replaces was not rewritten any more.
-            base, entries = (snapshot.index, snapshot.term), MemoryEntries(snapshot.index, snapshot.term)
-            self._rewrite(base, ())
+            base, kept = (snapshot.index, snapshot.term), ()
+            self._rewrite(base, kept)
+        elif not _is_marked(records):
+            self._rewrite(base, kept)  # the log of an older version
         else:
             self._open_whole(whole)
-        return Stored(self._hard_state, snapshot, base, entries.read(base[0] + 1, entries.last + 1, 1 << 62))
+        return Stored(self._hard_state, snapshot, base, kept)
+
+    def _refuse_without_snapshot(self) -> None:
+        """StoreCorrupt if the log has more than `begin` has written before the first snapshot."""
+        records, _ = self._read_log()
+        begun = len(records) == 1 and records[0][0] == [0, ""] and not records[0][2]
+        if records and not begun:
+            raise self._lost(self._snapshot_path, 0, "the file is gone, and the log that follows it is there")
 
     def _refuse_lost(self, records: list[Any], whole: int) -> None:
         """StoreCorrupt if the log had more records than these, which take ``whole`` bytes."""
@@ -110,30 +127,51 @@ class FileStorage:
         if not records or records[0][1] is None:
             lost = "it has lost its first records"
         else:
-            data = self._fs.read(self._mark_path) if self._fs.exists(self._mark_path) else b""
-            head, size, crc = MARK.unpack(data[: MARK.size].ljust(MARK.size, b"\0"))
-            is_true = crc == zlib.crc32(data[: MARK.size - 4]) and head == self._log_head
-            if is_true and size > whole:
-                lost = f"it ends here, and had {size} bytes"
+            marks = self._read_marks()
+            own = [size for head, size in marks if head == self._log_head]
+            if own and max(own) > whole:
+                lost = f"it ends here, and had {max(own)} bytes"
+            elif _is_marked(records) and not marks:
+                lost = f"it is not known how long it was, as {self._mark_path} is missing or damaged"
+            elif _is_marked(records) and not own and (len(records) > 1 or self._fs.size(self._log_path) > whole):
+                # Only between the first record and the mark that counts it may the mark be that of the log before.
+                lost = f"it is not known how long it was, as {self._mark_path} is about another log"
         if lost:
-            raise StoreCorrupt(
-                self._log_path,
-                whole,
-                f"{lost}: node {self.node} has forgotten what it promised, and must not go on. While the other nodes "
-                f"are a majority and whole, remove the directory {self._directory}: the node joins them anew. "
-                "Otherwise put a copy of the directory back (docs/raft.md)",
-            )
+            raise self._lost(self._log_path, whole, lost)
 
-    def _note_size(self) -> None:
+    def _lost(self, path: str, offset: int, reason: str) -> StoreCorrupt:
+        return StoreCorrupt(
+            path,
+            offset,
+            f"{reason}: {f'node {self.node}' if self.node else 'this node'} has forgotten what it promised, and must "
+            "not go on. While the other nodes are a majority and whole, move the directory "
+            f"{self._directory} away: the node joins them anew. Otherwise put a copy of the directory back "
+            "(docs/raft.md)",
+        )
+
+    def _read_marks(self) -> list[tuple[bytes, int]]:
+        """The copies of the mark that are sound."""
+        data = self._fs.read(self._mark_path) if self._fs.exists(self._mark_path) else b""
+        found = []
+        for at in MARKS_AT:
+            copy = data[at : at + MARK.size]
+            if len(copy) == MARK.size and copy[-4:] == zlib.crc32(copy[:-4]).to_bytes(4, "big"):
+                head, size, _ = MARK.unpack(copy)
+                found.append((head, size))
+        return found
+
+    def _note_size(self, *, sync: bool = False) -> None:
         """Note how long the log is; all of it is on disk."""
-        if self._log is None:
-            return
         if self._mark is None:
-            self._mark = self._fs.open_map(self._mark_path, MARK.size, create=True)
-        # Not synced: after a power loss an old mark claims less than is there, and a torn one fails its CRC. The log's
-        # head tells whether the mark is about this log, or about one that was replaced since.
-        known = MARK.pack(self._log_head, self._log.size(), 0)[: MARK.size - 4]
-        self._mark.view[: MARK.size] = known + zlib.crc32(known).to_bytes(4, "big")
+            self._mark = self._fs.open_map(self._mark_path, MARK_FILE_BYTES, create=True)
+        # Not synced: after a power loss an old mark claims less than is there. The log's head tells whether the mark is
+        # about this log, or about one that was replaced since.
+        size = 0 if self._log is None else self._log.size()
+        known = MARK.pack(self._log_head, size, 0)[: MARK.size - 4]
+        for at in MARKS_AT:
+            self._mark.view[at : at + MARK.size] = known + zlib.crc32(known).to_bytes(4, "big")
+        if sync:
+            self._mark.sync()
 
     def _open_whole(self, size: int) -> None:
         self._log = self._fs.open_append(self._log_path)
@@ -147,7 +185,7 @@ class FileStorage:
             file.sync()
         finally:
             file.close()
-        self._note_size()
+        self._note_size(sync=True)
 
     def begin(self, node: str, snapshot: Snapshot) -> None:
         # The snapshot last: its file says that the node has begun, and then there must be a log.
@@ -190,19 +228,23 @@ class FileStorage:
         data = self._fs.read(self._snapshot_path)
         payload, _ = _take(data, 0)
         if payload is None:
-            raise StoreCorrupt(self._snapshot_path, 0, "the snapshot is damaged")
+            raise self._lost(self._snapshot_path, 0, "the snapshot is damaged")
         node, fields = payload
         return node, snapshot_of(fields)
 
     def _rewrite(self, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:
         vote = [self._hard_state.term, self._hard_state.vote]
+        if self._mark is None:
+            # The new log says that there is a mark.
+            self._note_size(sync=True)
         if self._log is not None:
             self._log.close()
-        first = _record([vote, list(base), entry_fields(entries)])
+        first = _record([vote, [*base, _IS_MARKED], entry_fields(entries)])
         write_atomic(self._fs, self._log_path, first)
         self._log_head = first[: HEAD.size]
         self._log = self._fs.open_append(self._log_path)
-        self._note_size()
+        # Synced, so that only a log of one record may have the mark of another one.
+        self._note_size(sync=True)
 
     def _read_log(self) -> tuple[list[Any], int]:
         """The records, and how many bytes of the file they take."""
@@ -215,11 +257,16 @@ class FileStorage:
                 # The last write may be torn: nobody was told of it. A whole record behind a damaged one means that what
                 # was synced, and perhaps promised, is gone.
                 if end < len(data) and _take(data, end)[0] is not None:
-                    raise StoreCorrupt(self._log_path, at, "damaged, and what follows is not: this node's disk lies")
+                    raise self._lost(self._log_path, at, "damaged, and what follows is not")
                 break
             records.append(record)
             at = end
         return records, at
+
+
+def _is_marked(records: list[Any]) -> bool:
+    """Whether the log was begun by a version that has a mark on disk always."""
+    return len(records[0][1]) > 2
 
 
 def _record(content: Any) -> bytes:

@@ -1,6 +1,7 @@
 """The disk of a node: what was acknowledged is there after each kind of crash, and rot is not taken for a torn end."""
 
 from random import Random
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,8 @@ from mqcommon.errors import StoreCorrupt, StoreLocked
 from mqcommon.raft.membership import Members
 from mqcommon.raft.messages import APPLICATION, RaftEntry, Snapshot
 from mqcommon.raft.ready import HardState, Persist
-from remoting.raft.storage import FileStorage, Stored
+from remoting.protocol.strict_cbor import dumps, loads
+from remoting.raft.storage import HEAD, MARK, MARKS_AT, FileStorage, Stored
 from tests.support.memory_files import MemoryFiles
 
 FIRST = Snapshot(0, 0, Members({"n0": "a:1"}), b"")
@@ -205,7 +207,7 @@ def test_a_log_that_is_cut_anywhere_stops_the_node() -> None:
             with pytest.raises(StoreCorrupt, match="node n0 has forgotten what it promised") as raised:
                 FileStorage(cut, "/raft").load()
             cut = cut.killed()
-    assert "remove the directory /raft" in str(raised.value)
+    assert "move the directory /raft away" in str(raised.value)
 
 
 def test_a_log_that_is_removed_stops_the_node() -> None:
@@ -232,9 +234,101 @@ def test_no_kill_and_no_power_loss_is_taken_for_a_lost_log(random: Random, steps
             assert stored is not None and stored.entries[-1].index == last
 
 
-def test_a_log_without_a_mark_is_taken_as_it_is() -> None:
-    """As an older version left it."""
+def older(fs: MemoryFiles) -> MemoryFiles:
+    """The disk as an older version would have left it: no copy of the mark, which the log does not mention."""
+    data = fs.read("/raft/log")
+    size, _ = HEAD.unpack_from(data)
+    vote, base, fields = loads(data[HEAD.size : HEAD.size + size])
+    payload = dumps([vote, base[:2], fields])
+    first = HEAD.pack(len(payload), crc32(payload)) + payload
+    left = fs.killed()
+    log = first + data[HEAD.size + size :]
+    left.overwrite("/raft/log", log)
+    known = MARK.pack(first[: HEAD.size], len(log), 0)[:-4]
+    left.overwrite("/raft/mark", known + crc32(known).to_bytes(4, "big"))
+    return left
+
+
+def test_a_log_of_an_older_version_gets_its_mark() -> None:
+    fs = older(used())
+    assert loaded(fs) == loaded(used())
+    for mark in (None, bytes(MARK.size)):
+        fs = older(used())
+        if mark is None:
+            fs.remove("/raft/mark")
+        else:
+            fs.overwrite("/raft/mark", mark)
+        assert loaded(fs) == loaded(used())
+        fs = fs.crash(Random(1))
+        fs.remove("/raft/mark")
+        with pytest.raises(StoreCorrupt, match="it is not known how long it was"):
+            FileStorage(fs, "/raft").load()
+
+
+def test_a_snapshot_that_is_removed_stops_the_node() -> None:
     fs = used()
-    fs.remove("/raft/mark")
-    assert loaded(fs).entries[-1].index == 11
-    assert fs.exists("/raft/mark")
+    fs.remove("/raft/snapshot")
+    with pytest.raises(StoreCorrupt, match="the file is gone, and the log that follows it is there"):
+        FileStorage(fs, "/raft").load()
+
+
+def test_a_node_that_was_stopped_before_its_first_snapshot_begins_again() -> None:
+    fs = MemoryFiles()
+    left: list[MemoryFiles] = []
+    fs.before_call = lambda operation, path: left.append(fs.killed())
+    begun(fs)
+    for each in left:
+        storage = FileStorage(each, "/raft")
+        if storage.load() is None:
+            storage.begin("n0", FIRST)
+            assert storage.load() is not None
+
+
+# --- the table of docs/raft.md: each file, each position
+
+
+@pytest.mark.parametrize("name", ["log", "snapshot", "mark"])
+def test_one_bit_that_changes_anywhere_loses_nothing_or_stops_the_node(name: str) -> None:
+    whole, outcomes = loaded(used()), set()
+    fs = used()
+    for at in range(fs.size(f"/raft/{name}")):
+        if name == "mark" and MARK.size <= at < MARKS_AT[1]:
+            continue  # between the copies
+        damaged = fs.killed()
+        damaged.flip(f"/raft/{name}", at, at % 8)
+        try:
+            assert loaded(damaged) == whole, at
+            outcomes.add("repaired")
+        except StoreCorrupt as error:
+            assert "move the directory /raft away" in str(error)
+            outcomes.add("refused")
+    assert outcomes == ({"repaired"} if name == "mark" else {"refused"})
+
+
+@pytest.mark.parametrize("name", ["log", "snapshot", "mark"])
+def test_a_file_that_is_cut_anywhere_stops_the_node(name: str) -> None:
+    fs = used()
+    whole = fs.read(f"/raft/{name}")
+    for size in [*range(0, len(whole), 1 if len(whole) < 1000 else 97), None]:
+        damaged = fs.killed()
+        if size is None:
+            damaged.remove(f"/raft/{name}")
+        else:
+            damaged.overwrite(f"/raft/{name}", whole[:size])
+        if name == "mark" and size is not None and size >= MARK.size:
+            loaded(damaged)  # one copy is left
+            continue
+        with pytest.raises(StoreCorrupt, match="must not go on"):
+            FileStorage(damaged, "/raft").load()
+
+
+def test_a_cut_log_with_a_damaged_mark_stops_the_node() -> None:
+    fs = used()
+    whole = fs.read("/raft/log")
+    for size in range(0, len(whole), 7):
+        cut = fs.killed()
+        cut.overwrite("/raft/log", whole[:size])
+        for at in MARKS_AT:
+            cut.flip("/raft/mark", at + 9)
+        with pytest.raises(StoreCorrupt, match="must not go on"):
+            FileStorage(cut, "/raft").load()
