@@ -4,9 +4,10 @@
 Neighbours: producer.py (`send_many`, `send_arrow`), sdk/arrow (checks and encodes columns).
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, cast
 
 import trio
@@ -15,6 +16,7 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.arguments import wrong_type
 from mqcommon.clock import Clock
 from mqcommon.errors import InvalidArgument
+from mqcommon.message.batch import OVERHEAD
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.light import LightMessage
 from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys, own_properties
@@ -48,7 +50,7 @@ SendBatches = Callable[[str, MessageQueue | None, MakeBatches], Awaitable[BulkRe
 def batches_of(
     topic: str, messages: Iterable[bytes | Message], queues: int, max_bytes: int, keys: UniqueKeys, clock: Clock
 ) -> Iterator[list[Row]]:
-    """Batches of rows, with at most BATCH_COUNT messages and about BATCH_BYTES each.
+    """Batches of rows, with at most BATCH_COUNT messages each, and BATCH_BYTES or ``max_bytes``; see `cut`.
 
     Many messages in a sequence are divided evenly among ``queues``, in batches of MIN_BATCH_COUNT at least. Messages
     are checked by `check_messages` before the first batch with them is returned.
@@ -65,10 +67,20 @@ def batches_of(
             rows = make_rows(chunk, messages.encoded_keys[done - len(chunk) : done])
         else:
             rows = make_rows(chunk, keys.many(clock.now_ms(), len(chunk)))
-        size = sum([len(body) for _, body, _ in rows])
-        per_batch = max(len(rows) * BATCH_BYTES // max(size, 1), 1)
-        for start in range(0, len(rows), per_batch):
-            yield rows[start : start + per_batch]
+        yield from cut(rows, min(BATCH_BYTES, max_bytes))
+
+
+def cut(rows: list[Row], most_bytes: int) -> Iterator[list[Row]]:
+    """``rows`` in parts whose batch bodies have at most ``most_bytes``; a row that is larger is alone.
+
+    Rows are of any sizes side by side: brokers refuse a whole batch whose body is larger than one message may be.
+    """
+    ends = list(accumulate([OVERHEAD + len(body) + len(properties) for _, body, properties in rows]))
+    start = begin = 0
+    while start < len(rows):
+        upto = max(bisect_right(ends, begin + most_bytes, start), start + 1)
+        yield rows[start:upto]
+        start, begin = upto, ends[upto - 1]
 
 
 def check_messages(topic: str, chunk: Sequence[bytes | Message], max_bytes: int, first: int = 0) -> None:
@@ -192,12 +204,13 @@ class ArrowSends:
         from sdk.arrow.encode import encode
 
         most = min(max(-(-rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
+        most_bytes = min(BATCH_BYTES, self._max_message_bytes)
         for part in parts:
             head, number = self._key_block(len(part.bodies))
             data, ends = encode(part, head, number)
             done = begin = 0
             while done < len(ends):
-                fitting = int(ends.searchsorted(begin + BATCH_BYTES, side="right"))
+                fitting = int(ends.searchsorted(begin + most_bytes, side="right"))
                 upto = max(min(fitting, done + most), done + 1)
                 end = int(ends[upto - 1])
                 yield EncodedRows(bytes(data[begin:end]), upto - done, head, number + done)

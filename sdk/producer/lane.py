@@ -34,6 +34,7 @@ from sdk.endpoint import check_broker_at
 from sdk.producer.pending import (
     ALONE,
     DEFERRED,
+    TOGETHER,
     LaneOwner,
     PendingSend,
     finish_all,
@@ -204,16 +205,16 @@ class Lane:
     def _take(self, addr: str) -> list[PendingSend]:
         """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
         free_slots = self._targets.free_slots(addr)
-        first = self.pending[0]
+        first, most_bytes = self.pending[0], self._owner.max_batch_bytes
         if first.alone == DEFERRED:
             if not self._batching or not self._takes_deferred(addr):
                 return take_batch(self.pending, 1)
             share = -(-len(self.pending) // free_slots)
-            return take_batch(self.pending, min(max(share, MIN_SHARE), MAX_DEFERRED_COUNT), DEFERRED)
+            return take_batch(self.pending, min(max(share, MIN_SHARE), MAX_DEFERRED_COUNT), DEFERRED, most_bytes)
         # What waits is divided among the free slots: the next request is on the network while the broker works on this.
         share = self._burst_share if self._burst_left > 0 else -(-len(self.pending) // free_slots)
         most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT) if self._batching else 1
-        return take_batch(self.pending, most)
+        return take_batch(self.pending, most, TOGETHER, most_bytes)
 
     def _takes_deferred(self, addr: str) -> bool:
         """Whether the broker there is known to take batches of messages with times of delivery."""

@@ -10,6 +10,7 @@ from trio.lowlevel import reschedule
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SendFailed, SkylarkError
+from mqcommon.message.batch import OVERHEAD
 from mqcommon.message.message import Message, own_properties
 from mqcommon.message.properties import decode_properties
 from remoting.net.client import RemotingClient
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound="PendingSend")
 MAX_BATCH_BYTES = 512 * 1024
+# Bytes of a message in a batch besides its body and properties; the unique key is a property of 42 bytes.
+ROW_BYTES = OVERHEAD + 42
 # Whether a send may be in one request with others: always; only at a broker that takes messages with a time of delivery
 # or a delay level in a batch; never.
 TOGETHER, DEFERRED, ALONE = range(3)
@@ -243,26 +246,37 @@ def new_ticket(
     return ticket
 
 
-def take_batch(pending: deque[PendingSend], most: int, most_alone: int = TOGETHER) -> list[PendingSend]:
-    """Take the first send, and up to ``most`` that can be in one request with it.
+def take_batch(
+    pending: deque[PendingSend], most: int, most_alone: int = TOGETHER, most_bytes: int = MAX_BATCH_BYTES
+) -> list[PendingSend]:
+    """Take the first send, and up to ``most`` that can be in one request of ``most_bytes`` with it.
 
     ``most_alone``: DEFERRED when the broker takes messages with times of delivery in a batch, else TOGETHER.
     """
-    # The first one is sent in any case, so that a message larger than MAX_BATCH_BYTES is alone and not stuck.
+    # The first one is sent in any case, so that a message larger than ``most_bytes`` is alone and not stuck.
     first = pending.popleft()
     sends = [first]
     if first.alone > most_alone:
         return sends
-    free_bytes = MAX_BATCH_BYTES
+    free_bytes = most_bytes - row_bytes(first)
     while pending and len(sends) < most:
         send = pending[0]
         if send.alone > most_alone:
             break
-        free_bytes -= len(send.body)  # type: ignore[arg-type]  # only bulk sends have none, and are alone
+        # Without a call for the usual send: see `row_bytes`.
+        free_bytes -= ROW_BYTES + len(send.body) + len(send.properties) if send.rows is None else row_bytes(send)  # type: ignore[arg-type]
         if free_bytes < 0:
             break
         sends.append(pending.popleft())
     return sends
+
+
+def row_bytes(send: PendingSend) -> int:
+    """The bytes of a single message in the body of a batch: of all of it, as properties may outweigh the body."""
+    if send.rows is not None:
+        _, body, properties = send.rows[0]
+        return OVERHEAD + len(body) + len(properties)
+    return ROW_BYTES + len(send.body) + len(send.properties)  # type: ignore[arg-type]  # only bulk sends have none
 
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
@@ -373,6 +387,7 @@ class LaneOwner(Protocol):
     sys_flag: int
     retries: int
     accept_weaker: bool
+    max_batch_bytes: int
     retried: int
     remoting: RemotingClient
     traces: Traces | None

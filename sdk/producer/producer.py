@@ -35,7 +35,7 @@ from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
 from sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
-from sdk.producer.pending import ALONE, DEFERRED, PendingSend, Watch, new_ticket
+from sdk.producer.pending import ALONE, DEFERRED, MAX_BATCH_BYTES, PendingSend, Watch, new_ticket
 from sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
 from sdk.producer.result import BulkResult, SendResult
 from sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
@@ -184,6 +184,7 @@ class Producer:
         self.wire_group = self._names.group(group)
         self.retries = retries
         self.accept_weaker = accept_weaker
+        self.max_batch_bytes = min(MAX_BATCH_BYTES, max_message_bytes)
         # Of a producer of halves: what its messages have in common, and who answers brokers that ask about them.
         self.sys_flag, self.mark = 0, b""
         self.checking: TransactionChecks | None = None

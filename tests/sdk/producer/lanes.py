@@ -20,7 +20,7 @@ from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
 from sdk.client import ClientHandle
 from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
-from sdk.producer.pending import TOGETHER, PendingSend
+from sdk.producer.pending import MAX_BATCH_BYTES, TOGETHER, PendingSend
 from sdk.producer.result import SendResult
 from sdk.producer.routing import SendRoutes, Turns
 from sdk.routes import RouteCache, TopicRoute, make_route
@@ -141,6 +141,7 @@ class Owner:
     wire_group = "g"
     sys_flag = 0
     accept_weaker = False
+    max_batch_bytes = MAX_BATCH_BYTES
     traces = None
 
     def __init__(self, cluster: Cluster, retries: int) -> None:

@@ -33,6 +33,8 @@ class StoringBroker(FakeBroker):
         self.requests_of = 0
         self.code = 0
         self.refused_bodies: set[bytes] = set()
+        #: As RocketMQ's brokers: the body of a request, of one message or of a batch, is not larger.
+        self.max_message_bytes = 4 * 1024 * 1024
         self.is_silent = False
         for code in (SEND_MESSAGE_V2.code, SEND_BATCH_MESSAGE.code):
             self.on(code, self.answer)
@@ -44,7 +46,7 @@ class StoringBroker(FakeBroker):
             return None
         batch = request.code == SEND_BATCH_MESSAGE.code
         bodies = [body for _, body, _ in decode_batch(request.body)[0]] if batch else [request.body]
-        if self.refused_bodies.intersection(bodies):
+        if self.refused_bodies.intersection(bodies) or len(request.body) > self.max_message_bytes:
             return request.respond(13, "illegal")
         if self.code in (1, 16):
             return request.respond(self.code, "not now")
