@@ -15,7 +15,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
-from sdk.runtime import Home, SendsFailed
+from sdk.runtime import Home, SendsFailed, raise_or_log
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -141,6 +141,12 @@ class OpenClient(Generic[C]):
         if isinstance(lost := self._failure, SendsFailed):
             self._failure = None
             raise lost
+
+    def log_lost(self) -> None:
+        """Log the errors of lost sends: their caller was cancelled, and they cannot be raised."""
+        if isinstance(lost := self._failure, SendsFailed):
+            self._failure = None
+            raise_or_log(lost, lost)
 
     def begin_close(self) -> None:
         """Begin to close the client."""

@@ -1,5 +1,6 @@
 """`PullConsumer` for asyncio."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -16,7 +17,7 @@ from sdk.consumer.expression import Expression
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import POLL_COUNT, POLL_TIMEOUT_MS
 from sdk.consumer.pull import PullConsumer as TrioPullConsumer
-from sdk.consumer.stream import QueueStream
+from sdk.consumer.stream import Messages, QueueStream
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameservers import NameServerSource
@@ -37,30 +38,42 @@ class BatchStream(Generic[B]):
 
     def __init__(self, portal: Portal[C], stream: QueueStream[B]) -> None:
         self._portal = portal
+        self._client = portal.opened()
         self._stream = stream
         self._closed = False
+        self._has_ended = False
+        # Batches with the offsets after them, added in trio: one that crosses while its call is cancelled is here for
+        # the next call.
+        self._taken: deque[tuple[B, int]] = deque()
         self.next_offset = stream.next_offset
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> B:
-        stream = self._stream
+        while not self._closed:
+            if self._taken:
+                batch, self.next_offset = self._taken.popleft()
+                return batch
+            if self._has_ended:
+                self.next_offset = self._stream.next_offset
+                break
+            await self._portal.call(self._take)
+        raise StopAsyncIteration
 
-        async def next_batch(_: object) -> tuple[B | None, int]:
-            return await anext(stream, None), stream.next_offset
-
-        if self._closed:
-            raise StopAsyncIteration
-        batch, self.next_offset = await self._portal.call(next_batch)
-        if batch is None:
-            raise StopAsyncIteration
-        return batch
+    async def _take(self, _: object) -> None:
+        """In trio: wait for the next batch, unless there is one that its caller did not get."""
+        if not self._taken and not self._has_ended:
+            batch = await anext(self._stream, None)
+            if batch is None:
+                self._has_ended = True
+            else:
+                self._taken.append((batch, self._stream.next_offset))
 
     def close(self) -> None:
         """Cancel the pull in progress; iteration ends."""
         self._closed = True
-        self._portal.opened().post(lambda _: self._stream.close())
+        self._client.post(lambda _: self._stream.close())
 
     async def __aenter__(self) -> Self:
         return self
@@ -76,18 +89,10 @@ def batches_of(portal: Portal[C], stream_of: Callable[[C], QueueStream[B]]) -> B
     return BatchStream(portal, portal.call_sync(stream_of))
 
 
-async def messages_of(
-    portal: Portal[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]
-) -> AsyncIterator[MessageExt]:
-    """The messages of a stream, one by one."""
-    client = portal.opened()
-    async with batches_of(portal, stream_of) as batches:
-        async for batch in batches:
-            for message in batch:
-                if not client.home.is_here:
-                    # The child of a fork must not return the messages that its parent returns.
-                    client.home.check()
-                yield message
+def messages_of(portal: Portal[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]) -> Messages:
+    """Start a stream: its messages, one by one."""
+    client, batches = portal.opened(), batches_of(portal, stream_of)
+    return Messages(batches, client.home.check, batches.close)
 
 
 class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):

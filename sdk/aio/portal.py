@@ -197,6 +197,7 @@ class Portal(Generic[C]):
                 # Leaving a group has a deadline of its own, so this ends soon.
                 await ended
                 client.join()
+                client.log_lost()
                 raise
         client.join()
         client.raise_lost()

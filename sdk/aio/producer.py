@@ -311,7 +311,13 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         return ticket
 
     room = call_of(TrioProducer.room)
-    flush = call_of(TrioProducer.flush)
+
+    async def flush(self) -> None:
+        # Two steps: the errors are taken, and have been seen then, when nothing can be cancelled any more.
+        await self._loop.call(lambda producer: producer.wait_for_flush())
+        self._loop.call_sync(lambda producer: producer.finish_flush())
+
+    flush.__doc__ = TrioProducer.flush.__doc__
 
     # --- requests and replies
 

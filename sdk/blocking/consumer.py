@@ -1,7 +1,9 @@
 """`PullConsumer` whose methods block."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
@@ -75,7 +77,7 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
         max_bytes: Count = STREAM_BYTES,
         expression: Expression = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
-    ) -> Iterator[list[MessageExt]]:
+    ) -> "BatchStream[list[MessageExt]]":
         """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more forever.
 
         The next pull runs while the caller works on a list: this is the fastest way to read a queue. `MessageStream`
@@ -113,7 +115,7 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
         max_bytes: Count = STREAM_BYTES,
         expression: Expression = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
-    ) -> Iterator[RecordBatch]:
+    ) -> "BatchStream[RecordBatch]":
         """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count``.
 
         ``columns`` are their columns, by default all but the properties: docs/arrow.md has the list. Fewer cost less.
@@ -163,34 +165,97 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
         return self._loop.call_sync(lambda consumer: consumer.traces_dropped)
 
 
-def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[B]]) -> Iterator[B]:
+def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[B]]) -> "BatchStream[B]":
     """Start a stream and iterate over its batches."""
     client = loop.opened()
 
     async def start(it: C) -> QueueStream[B]:
         return stream_of(it)
 
-    return _batches(client, client.call(start))
+    return BatchStream(client, client.call(start))
 
 
 def messages_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]) -> Iterator[MessageExt]:
     """Start a stream and iterate over its messages."""
-    return _messages(loop.opened(), batches_of(loop, stream_of))
+    return Messages(loop.opened(), batches_of(loop, stream_of))
 
 
-def _messages(client: OpenClient[C], found: Iterator[list[MessageExt]]) -> Iterator[MessageExt]:
-    """The messages one by one. RuntimeError in the child of a fork, which would return the same ones as its parent."""
-    for batch in found:
-        for message in batch:
-            if not client.home.is_here:
-                client.home.check()
-            yield message
+class BatchStream(Generic[B]):
+    """``for batch in stream``: the batches of a `MessageStream`, which says what ends it, or record batches.
+
+    ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from. It
+    goes on after an error. It belongs to the loop in which it was started, also after a fork. Close it, or use it in
+    ``with``, when you leave the loop before its end.
+    """
+
+    def __init__(self, client: OpenClient[Any], stream: QueueStream[B]) -> None:
+        self._client = client
+        self._stream = stream
+        self._closed = False
+        self._has_ended = False
+        # Batches with the offsets after them, added in the loop: one that crosses while its caller is interrupted is
+        # here for the next call.
+        self._taken: deque[tuple[B, int]] = deque()
+        self.next_offset = stream.next_offset
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> B:
+        while not self._closed:
+            if self._taken:
+                batch, self.next_offset = self._taken.popleft()
+                return batch
+            if self._has_ended:
+                self.next_offset = self._stream.next_offset
+                break
+            self._client.call(self._take)
+        raise StopIteration
+
+    async def _take(self, _: object) -> None:
+        """In the loop: wait for the next batch, unless there is one that its caller did not get."""
+        if not self._taken and not self._has_ended:
+            batch = await anext(self._stream, None)
+            if batch is None:
+                self._has_ended = True
+            else:
+                self._taken.append((batch, self._stream.next_offset))
+
+    def close(self) -> None:
+        """Cancel the pull in progress; iteration ends."""
+        self._closed = True
+        self._client.post(lambda _: self._stream.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # An iterator that was left behind would pull for ever.
+        self.close()
 
 
-def _batches(client: OpenClient[C], stream: QueueStream[B]) -> Iterator[B]:
-    """The batches of ``stream``. It belongs to the loop in which it was started, also after a fork."""
-    try:
-        while (batch := client.call(lambda _: anext(stream, None))) is not None:
-            yield batch
-    finally:
-        client.post(lambda _: stream.close())
+class Messages(Iterator[MessageExt]):
+    """The messages of ``batches``, one by one. It goes on after an error."""
+
+    def __init__(self, client: OpenClient[Any], batches: BatchStream[list[MessageExt]]) -> None:
+        self._client = client
+        self._batches = batches
+        self._rest: Iterator[MessageExt] = iter(())
+
+    def __next__(self) -> MessageExt:
+        while (message := next(self._rest, None)) is None:
+            self._rest = iter(next(self._batches))
+        if not self._client.home.is_here:
+            # The child of a fork must not return the messages that its parent returns.
+            self._client.home.check()
+        return message
+
+    def close(self) -> None:
+        """Cancel the pull in progress; iteration ends."""
+        self._rest = iter(())
+        self._batches.close()

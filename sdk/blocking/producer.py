@@ -65,6 +65,11 @@ class Ticket(PendingSend):
         try:
             if not self.has_ended:
                 ended.wait(timeout)
+        except BaseException:
+            if self.error is not None:
+                # It has failed meanwhile, and this thread, which was interrupted, cannot raise that any more.
+                self.span.backlog.keep(self)
+            raise
         finally:
             self.unwatch(ended.set)
         if not self.has_ended:
@@ -194,7 +199,13 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         return sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
 
     room = call_of(TrioProducer.room)
-    flush = call_of(TrioProducer.flush)
+
+    def flush(self) -> None:
+        # Two steps: the errors are taken, and have been seen then, when nothing can be cancelled any more.
+        self._loop.call(lambda producer: producer.wait_for_flush())
+        self._loop.call_sync(lambda producer: producer.finish_flush())
+
+    flush.__doc__ = TrioProducer.flush.__doc__
 
     # --- requests and replies
 

@@ -5,6 +5,7 @@ Neighbours: reader.py (one pull, and which broker it asks), assigned.py (`assign
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -29,7 +30,7 @@ from sdk.consumer.offsets import Commits, GroupOffsets, PullStart, first_offset
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.reader import PullBytes, PullResult, Reader
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.stream import MessageStream
+from sdk.consumer.stream import Messages, MessageStream
 from sdk.consumer.tracing import Tracing
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
@@ -37,7 +38,7 @@ from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.producer import traces_of
 from sdk.retry import until_answered
-from sdk.runtime import FORKS, survived
+from sdk.runtime import Home, survived
 from sdk.starting import START_TIMEOUT_MS, Start
 from sdk.traces.sink import Trace
 
@@ -255,7 +256,7 @@ class PullConsumer:
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
         return MessageStream(pull, self._client.nursery, start, end, self._instance.backoff)
 
-    async def messages(
+    def messages(
         self,
         mq: MessageQueue,
         start: int,
@@ -265,13 +266,15 @@ class PullConsumer:
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> AsyncIterator[MessageExt]:
         """The messages of `stream`, one by one."""
-        async with self.stream(mq, start, end, expression=expression, wait_ms=wait_ms) as batches:
-            async for batch in batches:
-                for message in batch:
-                    if self._client.forks != FORKS.count:
-                        # The child of a fork must not return the messages that its parent returns.
-                        self._client.check_open()
-                    yield message
+        batches = self.stream(mq, start, end, expression=expression, wait_ms=wait_ms)
+        home, token = Home(), trio.lowlevel.current_trio_token()
+
+        def close() -> None:
+            with suppress(trio.RunFinishedError):
+                if home.is_here:
+                    token.run_sync_soon(batches.close)
+
+        return Messages(batches, self._client.check_open, close)
 
     def arrow(
         self,

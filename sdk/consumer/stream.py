@@ -1,10 +1,11 @@
 """Batches of one queue, pulled one ahead of the caller; `assigned.py` merges those of several queues.
 
-The next pull runs in a task of the client's nursery, so that an async generator on top needs no nursery of its own.
-At most one batch is ready while the caller works on another.
+The next pull runs in a task of the client's nursery, so that what iterates needs no nursery of its own.
+At most one batch is ready while the caller works on another. No iterator here is a generator: that would end with the
+first error or cancellation, and these go on with the next call.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Generic, Protocol, Self, TypeVar, cast
 
 import trio
@@ -67,14 +68,16 @@ class QueueStream(Generic[B]):
         return self
 
     async def __anext__(self) -> B:
-        if self._closed or self._at_end(self.next_offset):
-            raise StopAsyncIteration
-        ahead = self.look_ahead()
-        await ahead.done.wait()
-        batch = self._take(ahead)
-        if not batch:
-            raise StopAsyncIteration
-        return batch
+        # The wait may be cancelled: nothing is taken before its end, and nothing is awaited after that.
+        while not self._closed and not self._at_end(self.next_offset):
+            ahead = self.look_ahead()
+            await ahead.done.wait()
+            # Else another task has taken it.
+            if ahead is self._ahead:
+                if batch := self._take(ahead):
+                    return batch
+                break
+        raise StopAsyncIteration
 
     @property
     def position(self) -> int | None:
@@ -178,3 +181,34 @@ class MessageStream(QueueStream[list[MessageExt]]):
 
     def _before(self, messages: list[MessageExt], end: int) -> list[MessageExt]:
         return [message for message in messages if message.queue_offset < end]
+
+
+class Messages(AsyncIterator[MessageExt]):
+    """The messages of ``batches``, one by one. It goes on after an error and after a cancelled call.
+
+    ``check`` raises in the child of a fork, which must not return the messages that its parent returns. ``close`` ends
+    the batches, in whatever thread; it is called when nobody iterates any more.
+    """
+
+    def __init__(
+        self, batches: AsyncIterator[list[MessageExt]], check: Callable[[], object], close: Callable[[], object]
+    ) -> None:
+        self._batches = batches
+        self._check = check
+        self._close = close
+        self._rest: Iterator[MessageExt] = iter(())
+
+    async def __anext__(self) -> MessageExt:
+        while (message := next(self._rest, None)) is None:
+            self._rest = iter(await anext(self._batches))
+        self._check()
+        return message
+
+    async def aclose(self) -> None:
+        """Cancel the pull in progress; iteration ends."""
+        self._rest = iter(())
+        self._close()
+
+    def __del__(self) -> None:
+        # An iterator that was left behind would pull for ever.
+        self._close()

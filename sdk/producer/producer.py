@@ -513,11 +513,8 @@ class Producer:
 
         Raises an ExceptionGroup with the errors that nobody has seen, at most 1,000 of them. They have been seen then.
         """
-        self._client.check_open()
-        await self._backlog.ended()
-        await trio.lowlevel.checkpoint()
-        if (failed := self._backlog.take_unseen()) is not None:
-            raise failed
+        await self.wait_for_flush()
+        self.finish_flush()
 
     # --- requests and replies
 
@@ -569,6 +566,17 @@ class Producer:
         return 0 if self.traces is None else self.traces.dropped
 
     # --- used by senders in other threads
+
+    async def wait_for_flush(self) -> None:
+        """The first half of `flush`. It may be cancelled: it takes no errors."""
+        self._client.check_open()
+        await self._backlog.ended()
+        await trio.lowlevel.checkpoint()
+
+    def finish_flush(self) -> None:
+        """The second half of `flush`, which does not wait."""
+        if (failed := self._backlog.take_unseen()) is not None:
+            raise failed
 
     @property
     def is_open(self) -> bool:
