@@ -129,9 +129,14 @@ class ClientHandlers(Part):
                 name = consumer.group_name
                 if self._groups.get(name) is None and not self._groups.is_mirror:
                     new_groups += 1
-                    if new_groups > MAX_NEW_GROUPS:
-                        continue  # the next heartbeat creates more groups
-                if self.prepared_group(consumer) is None:
+                # A client is a member of all its groups at once: it looks itself up right after this. What is too much
+                # for one heartbeat is only the creation of more groups, which their first pulls or the next heartbeats
+                # make up for.
+                if new_groups > MAX_NEW_GROUPS:
+                    may_join = self._groups.may_be_used(name)
+                else:
+                    may_join = self.prepared_group(consumer) is not None
+                if not may_join:
                     continue  # a group that must be made with mqadmin first; its pulls are answered with an error
                 if self._clients.join_consumer_group(channel, data, consumer, language, request.version, now_ms):
                     changed.append(name)

@@ -92,6 +92,10 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
                         logger.warning("group %s gets no retry topic: the topic's name would be too long", name)
         return config
 
+    def may_be_used(self, name: str) -> bool:
+        """Whether `get_or_create` finds or makes the group."""
+        return self.get(name) is not None or self._may_create(name)
+
     def create_system_groups(self) -> None:
         """Make RocketMQ's own groups; groups that exist already stay as they are."""
         self.make_system_rows(map(SubscriptionGroupConfig, SYSTEM_GROUPS))

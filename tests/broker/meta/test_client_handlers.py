@@ -333,14 +333,25 @@ async def test_a_heartbeat_of_very_many_empty_parts_is_refused() -> None:
     assert (answer.code, answer.remark) == (1, "the body cannot be read: it has more than 20000 entries")
 
 
-async def test_many_new_groups_are_made_by_several_heartbeats() -> None:
+async def test_many_new_groups_are_made_by_several_heartbeats_and_joined_by_the_first() -> None:
     desk, caller = Desk(), Caller()
-    data = HeartbeatData("c", consumer_data_set=[ConsumerData(f"g{n}") for n in range(2 * MAX_NEW_GROUPS + 1)])
+    groups = [f"g{n}" for n in range(2 * MAX_NEW_GROUPS + 1)]
+    data = HeartbeatData("c", consumer_data_set=[ConsumerData(name) for name in groups])
     counts = []
     for _ in range(3):
         await desk.ask(HEART_BEAT.code, body=data, channel=caller.channel)
-        counts.append(sum(desk.clients.consumer_group(f"g{n}") is not None for n in range(2 * MAX_NEW_GROUPS + 1)))
+        counts.append(sum(desk.meta.groups.get(name) is not None for name in groups))
+        for name in groups:
+            assert (await desk.ask(GET_CONSUMER_LIST_BY_GROUP.code, {"consumerGroup": name})).code == 0
     assert counts == [MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS + 1]
+
+
+async def test_groups_that_may_not_be_made_are_not_joined_however_many_they_are() -> None:
+    desk, caller = Desk(options(auto_create_subscription_group=False)), Caller()
+    groups = [f"g{n}" for n in range(MAX_NEW_GROUPS + 2)]
+    data = HeartbeatData("c", consumer_data_set=[ConsumerData(name) for name in groups])
+    await desk.ask(HEART_BEAT.code, body=data, channel=caller.channel)
+    assert not any(desk.clients.consumer_group(name) for name in groups)
 
 
 async def test_the_producers_of_all_groups_are_listed() -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import trio
 from trio.testing import MockClock
 
+from broker.meta.client_handlers import MAX_NEW_GROUPS
 from mqcommon.errors import SkylarkError
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Client, ConsumeFrom, Message, MessageExt, Problem, Producer, PushConsumer, aio, blocking
@@ -231,3 +233,21 @@ async def test_a_consumer_of_a_group_that_may_not_be_created_does_not_start(tmp_
         told: list[Problem] = []
         async with PushConsumer(cluster.nameserver, **kept("t"), start_timeout_ms=None, on_problem=told.append):
             await until(lambda: f"group g-t at {cluster.broker}" in [one.what for one in told], "it is told")
+
+
+async def test_many_new_groups_of_one_client_start_together(cluster: Servers) -> None:
+    """More than a broker creates for one heartbeat."""
+    count, started = 2 * MAX_NEW_GROUPS, 0
+    all_started = trio.Event()
+
+    async def start(client: Client, number: int) -> None:
+        nonlocal started
+        async with PushConsumer(client, group=f"g-{number}", subscriptions={"t": "*"}):
+            started += 1
+            if started == count:
+                all_started.set()
+            await all_started.wait()
+
+    async with Client(cluster.nameserver) as client, trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(start, client, number)
