@@ -5,6 +5,7 @@ survives, and the first open half moves on. The producer is asked about the copy
 """
 
 import logging
+from collections import deque
 from enum import Enum
 
 from broker.delivery.transaction import halves
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 class Due(Enum):
     """What is due for a half."""
 
-    #: Nothing yet, nor for halves after it.
+    #: Nothing yet, nor for first halves after it.
     NEW = "new"
     #: Nothing yet: its producer has said so.
     IMMUNE = "immune"
@@ -39,12 +40,17 @@ class Due(Enum):
 
 
 def due(half: Record, now_ms: int, timeout_ms: int, max_checks: int) -> Due:
-    """What is due for ``half`` now. Its age counts from its store time; the copy that each check makes begins anew."""
+    """What is due for ``half`` now. Its age counts from its store time.
+
+    Only the first question waits for the age. The copy that a check has made is due in each round, as in RocketMQ.
+    """
+    if checks := checks_of(half.properties):
+        return Due.GIVE_UP if checks >= max_checks else Due.CHECK
     age_ms = now_ms - half.store_timestamp
     immune_ms = immunity_ms(half.properties, timeout_ms)
     if age_ms < (timeout_ms if immune_ms is None else immune_ms):
         return Due.NEW if immune_ms is None else Due.IMMUNE
-    return Due.GIVE_UP if checks_of(half.properties) >= max_checks else Due.CHECK
+    return Due.CHECK if max_checks > 0 else Due.GIVE_UP
 
 
 # Halves that are looked at in one step: a millisecond or two.
@@ -72,6 +78,8 @@ class TransactionChecks:
         ledger = self._ledger
         timeout_ms, max_checks = self._options.transaction_time_out, self._options.transaction_check_max
         end, count, checked = ledger.half_end, 0, 0
+        # Those that are left, once a half is too young: copies after it, whose first halves are older.
+        copies: deque[int] | None = None
         try:
             offset = ledger.first_open(0)
             while offset < end and ledger.is_ready:
@@ -86,10 +94,15 @@ class TransactionChecks:
                         ledger.finish(offset)
                     else:
                         wanted = due(half, self._clock.now_ms(), timeout_ms, max_checks)
-                        if wanted is Due.NEW:
-                            break
+                        if wanted is Due.NEW and copies is None:
+                            copies = deque(ledger.copies_between(offset, end))
                         checked += self._look(half, wanted)
-                offset = ledger.first_open(offset + 1)
+                if copies is None:
+                    offset = ledger.first_open(offset + 1)
+                elif copies:
+                    offset = copies.popleft()
+                else:
+                    break
                 count += 1
                 if count % SLICE == 0:
                     ledger.write_ops()

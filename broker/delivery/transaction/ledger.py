@@ -219,6 +219,10 @@ class Ledger:
         """The first open half at or after ``offset``; at the end of the queue it does not exist yet."""
         return self._window.first_open(offset)
 
+    def copies_between(self, offset: int, end: int) -> list[int]:
+        """The open copies that checks have made, after ``offset`` and before ``end``, in their order."""
+        return sorted(copy for copy in self._moved.values() if offset < copy < end)
+
     def half_at(self, offset: int) -> Steps[Record | None]:
         """Half ``offset`` of the queue; None when the log does not have it any more."""
         return reading(lambda: self.read_half(offset))

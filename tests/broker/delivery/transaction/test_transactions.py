@@ -206,6 +206,23 @@ async def test_a_check_asks_about_a_copy_and_any_of_its_offsets_ends_it() -> Non
     assert broker.open_halves() == []
 
 
+@pytest.mark.parametrize(
+    ("immunity", "immune_ms"), [(b"", TIMEOUT_MS), (b"CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02", 60_000)]
+)
+async def test_only_the_first_question_waits_for_the_immunity(immunity: bytes, immune_ms: int) -> None:
+    broker = ready()
+    broker.send(b"first", immunity)
+    broker.clock.advance(immune_ms)
+    assert broker.check() == 1
+    for count in range(2, 5):
+        # A younger half before the copy of the first one keeps no question away.
+        broker.send(b"young", immunity)
+        broker.clock.advance(immune_ms // 4)
+        assert broker.check() == 1
+        assert len(broker.producer.asked) == count
+    assert {MessageExt(body, 0, "").body for _, body in broker.producer.asked} == {b"first"}
+
+
 async def test_immunity_keeps_checks_away_and_then_only_a_check_ends_it() -> None:
     broker = ready()
     immune = broker.send(b"immune", b"CHECK_IMMUNITY_TIME_IN_SECONDS\x013\x02")
