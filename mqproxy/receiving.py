@@ -2,6 +2,8 @@
 
 import hashlib
 
+from mqcommon.arguments import INT_MAX
+from mqcommon.errors import ProtocolError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
 from mqproxy.brokers import Delivery
@@ -9,11 +11,13 @@ from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
 from mqproxy.sending import BORN_HOST, DELIVER_AT, TRACE_CONTEXT
 from mqproxy.statuses import Refused
+from mqproxy.times import put_time
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.clients import SQL92, TAG, parse_subscription
 
 # The answer of a broker needs this long to get to the client.
 RESERVE_MS = 100
+_LONG_MAX_DIGITS = 19
 
 
 def polling_ms(
@@ -79,17 +83,34 @@ def names_of(topic: wire.Resource, group: wire.Resource) -> tuple[str, str]:
 
 
 def message_of(delivery: Delivery, topic: wire.Resource) -> wire.Message:
-    """A received message, as clients read it. ProtocolError when its body cannot be decompressed."""
+    """A received message, as clients read it. ProtocolError as for `stored_message_of`."""
     made = stored_message_of(delivery.message, topic)
     system = made.system_properties
     system.receipt_handle = str(delivery.receipt)
-    system.delivery_attempt = delivery.attempt
+    system.delivery_attempt = min(delivery.attempt, INT_MAX)
     system.invisible_duration.FromMilliseconds(delivery.invisible_ms)
     return made
 
 
+def lacks_a_time(message: wire.Message) -> bool:
+    """Whether the stored message has a born or a store time that protobuf does not have."""
+    system = message.system_properties
+    return not (system.HasField("born_timestamp") and system.HasField("store_timestamp"))
+
+
 def stored_message_of(message: MessageExt, topic: wire.Resource) -> wire.Message:
-    """A stored message, as clients read it. ProtocolError when its body cannot be decompressed."""
+    """A stored message, as clients read it; times that protobuf does not have are left out.
+
+    ProtocolError when its body cannot be decompressed, or protobuf cannot hold it for another reason.
+    """
+    try:
+        return _as_stored(message, topic)
+    except ValueError as error:
+        # Any client writes what is stored. One odd message must not keep those beside it from being handed out.
+        raise ProtocolError(f"it cannot be a message of gRPC: {error}") from error
+
+
+def _as_stored(message: MessageExt, topic: wire.Resource) -> wire.Message:
     properties, body = message.properties, message.body
     system = wire.SystemProperties(
         message_id=message.msg_id,
@@ -101,10 +122,10 @@ def stored_message_of(message: MessageExt, topic: wire.Resource) -> wire.Message
         store_host=message.store_host,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
-        delivery_attempt=message.reconsume_times + 1,
+        delivery_attempt=min(message.reconsume_times + 1, INT_MAX),
     )
-    system.born_timestamp.FromMilliseconds(message.born_timestamp)
-    system.store_timestamp.FromMilliseconds(message.store_timestamp)
+    put_time(system.born_timestamp, message.born_timestamp)
+    put_time(system.store_timestamp, message.store_timestamp)
     if TAGS in properties:
         system.tag = properties[TAGS]
     if KEYS in properties:
@@ -115,8 +136,8 @@ def stored_message_of(message: MessageExt, topic: wire.Resource) -> wire.Message
         system.trace_context = properties[TRACE_CONTEXT]
     # Properties come from any client, also of the other protocol: what is no time is left out, and raises nothing.
     deliver_at = properties.get(DELIVER_AT, "")
-    if deliver_at.isascii() and deliver_at.isdigit() and len(deliver_at) <= 15:
-        system.delivery_timestamp.FromMilliseconds(int(deliver_at))
+    if deliver_at.isascii() and deliver_at.isdigit() and len(deliver_at) <= _LONG_MAX_DIGITS:
+        put_time(system.delivery_timestamp, int(deliver_at))
     users = {name: value for name, value in properties.items() if name not in RESERVED}
     return wire.Message(topic=topic, user_properties=users, system_properties=system, body=body)
 

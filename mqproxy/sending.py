@@ -8,6 +8,7 @@ from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
 from mqproxy.names import has_control_character, topic_of
 from mqproxy.options import ProxyOptions
 from mqproxy.statuses import Refused, common_status
+from mqproxy.times import ms_of
 from mqproxy.wire import messaging_pb2 as wire
 from sdk.producer.result import SendResult, SendStatus
 
@@ -103,7 +104,9 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
     if system.keys:
         found[KEYS] = " ".join(system.keys)
     if system.HasField("delivery_timestamp"):
-        deliver_at_ms = system.delivery_timestamp.ToMilliseconds()
+        deliver_at_ms = ms_of(system.delivery_timestamp)
+        if deliver_at_ms is None:
+            raise Refused(wire.ILLEGAL_DELIVERY_TIME, "the delivery time is not between the years 1 and 9999")
         if options.max_delay_time_mills and deliver_at_ms - now_ms > options.max_delay_time_mills:
             text = f"the max delay time of message is too large, max is {options.max_delay_time_mills}"
             raise Refused(wire.ILLEGAL_DELIVERY_TIME, text)
@@ -121,8 +124,8 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
         found[TRANSACTION_PREPARED], found[PRODUCER_GROUP] = "true", message.topic.name
         if system.HasField("orphaned_transaction_recovery_duration"):
             found[CHECK_IMMUNITY_S] = _recovery_s(system, options)
-    if system.HasField("born_timestamp"):
-        found[BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
+    if system.HasField("born_timestamp") and (born_ms := ms_of(system.born_timestamp)) is not None:
+        found[BORN_TIMESTAMP] = str(born_ms)
     return found
 
 

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from mqcommon.addresses import limited_network
-from mqcommon.clock import SystemClock
+from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import ProtocolError, SkylarkError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.message.message import MessageExt
@@ -32,6 +32,7 @@ from mqproxy.receiving import (
     check_invisible,
     filter_of,
     invisible_ms,
+    lacks_a_time,
     message_of,
     names_of,
     polling_ms,
@@ -43,6 +44,7 @@ from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messa
 from mqproxy.sessions import Session, Sessions, ended
 from mqproxy.statuses import Refused, common_status, status_of
 from mqproxy.telemetry import Stream
+from mqproxy.times import ms_of
 from mqproxy.transactions import Half
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.net.limits import RateLimit
@@ -55,6 +57,7 @@ logger = logging.getLogger(__name__)
 SERVICE = "apache.rocketmq.v2.MessagingService"
 # How long a call for messages waits that comes while the proxy stops.
 LATE_CALL_S = 0.2
+_QUIET_MS = 60_000
 
 T = TypeVar("T")
 
@@ -96,6 +99,7 @@ class Calls:
         self._stopping = asyncio.Event()
         most = options.max_requests_per_second
         self._rate = RateLimit(most) if most else None
+        self._odd_times = OddTimes(self._clock)
 
     def handlers(self, meters: Meters | None = None) -> grpc.GenericRpcHandler:
         """What gRPC calls for each method. With ``meters`` calls are measured."""
@@ -206,6 +210,7 @@ class Calls:
                     call.enter_context(poll)
                     deliveries = await self._unless_over(caller.session, poll.deliveries()) or []
                     found = _handed_out(deliveries, request.message_queue.topic)
+                    self._odd_times.note([message for _, message in found])
                     poll.hand_out([delivery for delivery, _ in found])
                 status = OK if found else NO_NEW_MESSAGE
             except (Refused, SkylarkError) as error:
@@ -293,6 +298,7 @@ class Calls:
             else:
                 status, next_offset = pull_status(result), result.next_offset
                 messages = _readable(result.messages, request.message_queue.topic)
+                self._odd_times.note(messages)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except Exception as error:
@@ -327,7 +333,10 @@ class Calls:
             case wire.END:
                 offset = await caller.session.queues.max_offset(queue)
             case wire.TIMESTAMP if request.HasField("timestamp"):
-                offset = await caller.session.queues.search_offset(queue, request.timestamp.ToMilliseconds())
+                time_ms = ms_of(request.timestamp)
+                if time_ms is None:
+                    raise Refused(wire.BAD_REQUEST, "the timestamp is not between the years 1 and 9999")
+                offset = await caller.session.queues.search_offset(queue, time_ms)
             case _:
                 raise Refused(wire.BAD_REQUEST, "the policy is none of BEGINNING, END and TIMESTAMP with a timestamp")
         return wire.QueryOffsetResponse(status=OK, offset=offset)
@@ -587,6 +596,28 @@ class Calls:
                 return answer_type(status=_unexpected(error))
 
         return grpc.stream_unary_rpc_method_handler(answer, request_type.FromString, answer_type.SerializeToString)
+
+
+class OddTimes:
+    """Logs, once a minute, that messages are handed out without their times."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._count = 0
+        self._quiet_until_ms = 0
+
+    def note(self, messages: Sequence[wire.Message]) -> None:
+        """These are handed out."""
+        odd = [message for message in messages if lacks_a_time(message)]
+        self._count += len(odd)
+        if not odd or (now_ms := self._clock.monotonic_ms()) < self._quiet_until_ms:
+            return
+        self._quiet_until_ms = now_ms + _QUIET_MS
+        logger.warning(
+            "%d messages were handed out without their born or store time, which is not between the years 1 and 9999; "
+            "one is %s of topic %s", self._count, odd[-1].system_properties.message_id, odd[-1].topic.name
+        )  # fmt: skip
+        self._count = 0
 
 
 def _handed_out(deliveries: Sequence[Delivery], topic: wire.Resource) -> list[tuple[Delivery, wire.Message]]:

@@ -138,10 +138,12 @@ class Parquet:
     def write(self, letters: Sequence[DeadLetter]) -> None:
         import pyarrow as pa
 
+        from sdk.arrow.schema import microseconds
+
         if letters:
             rows = [dict(zip(STORY, story_of(letter), strict=True)) | columns_of(letter) for letter in letters]
             for row in rows:
-                row["failTime"] = None if row["failTime"] is None else row["failTime"] * 1_000
+                row["failTime"] = microseconds(row["failTime"])
             self._writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=self._schema))
 
     def close(self) -> None:
@@ -151,11 +153,13 @@ class Parquet:
 
 def columns_of(letter: DeadLetter) -> dict[str, Any]:
     """The values of a message's columns; times in microseconds."""
+    from sdk.arrow.schema import microseconds
+
     message = letter.message
     return {
         **{name: value for name, value in message_json(message, with_body=False).items()},
         "body": body_of(message),
-        "bornTimestamp": message.born_timestamp * 1_000,
-        "storeTimestamp": message.store_timestamp * 1_000,
+        "bornTimestamp": microseconds(message.born_timestamp),
+        "storeTimestamp": microseconds(message.store_timestamp),
         "properties": list(message.properties.items()),
     }

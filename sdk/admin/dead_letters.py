@@ -8,6 +8,7 @@ that every broker has. It is committed after each part, so a resend that was kil
 twice, and none is left out. Neighbours: dead_letter_files.py writes dead letters to files.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import field
 from math import inf
@@ -51,6 +52,8 @@ RATE = 100.0
 # The messages of a part are in memory.
 PART_COUNT = 256
 PART_BYTES = 1024 * 1024
+# Any client may write the property.
+_COUNT = re.compile(r"[0-9]{1,9}")
 ORIGIN_ID, DLQ_TOPIC, DLQ_ID = "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 # What the message has because it was delivered and died.
 _OF_ITS_DEATH = (
@@ -91,7 +94,7 @@ class DeadLetter:
     def resent_times(self) -> int:
         """How many times it was taken out of the dead letters before."""
         text = self.message.properties.get(RESENT_TIMES, "")
-        return int(text) if text.isascii() and text.isdigit() else 0
+        return int(text) if _COUNT.fullmatch(text) else 0
 
     @property
     def ids(self) -> tuple[str, ...]:

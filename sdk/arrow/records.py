@@ -33,6 +33,7 @@ from mqcommon.message.layout import (
     TOPIC_LENGTH_V2,
     Head,
 )
+from sdk.arrow.schema import MAX_TIME_MS
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -200,7 +201,6 @@ def _heads(data: bytes | memoryview, starts: Ints, layout: np.dtype[Any]) -> NDA
 
 # the four hex digits of every two bytes, indexed by the number that these bytes are in this machine's byte order
 _HEX = np.frombuffer(np.arange(2**16, dtype=np.uint16).tobytes().hex().upper().encode(), dtype=np.uint32)
-_MAX_MS = (2**63 - 1) // 1000
 
 
 def gather(data: Any, starts: Ints, lengths: Ints, kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
@@ -248,8 +248,8 @@ def numbers(values: NDArray[Any], kind: pa.DataType | None = None, valid: Mask |
 
 
 def timestamps(ms: Ints, kind: pa.DataType) -> pa.Array:
-    """Milliseconds as timestamps in microseconds; null where they are out of range (about 292,000 years)."""
-    fits = (ms <= _MAX_MS) & (ms >= -_MAX_MS)
+    """Milliseconds as timestamps in microseconds; null where `MAX_TIME_MS` does not allow them."""
+    fits = (ms <= MAX_TIME_MS) & (ms >= -MAX_TIME_MS)
     return numbers(ms * 1000, kind, None if fits.all() else fits)
 
 

@@ -10,6 +10,9 @@ from mqcommon.errors import InvalidArgument
 PROPERTIES = "properties"
 
 _TIME = pa.timestamp("us", tz="UTC")
+#: Times from the year 1677 to 2262 are shown, others are null: pandas counts nanoseconds in 64 bits, Python's calendar
+#: ends with the year 9999, and both raise for all rows when one time is outside.
+MAX_TIME_MS = (2**63 - 1) // 1_000_000
 #: All columns and their types, in their usual order.
 COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
     {
@@ -33,6 +36,11 @@ COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
 )
 #: Without the properties, which cost more than all others.
 USUAL = tuple(name for name in COLUMNS if name != PROPERTIES)
+
+
+def microseconds(ms: int | None) -> int | None:
+    """The value of a time column; None when it is out of its range."""
+    return None if ms is None or abs(ms) > MAX_TIME_MS else ms * 1_000
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:

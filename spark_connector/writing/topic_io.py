@@ -241,8 +241,9 @@ def _note(batch: pa.RecordBatch, scope: str, found: FoundRows) -> None:
     if not ours.num_rows:
         return
     found.names.update(map(name_in, ours.column("msgId").to_pylist()))
+    # Null when no row has a store time that can be shown.
     newest = pc.max(ours.column("storeTimestamp").cast(pa.int64())).as_py()
-    found.newest_ms = max(found.newest_ms, newest // 1000)
+    found.newest_ms = max(found.newest_ms, (newest or 0) // 1000)
 
 
 def _ignore(lost: LostRange) -> None:

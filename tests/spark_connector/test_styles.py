@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mqcommon.message.message import MessageExt, decode_messages
 from sdk.arrow.decode import has_tag
 from sdk.arrow.records import Records
+from sdk.arrow.schema import microseconds
 from spark_connector.schema import EXTERNALS, KAFKA, arrow_schema, partition_number, spark_schema
 from spark_connector.styles import decode
 from tests.sdk.arrow.records import BUFFERS, Stored
@@ -35,7 +36,7 @@ def kafka(message: MessageExt) -> dict[str, Any]:
         "topic": message.topic,
         "partition": partition_number("broker-a", message.queue_id),
         "offset": message.queue_offset,
-        "timestamp": message.store_timestamp * 1000,
+        "timestamp": microseconds(message.store_timestamp),
         "timestampType": 1,
         "headers": [{"key": name, "value": value.encode()} for name, value in message.properties.items()],
     }
@@ -50,8 +51,8 @@ def externals(message: MessageExt) -> dict[str, Any]:
         "brokerName": "broker-a",
         "queueId": message.queue_id,
         "queueOffset": message.queue_offset,
-        "bornTimestamp": message.born_timestamp * 1000,
-        "storeTimestamp": message.store_timestamp * 1000,
+        "bornTimestamp": microseconds(message.born_timestamp),
+        "storeTimestamp": microseconds(message.store_timestamp),
     }
 
 

@@ -13,7 +13,8 @@ import trio
 from click.testing import CliRunner
 
 from mqcommon.errors import InvalidArgument, UserError
-from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.message import Message, MessageExt, decode_messages
+from mqcommon.message.properties import FAIL_REASON, FAIL_TIME, RESENT_TIMES, encode_properties
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryPolicy, SimpleConsumer, blocking
 from sdk.admin import dead_letter_files
@@ -21,6 +22,7 @@ from sdk.admin.cli import mqadmin
 from sdk.admin.dead_letter_files import DeadLetterFile
 from sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
 from sdk.client import ClientHandle
+from tests.sdk.arrow.records import Stored
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
 
@@ -246,6 +248,22 @@ async def test_files_have_the_messages_and_their_stories(cluster: Servers, tmp_p
     assert round(tea["storeTimestamp"].timestamp() * 1000) == dead.message.store_timestamp
     assert dict(tea["properties"])["RETRY_TOPIC"] == "one"
     assert pq.read_table(by_name).num_rows == 1
+
+
+@pytest.mark.parametrize("odd", [2**63 - 1, -(2**63), 1_700_000_000_000_000_000])
+async def test_odd_numbers_of_one_message_do_not_keep_the_others_out_of_a_table(tmp_path: Path, odd: int) -> None:
+    story = {FAIL_REASON: "why", FAIL_TIME: "9" * 18, RESENT_TIMES: "9" * 5_000}
+    made = [
+        Stored(born_timestamp=odd, store_timestamp=odd, properties=encode_properties(story).encode()).encode(),
+        Stored(queue_offset=1).encode(),
+    ]
+    letters = [DeadLetter("g", message) for message in decode_messages(b"".join(made))]
+    table = tmp_path / "dead.parquet"
+    async with DeadLetterFile(str(table), "parquet") as rows:
+        await rows.take(letters)
+    found = pq.read_table(table).to_pylist()
+    assert [one["bornTimestamp"] is None for one in found] == [True, False]
+    assert found[0]["failTime"] is None and found[0]["resentTimes"] == 0
 
 
 async def test_a_file_that_is_not_whole_does_not_stay(cluster: Servers, tmp_path: Path) -> None:

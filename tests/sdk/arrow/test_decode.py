@@ -18,7 +18,7 @@ from mqcommon.message.message import MessageExt, decode_messages
 from sdk.arrow import decode as decoding
 from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, decode, holds_batches, record_batch, unwrapped
 from sdk.arrow.records import Records
-from sdk.arrow.schema import COLUMNS, USUAL, schema_of
+from sdk.arrow.schema import COLUMNS, MAX_TIME_MS, USUAL, microseconds, schema_of
 from tests.sdk.arrow.records import BUFFERS, HOST, PROPERTIES, Stored
 from tests.support.inner import inner_batch, rows_of
 
@@ -38,7 +38,7 @@ def decoded(data: bytes, schema: pa.Schema = ALL) -> pa.RecordBatch:
 
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """As Python values; timestamps as microseconds, which Python's datetime may not reach."""
+    """As Python values; timestamps as microseconds."""
     columns = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         columns[field.name] = column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column
@@ -59,8 +59,8 @@ def plain(message: MessageExt) -> dict[str, Any]:
         "body": message.body,
         "flag": message.flag,
         "sysFlag": message.sys_flag,
-        "bornTimestamp": message.born_timestamp * 1000,
-        "storeTimestamp": message.store_timestamp * 1000,
+        "bornTimestamp": microseconds(message.born_timestamp),
+        "storeTimestamp": microseconds(message.store_timestamp),
         "bornHost": message.born_host,
         "reconsumeTimes": message.reconsume_times,
         "properties": list(message.properties.items()),
@@ -120,10 +120,23 @@ def test_the_golden_record_is_the_shared_one() -> None:
     assert json.loads(shared.read_text())["record_v1"]["hex"] == GOLDEN
 
 
-def test_a_timestamp_that_no_microseconds_hold_is_null() -> None:
-    batch = decoded(Stored(born_timestamp=2**62).encode() + Stored(queue_offset=1).encode())
-    assert batch.column("bornTimestamp").null_count == 1
-    assert batch.column("bornTimestamp")[1].as_py() == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+# Microseconds and nanoseconds instead of milliseconds, and the first times that are out of pandas' range.
+ODD_TIMES = [1_700_000_000_000_000, 1_700_000_000_000_000_000, 2**63 - 1, -(2**63), MAX_TIME_MS + 1, -MAX_TIME_MS - 1]
+
+
+@pytest.mark.parametrize("ms", ODD_TIMES)
+def test_a_time_that_python_or_pandas_does_not_have_is_null_and_costs_no_other_row(ms: int) -> None:
+    odd = Stored(born_timestamp=ms, store_timestamp=ms)
+    batch = decoded(odd.encode() + Stored(queue_offset=1).encode())
+    for name, us in (("bornTimestamp", 0), ("storeTimestamp", 1_000)):
+        assert batch.column(name).to_pylist() == [None, datetime(2023, 11, 14, 22, 13, 20, us, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize("ms", [MAX_TIME_MS, -MAX_TIME_MS])
+def test_the_first_and_the_last_time_can_be_shown_by_pandas(ms: int) -> None:
+    column = decoded(Stored(born_timestamp=ms).encode()).column("bornTimestamp")
+    assert column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64()).to_pylist() == [ms * 1_000_000]
+    assert column[0].as_py() is not None
 
 
 def test_a_tag_that_is_no_utf8_shows_as_the_sdk_shows_it() -> None:

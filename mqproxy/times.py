@@ -1,0 +1,23 @@
+"""Times between RocketMQ's numbers and protobuf's. Pure.
+
+RocketMQ's times are any 64-bit numbers that a client writes: microseconds, nanoseconds, nothing at all. Protobuf knows
+the years 1 to 9999, and raises ValueError for others.
+"""
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+_MOST_NANOS = 999_999_999
+
+
+def put_time(field: Timestamp, ms: int) -> None:
+    """Set ``field``, or leave it out when protobuf has no such time."""
+    if _FIRST_MS <= ms <= _LAST_MS:
+        field.FromMilliseconds(ms)
+
+
+def ms_of(field: Timestamp) -> int | None:
+    """The milliseconds that a client sent; None when its time is none of protobuf's."""
+    if not (_FIRST_MS <= field.seconds * 1_000 <= _LAST_MS and 0 <= field.nanos <= _MOST_NANOS):
+        return None
+    return field.ToMilliseconds()
