@@ -267,9 +267,12 @@ class OffsetsFile(Body):
 
 def _check(data: bytes) -> None:
     try:
-        decode_body(OffsetsFile, data)
+        table = decode_body(OffsetsFile, data).offset_table
     except ProtocolError as error:
         raise ValueError(str(error)) from None
+    # A file is written for the first offset. Taken for that of a new consumer, this one would skip messages.
+    if not table:
+        raise ValueError("it has no offsets")
 
 
 class LocalOffsets:
@@ -334,7 +337,10 @@ class LocalOffsets:
                 f"another consumer keeps its offsets in {self._folder}: give each process its own instance_name"
             ) from None
         except (OSError, StoreError) as error:
-            raise InvalidArgument(f"the offsets in {self._folder} cannot be used: {error}") from None
+            raise InvalidArgument(
+                f"the offsets in {self._folder} cannot be used: {error}. Put back a copy of offsets.json, or remove it "
+                "and offsets.json.bak: the consumer then begins as a new one, where consume_from says"
+            ) from None
         if found is not None:
             self._offsets = decode_body(OffsetsFile, found).offset_table
             self._written = dict(self._offsets)

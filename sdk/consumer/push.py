@@ -15,10 +15,12 @@ from typing import Any, Self
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from mqcommon.arguments import shown
 from mqcommon.clock import SystemClock
 from mqcommon.disk.files import OsFiles
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound
 from mqcommon.message.queue import MessageQueue
+from mqcommon.names import GROUP_MAX_LENGTH, RETRY_PREFIX, can_have_retry_topic
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.clients import SUB_ALL
 from sdk import broker_api
@@ -136,6 +138,11 @@ class PushConsumer:
         self.group = group
         self._client = ClientHandle(nameserver, timeout_ms, namespace=namespace, credentials=credentials, tls=tls)
         self._names = names = self._client.names
+        if not broadcast and not can_have_retry_topic(names.group(group)):
+            raise InvalidArgument(
+                f"group is {shown(group)}, too long to give a message back: with its namespace it may have "
+                f"{GROUP_MAX_LENGTH - len(RETRY_PREFIX)} characters, as its retry topic has {RETRY_PREFIX} before that"
+            )
         self._settings = PushSettings(
             group=names.group(group),
             handler=reading_values(handler),

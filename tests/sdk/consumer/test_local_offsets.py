@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from mqcommon.disk.atomic import write_atomic
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.queue import MessageQueue
 from sdk import PushConsumer
@@ -21,8 +22,12 @@ from tests.support.memory_files import MemoryFiles
 MQ = MessageQueue("t", "a", 0)
 
 
+def made(files: MemoryFiles) -> LocalOffsets:
+    return LocalOffsets(settings_of(None, broadcast=True, local_offsets_dir="/o"), files)
+
+
 async def opened(files: MemoryFiles) -> LocalOffsets:
-    offsets = LocalOffsets(settings_of(None, broadcast=True, local_offsets_dir="/o"), files)
+    offsets = made(files)
     await offsets.open()
     return offsets
 
@@ -52,6 +57,29 @@ async def test_offsets_that_have_not_changed_are_not_written_again(monkeypatch: 
     monkeypatch.setattr("sdk.consumer.offsets.write_atomic", no_space)
     await offsets.save({MQ: 5})
     assert not offsets._is_failing
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"offsetTable":{}}', b'{"offsetTable":{"{', bytes(40)])
+async def test_a_damaged_file_is_no_new_consumer_and_the_error_says_what_to_do(data: bytes) -> None:
+    files = MemoryFiles()
+    offsets = await opened(files)
+    await offsets.save({MQ: 5})
+    path = offsets._path
+    await offsets.save({MQ: 6})
+    await offsets.close()
+    write_atomic(files, path, data)
+    # The backup is used, as after a crash: some messages come again.
+    again = await opened(files)
+    assert await again.read(MQ, zero_if_new=False) == 5
+    await again.close()
+    write_atomic(files, f"{path}.bak", data)
+    damaged = made(files)
+    with pytest.raises(InvalidArgument, match=r"cannot be used: .*remove it and offsets\.json\.bak"):
+        await damaged.open()
+    await damaged.close()
+    files.remove(path)
+    files.remove(f"{path}.bak")
+    assert await (await opened(files)).read(MQ, zero_if_new=False) is None
 
 
 def no_space(*args: object, **more: object) -> None:

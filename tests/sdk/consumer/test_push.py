@@ -511,3 +511,12 @@ async def test_a_new_group_begins_where_it_was_told(cluster: Servers, caplog: py
             await until(lambda consumer=consumer: mq in consumer.queues)
             await until(lambda consumer=consumer: consumer._parts.member.queue_offsets("one") == {mq: 4})
         assert got == list(range(first, 4))
+
+
+@pytest.mark.parametrize(("length", "namespace"), [(249, ""), (255, ""), (245, "shop")])
+def test_a_group_that_could_not_give_a_message_back_is_refused(length: int, namespace: str) -> None:
+    made = partial(PushConsumer, "127.0.0.1:1", subscriptions={"t": "*"}, handler=print, namespace=namespace)
+    with pytest.raises(InvalidArgument, match=r"too long to give a message back: .* may have 248 characters"):
+        made(group="g" * length)
+    made(group="g" * length, broadcast=True)
+    made(group="g" * (248 - len(namespace and f"{namespace}%")))
