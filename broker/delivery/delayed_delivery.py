@@ -6,6 +6,8 @@ A level is delivered in its order and in slices, so that a backlog does not bloc
 be delivered now (a full disk) holds its level up; it is tried again. One that never can is logged and skipped.
 The offsets are saved every SAVE_S, as `LevelProgress` allows; slaves copy them (45), so a promoted slave goes on there.
 After a crash or a demotion the messages since the last save are delivered again.
+The entry of a message has the time when it is due, by the clock as it was when the message was stored. `MessageAges`
+moves that time when the clock is set, so that no delay becomes shorter or longer while the process runs.
 Neighbours: writing/deferred.py (into a level, and out of it), meta/delay_offsets.py (the saved offsets).
 """
 
@@ -19,6 +21,7 @@ import trio
 
 from broker.cold_reads import from_disk
 from broker.delivery.background import Background, Failures
+from broker.delivery.message_ages import MessageAges
 from broker.meta.delay_offsets import DelayOffsets
 from broker.part import Part
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -96,8 +99,9 @@ class _Level:
     progress: LevelProgress
     # The saved offset as last seen.
     saved: int
-    # When the next message is due, and its offset; known so that an idle level costs nothing.
-    head: tuple[int, int] = (-1, 0)
+    # The next message: its offset, its place in the log, and when it is due by its entry; known so that an idle level
+    # costs nothing.
+    head: tuple[int, int, int] = (-1, 0, 0)
     not_before: float = 0.0
 
     @property
@@ -112,14 +116,6 @@ class _Due(NamedTuple):
     places: list[tuple[int, int]]
 
 
-def due_time(due_ms: int, now_ms: int, delay_ms: int) -> int:
-    """When a message is due by its queue entry: now, if that is further away than the level's delay.
-
-    Then the clock was set back since the message was stored, or the level had another delay.
-    """
-    return due_ms if due_ms <= now_ms + delay_ms else now_ms
-
-
 class DelayedDelivery(Part):
     """See the module."""
 
@@ -127,6 +123,7 @@ class DelayedDelivery(Part):
         self._store = background.store
         self._writer = background.writer
         self._clock = background.clock
+        self._ages = MessageAges(background.store, background.clock)
         self._is_active = background.is_active
         self._flush = background.flush
         self._turned = background.turned
@@ -145,6 +142,8 @@ class DelayedDelivery(Part):
             nursery.start_soon(self._save_often)
             while True:
                 self._follow_role()
+                # Before anything is compared with the clock.
+                self._store.look_at_clock()
                 more = False
                 for level in self._levels:
                     more |= await self._serve(level)
@@ -181,6 +180,7 @@ class DelayedDelivery(Part):
         """
         active = self._is_active() and not self._stopping
         if active and not self._levels:
+            self._ages.begin()
             saved = self._offsets.table.offset_table
             self._levels = [
                 _Level(
@@ -248,19 +248,22 @@ class DelayedDelivery(Part):
         offset = level.progress.next_offset
         if offset >= queue.next_offset:
             return False
-        known, due_ms = level.head
-        now_ms = self._clock.now_ms()
-        return known != offset or due_time(due_ms, now_ms, level.delay_ms) <= now_ms
+        known, physical, due_ms = level.head
+        return known != offset or self._due_ms(level, physical, due_ms) <= self._clock.now_ms()
+
+    def _due_ms(self, level: _Level, physical: int, due_ms: int) -> int:
+        """When a message is due by the present clock, given its place in the log and the time in its entry."""
+        return self._ages.stored_ms(physical, due_ms - level.delay_ms) + level.delay_ms
 
     def _find_due(self, level: _Level, queue: ConsumeQueue) -> _Due | None:
         """The messages of the next slice; None when nothing is due."""
         offset, now_ms = level.progress.next_offset, self._clock.now_ms()
         count = 0
         if offset >= queue.min_offset:
-            for _, size, due_ms in queue.entries(offset, SLICE):
-                if size != BLANK_SIZE and due_time(due_ms, now_ms, level.delay_ms) > now_ms:
+            for physical, size, due_ms in queue.entries(offset, SLICE):
+                if size != BLANK_SIZE and self._due_ms(level, physical, due_ms) > now_ms:
                     if not count:
-                        level.head = offset, due_ms
+                        level.head = offset, physical, due_ms
                         return None
                     break
                 count += 1

@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from broker.store.checkpoint import CheckpointState, LastStop
+from broker.store.clock_steps import BY_CLOCK
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog, IsTorn, scan_log
 from broker.store.log.log_files import HEAD_BYTES, LogFile, stored_ms
@@ -454,7 +455,8 @@ class Recovery:
         """Store times go on from the log's last record; if no queue has it, from checkpoint and scan."""
         record, _ = valid_record(self._log.record_at(furthest) or b"", furthest, check_crc=False)
         if record is not None:
-            last_of_log = known_end == self._log.end
+            # A message of these topics has the clock's time, which may be earlier than those of plain queues.
+            last_of_log = known_end == self._log.end and record.topic not in BY_CLOCK
             self.last_timestamp = max(0 if last_of_log else self.last_timestamp, record.store_timestamp)
 
     # --- after the scan

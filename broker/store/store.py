@@ -29,6 +29,7 @@ from broker.store.checkpoint import (
     rocketmq_times,
     write_abort,
 )
+from broker.store.clock_steps import BY_CLOCK, LEAST_STEP_MS, ClockSteps
 from broker.store.filter import ALL, Filter
 from broker.store.index.index import Index
 from broker.store.inventory import FILE_NAME as INVENTORY
@@ -136,6 +137,8 @@ class MessageStore:
         self.puts = 0
         self.put_bytes = 0
         self.copies = 0
+        #: How the clock was set while this store is open; `look_at_clock` notes that.
+        self.clock_steps = ClockSteps()
         # Name of the part that refuses messages -> reason.
         self._refusals: dict[str, str] = {}
         # --- how far the store is on disk. The first two are set when the store is opened.
@@ -209,7 +212,7 @@ class MessageStore:
             if not report.torn_reason:
                 report.torn_file, report.torn_reason = lost.file, lost.reason
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
-        report.ahead_ms = max(recovery.last_timestamp - self._clock.now_ms(), 0)
+        report.ahead_ms = self.ahead_ms
         write_abort(fs, directory)
         # From here on the checkpoint, too, shows a stop that is not clean.
         self._ends.replace(self.queues.ends())
@@ -329,7 +332,7 @@ class MessageStore:
         if size > log.max_record_bytes or len(properties) > MAX_PROPERTIES:
             raise self._too_large(size, len(properties))
         physical = log.reserve(size)
-        now = self._now()
+        now = self._now(topic)
         queue_offset = queue.next_offset
         log.write(
             physical,
@@ -381,7 +384,7 @@ class MessageStore:
         total = self._checked_bytes(batch, overhead, len(suffix))
         log = self.log
         start = log.reserve(total)
-        now = self._now()
+        now = self._now(topic)
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
         place = RecordPlace(head, queue.topic_tail, suffix, overhead, start, queue_offset, queue.is_delayed)
@@ -425,7 +428,7 @@ class MessageStore:
         if size > log.max_record_bytes or len(properties) > MAX_PROPERTIES:
             raise self._too_large(size, len(properties))
         physical = log.reserve(size)
-        now = self._now()
+        now = self._now(topic)
         sys_flag |= WRAPPED
         record = encode_record(
             queue.magic, queue.topic_tail, queue_id, queue_offset, physical, batch, properties, 0, sys_flag,
@@ -439,6 +442,18 @@ class MessageStore:
     def follow_time(self, timestamp: int) -> None:
         """Later messages get store times at or after ``timestamp``, the store time of a message from a master."""
         self._last_timestamp = max(self._last_timestamp, timestamp)
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the store time of the newest message is in the future: the clock was set back since."""
+        return max(self._last_timestamp - self._clock.now_ms(), 0)
+
+    def look_at_clock(self) -> None:
+        """Note in `clock_steps` whether the clock was set since the last call."""
+        steady_ms, now_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        # A process that stood still between the two reads would see a step; then the next call looks.
+        if self._clock.monotonic_ms() - steady_ms < LEAST_STEP_MS // 2:
+            self.clock_steps.see(now_ms, steady_ms, self.log.end)
 
     @property
     def index_behind(self) -> int:
@@ -789,11 +804,12 @@ class MessageStore:
 
     # --- inside
 
-    def _now(self) -> int:
-        # Store times never go back, not even over a restart, so that a queue can be searched by time.
+    def _now(self, topic: str) -> int:
+        # Store times never go back, not even over a restart, so that a queue can be searched by time. Messages that
+        # wait for a time are not searched for by time: their due times are counted from the clock.
         now = self._clock.now_ms()
         if now < self._last_timestamp:
-            return self._last_timestamp
+            return now if topic in BY_CLOCK else self._last_timestamp
         self._last_timestamp = now
         return now
 

@@ -24,6 +24,7 @@ from broker.delivery.delayed_delivery import DelayedDelivery
 from broker.delivery.filters import Filters, SubscriptionChecks
 from broker.delivery.held_pulls import HeldPulls
 from broker.delivery.logical_queues import LogicalQueues
+from broker.delivery.message_ages import MessageAges
 from broker.delivery.pop.acks import AckHandlers
 from broker.delivery.pop.checks import PopChecks
 from broker.delivery.pop.copies import RevivedCopies
@@ -300,10 +301,11 @@ def _request_parts(
 
 def _transactions(core: Core, access: Access) -> Transactions:
     ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
-    checks = TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock)
+    ages = MessageAges(core.store, core.clock)
+    checks = TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock, ages)
     transactions = Transactions(
         core.background(lambda: core.is_master), ledger, checks, core.options, core.stepper, core.stats.transactions,
-        access.guard.may_send,
+        ages, access.guard.may_send,
     )  # fmt: skip
     core.role.observe(lambda before, now: transactions.forget())
     return transactions

@@ -29,9 +29,13 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance(self, ms: int) -> None:
-        """Move both clocks forward by ``ms``."""
+        """Let this much time pass."""
         self._now_ms += ms
         self._monotonic_ms += ms
+
+    def set_by(self, ms: int) -> None:
+        """Set the wall clock forward, or back if ``ms`` is negative; no time passes."""
+        self._now_ms += ms
 
 
 @contextmanager

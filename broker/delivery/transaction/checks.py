@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from enum import Enum
 
+from broker.delivery.message_ages import MessageAges
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.halves import checks_of, immunity_ms
 from broker.delivery.transaction.ledger import Ledger
@@ -62,12 +63,15 @@ MAX_WAITING_BYTES = 4 << 20
 class TransactionChecks:
     """See the module."""
 
-    def __init__(self, ledger: Ledger, writer: Writer, clients: Clients, options: BrokerOptions, clock: Clock) -> None:
+    def __init__(
+        self, ledger: Ledger, writer: Writer, clients: Clients, options: BrokerOptions, clock: Clock, ages: MessageAges
+    ) -> None:
         self._ledger = ledger
         self._writer = writer
         self._clients = clients
         self._options = options
         self._clock = clock
+        self._ages = ages
         # The producers of a group take turns.
         self._turn = 0
 
@@ -93,7 +97,7 @@ class TransactionChecks:
                         logger.warning("half message %d was removed from the log before its transaction ended", offset)
                         ledger.finish(offset)
                     else:
-                        wanted = due(half, self._clock.now_ms(), timeout_ms, max_checks)
+                        wanted = due(self._ages.dated(half), self._clock.now_ms(), timeout_ms, max_checks)
                         if wanted is Due.NEW and copies is None:
                             copies = deque(ledger.copies_between(offset, end))
                         checked += self._look(half, wanted)

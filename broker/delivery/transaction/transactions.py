@@ -13,6 +13,7 @@ import trio
 
 from broker.cold_reads import reading
 from broker.delivery.background import Background, Failures
+from broker.delivery.message_ages import MessageAges
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
@@ -55,11 +56,12 @@ class Transactions(Part):
         options: BrokerOptions,
         stepper: Stepper,
         counts: TransactionCounts,
+        ages: MessageAges,
         may_send: TopicCheck = lambda channel, request, topic: None,
     ) -> None:
         self._store = background.store
         self._writer = background.writer
-        self._clock = background.clock
+        self._ages = ages
         self._is_active = background.is_active
         self._flush = background.flush
         self._turned = background.turned
@@ -118,7 +120,7 @@ class Transactions(Part):
         # First the message, then the end: a kill in between leaves a message without its op message, which the next
         # start finds by its origin. In the other order it would leave an ended half without its message.
         put = self._writer.put_again(message, is_complete=True)
-        self._counts.committed(topic, max(self._clock.now_ms() - half.store_timestamp, 0))
+        self._counts.committed(topic, max(self._ages.of(half), 0))
         self._ledger.finish(offset, first)
         # The answer waits for the message, not for the op message that is written after the turn.
         return self._durability.answer_when_safe(channel, request, request.respond(), put.end, trio.current_time())
@@ -170,7 +172,7 @@ class Transactions(Part):
         immune_ms = halves.immunity_ms(half.properties, self._options.transaction_time_out)
         # Afterwards the broker may have given the half up, so only an answer to its question counts.
         if immune_ms is not None and not header.from_transaction_check:
-            age_ms = self._clock.now_ms() - half.store_timestamp
+            age_ms = self._ages.of(half)
             if age_ms > immune_ms:
                 raise RequestRefused(
                     ResponseCode.ILLEGAL_OPERATION,
@@ -241,6 +243,7 @@ class Transactions(Part):
             now = trio.current_time()
             if now >= checked_at + interval_s:
                 checked_at = now
+                self._store.look_at_clock()
                 await self._try("open transactions are not checked", self._checks.run())
             if now >= saved_at + SAVE_S:
                 saved_at = now
@@ -266,6 +269,7 @@ class Transactions(Part):
             if self._ledger.is_ready:
                 self._ledger.forget()
         elif not self._ledger.is_ready:
+            self._ages.begin()
             await self._try("transactions are not taken up", self._ledger.recover())
 
     async def _try(self, what: str, steps: Steps[object]) -> None:

@@ -10,6 +10,7 @@ Neighbours: tasks/truncate.py; recovery.py; commands/diverged_slave.py (prints t
 
 from collections.abc import Callable, Iterator
 
+from broker.store.clock_steps import BY_CLOCK
 from broker.store.log.valid_record import valid_record
 from broker.store.queue.entry import messages_in
 from mqcommon.disk.atomic import write_atomic
@@ -59,7 +60,7 @@ class Survey:
         self._file_bytes = file_bytes
         self.messages = 0
         self.queues: set[tuple[str, int]] = set()
-        # When the first message was stored (ms); None if there is none.
+        # When the first message of a plain queue was stored (ms); None if there is none.
         self.first_ms: int | None = None
         # Up to here all bytes are sound records and fillers. What follows is a part of a record, or damaged.
         self.read_to = start
@@ -110,7 +111,8 @@ class Survey:
 
     def _count(self, record: Record) -> None:
         self.messages += messages_in(record)
-        if self.first_ms is None:
+        # Those of `BY_CLOCK` have the clock's time, which may be earlier than the store times before them.
+        if self.first_ms is None and record.topic not in BY_CLOCK:
             self.first_ms = record.store_timestamp
         in_each_queue(lambda each: self.queues.add((each.topic, each.queue_id)))(record)
 

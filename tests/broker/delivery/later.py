@@ -36,6 +36,9 @@ class TrioClock(ManualClock):
     def now_ms(self) -> int:
         return super().now_ms() + self.set_by_ms + round(trio.current_time() * 1000)
 
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + round(trio.current_time() * 1000)
+
 
 class _Later:
     """A store with its metadata and a part that delivers, which can be killed and started again."""

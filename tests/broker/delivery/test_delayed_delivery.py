@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from broker.delivery import delayed_delivery as part_module
-from broker.delivery.delayed_delivery import MAX_ROWS, POLL_S, SAVE_S, SLICE, LevelProgress, due_time
+from broker.delivery.delayed_delivery import MAX_ROWS, POLL_S, SAVE_S, SLICE, LevelProgress
 from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.tags import TagCodes
@@ -19,7 +19,9 @@ from mqcommon.message.javahash import java_hash
 from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.requests.offsets import DelayOffsetTable
 from tests.broker.delivery.later import Delays, Timers
-from tests.broker.store.support import BORN_HOST, put
+from tests.broker.store.support import BORN_HOST, open_store, put, read_all
+from tests.support.clock import ManualClock
+from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
 LATE_S = POLL_S + 0.01
@@ -173,24 +175,66 @@ async def test_offsets_past_the_end_of_a_level_hide_no_later_messages_after_a_ki
         assert delays.bodies() == [b"0", b"1", b"2"]
 
 
-async def test_a_clock_that_is_set_back_makes_no_message_later_than_its_delay(
-    autojump_clock: MockClock,
-) -> None:
-    delays = Delays()
+@pytest.mark.parametrize("set_by_ms", [-3_600_000, -2_000, -50, 50, 2_000, 3_600_000])
+async def test_a_clock_that_is_set_makes_no_delay_shorter_or_longer(set_by_ms: int, autojump_clock: MockClock) -> None:
+    delays, late_s = Delays(), LATE_S + (0.05 if abs(set_by_ms) == 50 else 0)
     async with delays.running():
-        delays.send(b"a", 2)
-        delays.clock.set_by_ms -= 3_600_000
-        await trio.sleep(5 + LATE_S)
-        assert delays.bodies() == [b"a"]
+        delays.send(b"plain", 0)
+        delays.send(b"long before", 2)
+        await trio.sleep(1.5)
+        delays.send(b"before", 2)
+        delays.clock.set_by_ms += set_by_ms
+        delays.send(b"after", 2)
+        await trio.sleep(3.4)
+        delays.send(b"long after", 2)
+        assert delays.bodies() == [b"plain"]
+        await trio.sleep(0.1 + late_s)
+        assert delays.bodies() == [b"plain", b"long before"]
+        await trio.sleep(1.4 - late_s)
+        assert delays.bodies() == [b"plain", b"long before"]
+        await trio.sleep(0.1 + late_s)
+        assert delays.bodies() == [b"plain", b"long before", b"before", b"after"]
+        await trio.sleep(3.3 - late_s)
+        assert delays.bodies() == [b"plain", b"long before", b"before", b"after"]
+        await trio.sleep(0.1 + late_s)
+        assert delays.bodies()[4:] == [b"long after"]
 
 
-async def test_a_clock_that_is_set_forward_delivers_at_once(autojump_clock: MockClock) -> None:
+async def test_a_clock_that_was_ahead_once_collapses_no_delay_after_a_restart_either(autojump_clock: MockClock) -> None:
     delays = Delays()
+    delays.clock.set_by_ms = 86_400_000
     async with delays.running():
-        delays.send(b"a", 3)
-        delays.clock.set_by_ms += 60_000
-        await trio.sleep(LATE_S)
-        assert delays.bodies() == [b"a"]
+        delays.send(b"plain", 0)
+        delays.send(b"ahead", 2)
+    delays.clock.set_by_ms = 0
+    async with delays.running():
+        delays.send(b"now", 2)
+        await trio.sleep(4.9)
+        assert delays.bodies() == [b"plain"]
+        await trio.sleep(0.1 + LATE_S)
+        assert delays.bodies() == [b"plain", b"ahead", b"now"], "it waited once more for all of its delay"
+        delays.send(b"later", 2)
+    async with delays.running():
+        await trio.sleep(4.8)
+        assert len(delays.bodies()) == 3
+        await trio.sleep(0.2 + LATE_S)
+        assert delays.bodies()[3:] == [b"later"]
+
+
+def test_the_due_time_in_an_entry_is_the_store_time_and_the_delay_also_when_the_clock_was_set_back() -> None:
+    clock = ManualClock()
+    store = open_store(MemoryFiles(), clock)
+    put(store, "t", 0, b"x")
+    clock.set_by(-3_600_000)
+    for number in range(2):
+        put(store, SCHEDULE_TOPIC, 1, b"%d" % number, b"DELAY\x012\x02")
+    put(store, "t", 0, b"y")
+    assert store.store_time("t", 0, 1) == store.store_time("t", 0, 0), "plain queues are searched by time"
+    queue = store.queues.find(SCHEDULE_TOPIC, 1)
+    assert queue is not None
+    for record, (_, _, due_ms) in zip(read_all(store, SCHEDULE_TOPIC, 1), queue.entries(0, 2), strict=True):
+        assert record.store_timestamp == clock.now_ms()
+        assert due_ms == store.tag_codes.of_record(record) == clock.now_ms() + 5_000
 
 
 async def test_a_full_disk_holds_messages_up_and_loses_none(
@@ -329,7 +373,3 @@ def test_what_waits_is_bounded_and_the_last_offset_counts() -> None:
     assert len(progress._rows) == MAX_ROWS
     assert progress.flushed(10 * MAX_ROWS) < 3 * MAX_ROWS
     assert progress.flushed(30 * MAX_ROWS) == 3 * MAX_ROWS - 1
-
-
-def test_a_time_that_is_too_far_away_is_now() -> None:
-    assert [due_time(due, 1_000, 500) for due in (900, 1_500, 1_501)] == [900, 1_500, 1_000]

@@ -9,6 +9,7 @@ from typing import Any, cast
 import trio
 
 from broker.delivery.background import Background
+from broker.delivery.message_ages import MessageAges
 from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
 from broker.delivery.transaction.transactions import Transactions
@@ -88,10 +89,11 @@ class Broker:
         self.ledger = Ledger(self.store, self.writer, self.meta.offsets, self.clock, HOST)
         self.clients = Clients()
         self.clients.producers = lambda group: [self] if group == GROUP else []  # type: ignore
-        self.checks = TransactionChecks(self.ledger, self.writer, self.clients, self.options, self.clock)
+        ages = MessageAges(self.store, self.clock)
+        self.checks = TransactionChecks(self.ledger, self.writer, self.clients, self.options, self.clock, ages)
         self.counts = TransactionCounts()
         background = Background(self.store, self.writer, self.clock, lambda: self.is_master, self.flush, self.turned)
-        self.part = Transactions(background, self.ledger, self.checks, self.options, Stepper(), self.counts)
+        self.part = Transactions(background, self.ledger, self.checks, self.options, Stepper(), self.counts, ages)
 
     @property
     def channel(self) -> Producer:

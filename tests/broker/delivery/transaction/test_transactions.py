@@ -29,6 +29,7 @@ from remoting.protocol.requests.transactions import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
+from tests.broker.delivery.later import TrioClock
 from tests.broker.delivery.transaction import support
 from tests.broker.delivery.transaction.support import GROUP, INTERVAL_MS, TIMEOUT_MS, Broker, timed_broker
 from tests.broker.store.support import HOST, SMALL
@@ -420,6 +421,41 @@ async def test_a_full_disk_stops_checks_and_op_messages_and_they_go_on(
     broker.kill()
     broker.recover()
     assert broker.bodies() == [b"one"] and len(broker.open_halves()) == 1
+
+
+async def test_a_clock_that_was_ahead_once_keeps_no_transaction_from_being_checked(autojump_clock: MockClock) -> None:
+    clock = TrioClock()
+    clock.set_by_ms = 86_400_000
+    broker = Broker(clock)
+    async with broker.running():
+        broker.send(b"before the clock went back")
+        clock.set_by_ms = 0
+        broker.send(b"after")
+        await trio.sleep((TIMEOUT_MS + 2 * INTERVAL_MS) / 1000)
+        assert _asked_about(broker) == {b"before the clock went back", b"after"}
+    broker.kill()
+    clock.set_by_ms = -86_400_000
+    broker.producer.asked.clear()
+    async with broker.running():
+        broker.send(b"after the start")
+        await trio.sleep((TIMEOUT_MS + 2 * INTERVAL_MS) / 1000)
+        assert _asked_about(broker) == {b"before the clock went back", b"after", b"after the start"}
+
+
+def _asked_about(broker: Broker) -> set[bytes]:
+    return {decode_record(half).body for _, half in broker.producer.asked}
+
+
+async def test_a_clock_that_is_set_forward_ends_no_immunity(autojump_clock: MockClock) -> None:
+    clock = TrioClock()
+    broker = Broker(clock)
+    async with broker.running():
+        half = broker.send(b"one", b"CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02")
+        clock.set_by_ms = 3_600_000
+        await trio.sleep(3 * INTERVAL_MS / 1000)
+        assert broker.producer.asked == []
+        broker.end(half, commit=True)
+        assert broker.bodies() == [b"one"]
 
 
 async def test_a_property_that_is_not_true_makes_no_half() -> None:
