@@ -206,7 +206,8 @@ class Broker:
         if report.ahead_ms >= CLOCK_WARNING_MS and self.role.now.is_master:
             logger.warning(
                 "the clock was set back: the store time of the newest message is %d s in the future. New messages get"
-                " that store time until the clock has caught up; correct the clock",
+                " that store time until the clock has caught up, and what waited for a delay waits anew; correct the"
+                " clock",
                 report.ahead_ms // 1000,
             )
         if report.unchecked:

@@ -121,6 +121,9 @@ class RuntimeInfo:
             "queueEntriesMended": str(log.entries_mended),
             "damagedMessagesSkipped": str(log.messages_skipped),
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
+            "clockSetBackTimes": str(store.clock_steps.times_back),
+            "clockSetBackMs": str(store.clock_steps.back_ms),
+            "storeTimeAheadMs": str(store.ahead_ms),
         }
 
     def _disk(self) -> dict[str, str]:

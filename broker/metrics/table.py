@@ -105,6 +105,12 @@ ENTRIES_MENDED = Metric(
 MESSAGES_SKIPPED = Metric(
     "skylark_damaged_messages_total", "counter", "", (), "Stored messages that are damaged, and that readers skip"
 )
+SET_BACK = Metric(
+    "skylark_clock_set_back_total", "counter", "", (), "How often the clock went back while the broker ran"
+)
+TIME_AHEAD = Metric(
+    "skylark_store_time_ahead", "gauge", _MS, (), "How far store times are ahead of the clock, which was set back"
+)
 ROLE = Metric("skylark_broker_role", "gauge", "", ("role",), "1 for the present role")
 REGISTERED = Metric("skylark_registered_nameservers", "gauge", "", (), "NameServers that have this broker")
 
@@ -116,7 +122,7 @@ BROKER_METRICS = (
     TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, REVIVE_IN, REVIVE_RETRY, REVIVE_LATENCY, POP_CHECKPOINTS, PUT_LATENCY,
     FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
     TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ENTRIES_MENDED, DIVIDED,
-    MESSAGES_SKIPPED, ROLE, REGISTERED,
+    MESSAGES_SKIPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")

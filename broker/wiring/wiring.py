@@ -72,6 +72,7 @@ from broker.security.users.guard import Logins, UserExplainer, UserGuard
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import PopulatePages
+from broker.tasks.watch_clock import WatchClock
 from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.core import Core
 from broker.wiring.replication import Replicated, wire_replication
@@ -194,9 +195,9 @@ def wire(
         ),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log), delayed, timed,
-        peers, logical, OpenConnections(server), *answering, ClientPort(server, listeners), core.namesrvs, registrar,
-        spread, health, *([metrics] if metrics is not None else []),
+        replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log),
+        WatchClock(store), delayed, timed, peers, logical, OpenConnections(server), *answering,
+        ClientPort(server, listeners), core.namesrvs, registrar, spread, health, *([metrics] if metrics is not None else []),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)

@@ -181,6 +181,24 @@ def clocks_agree(facts: Facts) -> Iterator[Finding]:
                 state, broker.where, f"its clock is {abs(skew_ms) / 1000:.0f} s {direction} that of this machine",
                 "synchronise the clocks of all machines (NTP): delays, retention and store times depend on them",
             )  # fmt: skip
+        yield from _went_back(broker)
+
+
+def _went_back(broker: BrokerFacts) -> Iterator[Finding]:
+    """Whether the broker's clock was set back, as the broker has seen it."""
+    ahead_ms, times = (_number(broker.info.get(key)) or 0 for key in ("storeTimeAheadMs", "clockSetBackTimes"))
+    by_s = (_number(broker.info.get("clockSetBackMs")) or 0) / 1000
+    if ahead_ms > MAX_SKEW_MS:
+        yield Finding(
+            WARN, broker.where, f"its clock was set back: store times are {ahead_ms / 1000:,.0f} s ahead of it",
+            "correct the clock if it is wrong. Until it has caught up, new messages get the store time of the last one,"
+            " so a search by time does not find them",
+        )  # fmt: skip
+    if times:
+        yield Finding(
+            INFO, broker.where, f"its clock went back {times} times since the start, by {by_s:,.1f} s in all",
+            "let NTP slew the clock while brokers run, and step it only when the machine boots",
+        )  # fmt: skip
 
 
 def clock_skew_ms(broker: BrokerFacts) -> int | None:

@@ -147,6 +147,17 @@ def test_a_broker_that_tells_no_time_is_no_alarm() -> None:
     assert states(clocks_agree, broker(info={"bootTimestamp": "x", "runtime": "?"})) == [INFO]
 
 
+def test_a_clock_that_went_back_is_named_with_how_far() -> None:
+    def found(ahead_ms: int, times: int, back_ms: int) -> list[tuple[str, str]]:
+        rows = {"storeTimeAheadMs": ahead_ms, "clockSetBackTimes": times, "clockSetBackMs": back_ms}
+        one = broker(info={**clock(0).info, **{key: str(value) for key, value in rows.items()}})
+        return [(each.state, each.text) for each in clocks_agree(Facts(brokers=(one,)))][1:]
+
+    assert found(0, 0, 0) == found(1_500, 0, 0) == []
+    assert found(3_600_000, 0, 0) == [(WARN, "its clock was set back: store times are 3,600 s ahead of it")]
+    assert found(0, 2, 2_500) == [(INFO, "its clock went back 2 times since the start, by 2.5 s in all")]
+
+
 def test_versions() -> None:
     new, old = ({"brokerVersionDesc": text} for text in ("V5_3_3", "V4_9_8"))
     assert states(versions_are_equal, broker(info=new), broker(1, info=new)) == [OK]

@@ -1,0 +1,36 @@
+"""Looks once a second whether the wall clock was set, and logs each step. store/clock_steps.py says what follows."""
+
+import logging
+
+from broker.part import Part
+from broker.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+
+class WatchClock(Part):
+    """See the module."""
+
+    tick_interval_ms = 1_000.0
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._logged = 0
+
+    def tick(self) -> None:
+        """Log what is new: another part may have seen a step first."""
+        self._store.look_at_clock()
+        steps = self._store.clock_steps
+        for step in steps.since(self._logged):
+            if step.moved_ms < 0:
+                logger.warning(
+                    "the clock went back by %.1f s: what waits for a delay waits as long as before; new messages get"
+                    " the store time of the last one until the clock has caught up, in %.1f s",
+                    -step.moved_ms / 1000, self._store.ahead_ms / 1000,
+                )  # fmt: skip
+            else:
+                logger.warning(
+                    "the clock went forward by %.1f s: what waits for a delay waits as long as before",
+                    step.moved_ms / 1000,
+                )
+        self._logged = steps.count
