@@ -42,6 +42,8 @@ OLDEST_RESET_VERSION = 28
 QUEUES = 100
 # The time that stands for the end of each queue.
 END_OF_QUEUE = -1
+# A command that says "now" takes the time before it asks.
+NOW_MS = 10_000
 
 
 class ResetOffsetHandlers(Part):
@@ -147,13 +149,20 @@ class ResetOffsetHandlers(Part):
             if not first <= target <= end:
                 text = f"Target offset {target} not in consume queue range [{first}-{end}]"
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
-        elif header.timestamp == END_OF_QUEUE:
+        elif header.timestamp == END_OF_QUEUE or self._is_now(header.timestamp):
             target = end
         else:
             by_time = partial(self._store.offset_by_time, topic, queue_id, header.timestamp)
             target = max((yield from reading(by_time)), 0)
         committed = self._offsets.query(header.group, topic, queue_id)
         return committed if not header.is_force and 0 <= committed < target else target
+
+    def _is_now(self, timestamp_ms: int) -> bool:
+        """Whether a time means "now" where a search by time would go back to older messages.
+
+        While the clock is behind the store times, the messages that are stored now have times in the future.
+        """
+        return self._store.ahead_ms > 0 and timestamp_ms >= self._store.now_ms - NOW_MS
 
     def _tell(self, members: list[Member], header: ResetOffsetRequestHeader, targets: Mapping[int, int]) -> None:
         """Send 220 to each member."""

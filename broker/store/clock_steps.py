@@ -10,7 +10,6 @@ see is unknown: a message that it found in its store, with a time in the future,
 Neighbours: store.py compares the two clocks of the machine; delivery/message_ages.py; tasks/watch_clock.py logs steps.
 """
 
-from collections import deque
 from typing import NamedTuple
 
 from mqcommon.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
@@ -53,7 +52,8 @@ class ClockSteps:
     def __init__(self) -> None:
         # What was seen last: wall clock, steady clock, end of the log.
         self._seen: tuple[int, int, int] | None = None
-        self._steps: deque[ClockStep] = deque()
+        # Replaced as a whole: a thread may read it.
+        self._steps: tuple[ClockStep, ...] = ()
         #: All steps of this process so far.
         self.count = 0
         #: How often the clock went back, and by how much in all.
@@ -76,10 +76,11 @@ class ClockSteps:
             self.back_ms -= moved_ms
         # A log that was truncated meanwhile has other messages after its new end.
         step = ClockStep(self.count, moved_ms, now_ms, within_ms, min(log_end_before, log_end), log_end)
-        self._steps.append(step)
-        if len(self._steps) > MAX_STEPS:
-            first, second = self._steps.popleft(), self._steps.popleft()
-            self._steps.appendleft(second._replace(moved_ms=first.moved_ms + second.moved_ms))
+        steps = (*self._steps, step)
+        if len(steps) > MAX_STEPS:
+            first, second, *later = steps
+            steps = (second._replace(moved_ms=first.moved_ms + second.moved_ms), *later)
+        self._steps = steps
         return step
 
     def since(self, number: int) -> list[ClockStep]:

@@ -33,7 +33,7 @@ class Removal:
         segments = list(self._store.log.chain.segments)
         usage = self._fs.disk_usage(self._directory)
         return decide(
-            self._youngest_ms(segments),
+            self._youngest_ms(segments, now_ms),
             len(segments) - 1,
             self._store.log.chain.segment_bytes,
             Disk(usage.used, max(usage.used + usage.free, 1)),
@@ -88,16 +88,31 @@ class Removal:
             count += 1
         return count
 
-    def _youngest_ms(self, segments: Sequence[Segment]) -> Iterator[int | None]:
-        """When the youngest message of each file but the last was stored.
+    def _youngest_ms(self, segments: Sequence[Segment], now_ms: int) -> Iterator[int | None]:
+        """When the youngest message of each file but the last was stored, by the present clock.
 
         The time of the next file's first message is used, which is no earlier and costs one small read. Where times go
         back, as in older stores, the latest first message so far counts.
-        RocketMQ takes the file's modification time, which is the time of the last flush, or of the copy if the store
-        was copied.
+        A store time in the future says nothing: the clock was set back. Then the modification time is used, as in
+        RocketMQ, which is the time of the last flush, or of the copy if the store was copied.
         """
-        latest = 0
-        for segment in segments[1:]:
+        steps, latest, modified = self._store.clock_steps, 0, list[int]()
+        for number, segment in enumerate(segments[1:]):
             stored = stored_ms(self._fs.read_part(segment.path, 0, HEAD_BYTES))
-            latest = max(latest, stored or 0)
-            yield None if stored is None else latest
+            if stored is None:
+                yield None
+                continue
+            latest = max(latest, stored + steps.moved_since(0, segment.base, stored))
+            if latest <= now_ms:
+                yield latest
+            else:
+                modified = modified or self._modified_ms(segments, now_ms)
+                yield modified[number]
+
+    def _modified_ms(self, segments: Sequence[Segment], now_ms: int) -> list[int]:
+        """When each file was modified last: not after a later one, and not after now."""
+        found = []
+        for segment in reversed(segments):
+            now_ms = min(now_ms, self._fs.modified_ms(segment.path))
+            found.append(now_ms)
+        return found[::-1]

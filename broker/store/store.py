@@ -444,9 +444,14 @@ class MessageStore:
         self._last_timestamp = max(self._last_timestamp, timestamp)
 
     @property
+    def now_ms(self) -> int:
+        """The time of the clock, which store times may be ahead of."""
+        return self._clock.now_ms()
+
+    @property
     def ahead_ms(self) -> int:
         """How far the store time of the newest message is in the future: the clock was set back since."""
-        return max(self._last_timestamp - self._clock.now_ms(), 0)
+        return max(self._last_timestamp - self.now_ms, 0)
 
     def look_at_clock(self) -> None:
         """Note in `clock_steps` whether the clock was set since the last call."""

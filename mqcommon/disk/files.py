@@ -161,6 +161,9 @@ class FileSystem(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file was written last, by the clock as it was then."""
+
     def read(self, path: str) -> bytes: ...
 
     def read_part(self, path: str, at: int, size: int) -> bytes:
@@ -364,6 +367,9 @@ class OsFiles:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
 
     def read(self, path: str) -> bytes:
         with open(self._descriptors.open(path, os.O_RDONLY), "rb") as file:

@@ -24,6 +24,9 @@ from tests.support.cold_bytes import ColdBytes
 from tests.support.faults import Faults
 from tests.support.memory_disk import Change, Node, apply_changes
 
+# Later than any clock of a test.
+_NOW = 1 << 62
+
 
 class MemoryFiles:
     """See FileSystem."""
@@ -41,6 +44,8 @@ class MemoryFiles:
         self._changes: dict[str, list[Change]] = {}
         #: removed, and their parents not synced since: a power loss may bring them back with their files
         self._removed_directories: set[str] = set()
+        #: when files were written last, for a test to set; others were written just now
+        self.modified: dict[str, int] = {}
         #: what is said not to be in the page cache
         self.cold = ColdBytes()
         self._locks: set[str] = set()
@@ -112,6 +117,9 @@ class MemoryFiles:
     def size(self, path: str) -> int:
         with self._mutex:
             return self._node(path).size()
+
+    def modified_ms(self, path: str) -> int:
+        return self.modified.get(path, _NOW)
 
     def read(self, path: str) -> bytes:
         self._count("read", path)

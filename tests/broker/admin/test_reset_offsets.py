@@ -71,6 +71,15 @@ async def test_to_a_time_or_to_the_end(codec: int) -> None:
     assert committed(desk) == 3
 
 
+async def test_now_is_the_end_also_while_the_clock_is_behind_the_store_times() -> None:
+    desk = desk_with_messages()
+    desk.clock.set_by(-3_600_000)
+    put(desk.store, "T", 1, b"x")
+    desk.clock.advance(500)
+    assert await reset(desk, timestamp=desk.clock.now_ms() - 100) == {0: 0, 1: 4}
+    assert await reset(desk, timestamp=desk.clock.now_ms() - 60_000) == {0: 0, 1: 0}, "rather twice than never"
+
+
 async def test_without_force_it_only_goes_back() -> None:
     desk = desk_with_messages()
     assert await reset(desk, isForce=False) == {0: 0, 1: 2}

@@ -346,3 +346,50 @@ class CleanedStore(RuleBasedStateMachine):
 
 
 TestCleanedStore = CleanedStore.TestCase
+
+
+def old_files(fs: MemoryFiles, store: MessageStore, clock: ManualClock) -> int:
+    """How many files are expired now."""
+    decision = Removal(fs, "/store", store).decide(RULES, clock.now_ms(), 4, asked=False)
+    assert not decision.forced
+    return decision.expired
+
+
+def fill_file(fs: MemoryFiles, store: MessageStore) -> None:
+    files = len(files_of(fs, "commitlog"))
+    while len(files_of(fs, "commitlog")) == files:
+        put(store, "t", 0, bytes(1000))
+
+
+def test_files_with_store_times_in_the_future_expire_by_the_time_when_they_were_written() -> None:
+    fs, clock = MemoryFiles(), ManualClock()
+    store = open_store(fs, clock)
+    put(store, "t", 0, b"x")
+    fill_file(fs, store)
+    clock.set_by(365 * 24 * HOUR_MS)
+    fill_file(fs, store)
+    paths = files_of(fs, "commitlog")
+    store.close()
+    # The start does not know that the clock was set back.
+    clock.set_by(-365 * 24 * HOUR_MS)
+    store = open_store(fs, clock)
+    fill_file(fs, store)
+    fs.modified = {paths[0]: clock.now_ms() + 365 * 24 * HOUR_MS, paths[1]: clock.now_ms()}
+    clock.advance(RULES.reserved_ms - 1)
+    assert old_files(fs, store, clock) == 0
+    clock.advance(1)
+    assert old_files(fs, store, clock) == 2, "the first file is no younger than the second"
+
+
+def test_a_clock_that_is_set_while_the_broker_runs_makes_no_file_older_or_younger() -> None:
+    for set_by_ms in (100 * HOUR_MS, -100 * HOUR_MS):
+        fs, clock = MemoryFiles(), ManualClock()
+        store = open_store(fs, clock)
+        store.look_at_clock()
+        for _ in range(2):
+            fill_file(fs, store)
+        clock.set_by(set_by_ms)
+        store.look_at_clock()
+        assert old_files(fs, store, clock) == 0, "nothing is deleted because the clock was set forward"
+        clock.advance(RULES.reserved_ms)
+        assert old_files(fs, store, clock) == len(files_of(fs, "commitlog")) - 1
