@@ -25,15 +25,18 @@ class _Renewed:
     """One delivery. ``lock`` is held while its handle changes, so that an acknowledgement uses the last one.
 
     ``requests``: how many requests of its client are in progress. It is not renewed meanwhile.
+    ``shown_ms``: when the message is shown again. That and ``ends_ms`` are of the steady clock, since the wall clocks
+    of broker and proxy may differ, and be set.
     """
 
-    __slots__ = ("client_id", "ends_ms", "group", "last_ms", "lock", "receipt", "requests", "topic")
+    __slots__ = ("client_id", "ends_ms", "group", "last_ms", "lock", "receipt", "requests", "shown_ms", "topic")
 
-    def __init__(self, client_id: str, group: str, topic: str, receipt: Receipt, ends_ms: int) -> None:
+    def __init__(self, client_id: str, group: str, topic: str, receipt: Receipt, shown_ms: int, ends_ms: int) -> None:
         self.client_id = client_id
         self.group = group
         self.topic = topic
         self.receipt = receipt
+        self.shown_ms = shown_ms
         self.last_ms = ends_ms
         self.ends_ms = ends_ms
         self.requests = 0
@@ -84,8 +87,8 @@ class Renewals:
     def note(self, client_id: str, group: str, topic: str, receipt: Receipt) -> None:
         """Renew this delivery until it is settled, the client's end, or ``renewMaxTimeMillis``."""
         if len(self._renewed) < MAX_RENEWED:
-            ends_ms = self._clock.now_ms() + self._options.renew_max_time_millis
-            self._renewed[str(receipt)] = _Renewed(client_id, group, topic, receipt, ends_ms)
+            ends_ms = self._clock.monotonic_ms() + self._options.renew_max_time_millis
+            self._renewed[str(receipt)] = _Renewed(client_id, group, topic, receipt, self._shown_ms(receipt), ends_ms)
 
     def forget(self, handle: str) -> None:
         """Renew this delivery no more."""
@@ -114,7 +117,7 @@ class Renewals:
             else:
                 # The client may ask again, with the only handle that it knows. One that has given up must not keep the
                 # message hidden, so from here on it is renewed for a short time only.
-                now_ms = self._clock.now_ms()
+                now_ms = self._clock.monotonic_ms()
                 renewed.ends_ms = min(renewed.last_ms, now_ms + self._options.default_invisible_time_mills)
 
     async def run(self) -> None:
@@ -125,12 +128,12 @@ class Renewals:
 
     async def renew_due(self) -> None:
         """Renew what is shown soon: each renewal is a request, and most handlers end sooner."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         due: list[tuple[str, _Renewed]] = []
         for handle, renewed in list(self._renewed.items()):
             if renewed.ends_ms <= now_ms or not self._is_alive(renewed.client_id):
                 self._renewed.pop(handle, None)
-            elif renewed.receipt.visible_at_ms - now_ms <= self._options.renew_ahead_time_millis:
+            elif renewed.shown_ms - now_ms <= self._options.renew_ahead_time_millis:
                 due.append((handle, renewed))
         for start in range(0, len(due), AT_ONCE):
             await asyncio.gather(*(self._renew(*one) for one in due[start : start + AT_ONCE]))
@@ -144,10 +147,15 @@ class Renewals:
                 renewed.receipt = await self._brokers.change_invisible_time(
                     renewed.group, renewed.topic, renewed.receipt, self._options.default_invisible_time_mills
                 )
+                renewed.shown_ms = self._shown_ms(renewed.receipt)
                 self._counts.renewed += 1
             except SkylarkError as error:
                 self._counts.failed += 1
                 # It is tried again in the next round; when its time is over, the message comes again.
-                if renewed.receipt.visible_at_ms <= self._clock.now_ms():
+                if renewed.shown_ms <= self._clock.monotonic_ms():
                     self._renewed.pop(handle, None)
                 logger.info("a message of topic %s is not renewed: %s", renewed.topic, error)
+
+    def _shown_ms(self, receipt: Receipt) -> int:
+        """When a message is shown again that was hidden just now."""
+        return self._clock.monotonic_ms() + receipt.handle.invisible_time

@@ -197,7 +197,8 @@ def wire(
     parts = (
         replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log),
         WatchClock(store), delayed, timed, peers, logical, OpenConnections(server), *answering,
-        ClientPort(server, listeners), core.namesrvs, registrar, spread, health, *([metrics] if metrics is not None else []),
+        ClientPort(server, listeners), core.namesrvs, registrar, spread, health,
+        *([metrics] if metrics is not None else []),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)

@@ -115,3 +115,18 @@ def test_a_delivery_is_not_renewed_while_its_client_asks_for_it(
         assert (one.receipt, other.receipt, brokers.renewed, len(renewals)) == (first, first, [], 0)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("set_by_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_keeps_no_delivery_from_being_renewed(
+    set_by_ms: int, renewals: Renewals, brokers: Renewing, clock: ManualClock
+) -> None:
+    async def main() -> None:
+        renewals.note("client", "group", "topic", receipt_at(clock))
+        clock.set_by(set_by_ms)
+        await rounds(renewals, clock, 3 * HIDDEN_MS)
+        assert 3 <= len(brokers.renewed) <= 6
+        await rounds(renewals, clock, OPTIONS.renew_max_time_millis)
+        assert len(renewals) == 0, "and not for ever"
+
+    asyncio.run(main())

@@ -173,4 +173,8 @@ def _offsets(entry: BatchAck) -> list[int]:
 def _visible_at(lease: PopLease, offset: int, due_ms: int) -> PopCheckpoint:
     """The check point of messages in order, of which one becomes visible at ``due_ms``."""
     again = lease.renewed()
-    return replace(again, visible_ms={**again.visible_ms, offset: due_ms})
+    times = dict(again.visible_ms)
+    if lease.moved_ms:
+        # The others keep the times that the clock shows now.
+        times = {other: times.get(other, again.due_ms) + lease.moved_ms for other in lease.left}
+    return replace(again, visible_ms={**times, offset: due_ms})

@@ -12,6 +12,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
+from broker.store.clock_steps import ClockStep
 from mqcommon.lazy_dataclass import lazy_dataclass
 
 # Rows of leases that have ended are dropped when they are more than those of the others, and than this.
@@ -19,13 +20,17 @@ SPARE_ROWS = 10_000
 
 
 class PopLease:
-    """The messages of one check point that are still hidden: bit n of ``unacked`` is that of ``offsets[n]``."""
+    """The messages of one check point that are still hidden: bit n of ``unacked`` is that of ``offsets[n]``.
 
-    __slots__ = ("checkpoint", "log_offset", "unacked")
+    ``moved_ms``: by how much the clock was set since the pop.
+    """
+
+    __slots__ = ("checkpoint", "log_offset", "moved_ms", "unacked")
 
     def __init__(self, checkpoint: PopCheckpoint, log_offset: int) -> None:
         self.checkpoint = checkpoint
         self.log_offset = log_offset
+        self.moved_ms = 0
         self.unacked = ((1 << len(checkpoint.offsets)) - 1) & ~checkpoint.acked
 
     @property
@@ -35,11 +40,11 @@ class PopLease:
 
     @property
     def due_ms(self) -> int:
-        """When all messages that are left are visible."""
+        """When all messages that are left are visible, by the present clock."""
         checkpoint = self.checkpoint
         if not checkpoint.visible_ms:
-            return checkpoint.due_ms
-        return max([checkpoint.visible_ms.get(offset, checkpoint.due_ms) for offset in self.left])
+            return checkpoint.due_ms + self.moved_ms
+        return max([checkpoint.visible_ms.get(offset, checkpoint.due_ms) for offset in self.left]) + self.moved_ms
 
     def renewed(self) -> PopCheckpoint:
         """The check point to write again, nearer to the end of the log."""
@@ -87,6 +92,9 @@ class Inflight:
             self.positions[key.queue] = record.position
         # A check point without messages only moves the group; it needs no lease.
         lease = PopLease(record, log_offset)
+        # Written again only: other times would be of the present clock.
+        if record.is_again and old is not None and record.visible_ms == old.checkpoint.visible_ms:
+            lease.moved_ms = old.moved_ms
         if lease.unacked:
             self._leases[key] = lease
             self._in_log[lease] = None
@@ -119,6 +127,24 @@ class Inflight:
     def next_due_ms(self) -> int | None:
         """When the next lease is over, unless it ends before; None when there is none."""
         return self._due[0][0] if self._due else None
+
+    def clock_moved(self, step: ClockStep) -> None:
+        """The clock was set: what was popped before that stays hidden for as long as its consumer was told."""
+        for lease in self._in_log:
+            if step.may_precede(lease.checkpoint.key.pop_ms + lease.moved_ms):
+                lease.moved_ms += step.moved_ms
+        self._order()
+
+    def take_over(self, now_ms: int) -> None:
+        """All leases were read from the log. A pop in the future was made by another clock: it counts as of now."""
+        for lease in self._in_log:
+            lease.moved_ms = min(now_ms - lease.checkpoint.key.pop_ms, 0)
+        self._order()
+
+    def _order(self) -> None:
+        self._due = [(lease.due_ms, number, lease) for number, lease in enumerate(self._in_log, self._count)]
+        self._count += len(self._due)
+        heapify(self._due)
 
     def put_off(self, lease: PopLease, due_ms: int) -> None:
         """Return a lease from `due` again at this time."""

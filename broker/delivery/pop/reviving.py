@@ -85,6 +85,8 @@ class Reviving(Part):
         self._noted_changes = -1
         # When the lease that was put off last is tried again.
         self._retry_ms = 0
+        # The steps of the clock that the leases know of.
+        self._steps = 0
 
     def role_changed(self) -> None:
         """Drop the state of pops; if this broker is the master now, it is rebuilt from the revive log."""
@@ -129,6 +131,9 @@ class Reviving(Part):
         await self._takeover.take_over(await self._log.read(self._is_deleted))
         self._positions.begin()
         self._noted_changes = -1
+        self._store.look_at_clock()
+        self._steps = self._store.clock_steps.count
+        self._log.inflight.take_over(self._clock.now_ms())
         self._log.is_ready = True
 
     async def stop(self) -> None:
@@ -178,6 +183,7 @@ class Reviving(Part):
             await self._try("popped messages do not come back", self._revive_due)
 
     async def _revive_due(self) -> None:
+        self._follow_clock()
         done, failure = 0, None
         while (lease := self._log.inflight.due(self._clock.now_ms())) is not None:
             try:
@@ -199,6 +205,13 @@ class Reviving(Part):
             self._turned()
         if failure is not None:
             raise failure
+
+    def _follow_clock(self) -> None:
+        self._store.look_at_clock()
+        for step in self._store.clock_steps.since(self._steps):
+            self._log.inflight.clock_moved(step)
+            self._retry_ms = 0
+        self._steps = self._store.clock_steps.count
 
     def _put_off(self, lease: PopLease) -> None:
         """Try a lease again after the pause: one in each millisecond at most, so that many do not block the loop."""

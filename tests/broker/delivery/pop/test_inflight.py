@@ -2,6 +2,7 @@
 
 from broker.delivery.pop.inflight import SPARE_ROWS, Horizon, Inflight, PendingCommits
 from broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
+from broker.store.clock_steps import ClockStep
 
 QUEUE = Queue("g", "T", 0)
 
@@ -142,3 +143,15 @@ def test_the_start_of_the_revive_log_waits_for_the_log() -> None:
     horizon = Horizon(7, 100)
     assert not horizon.may_be_saved(99)
     assert horizon.may_be_saved(100)
+
+
+def test_a_lease_that_is_written_again_keeps_what_the_clock_was_set_by() -> None:
+    inflight, one = Inflight(), checkpoint(0, 10_000)
+    inflight.apply(one, 0)
+    inflight.clock_moved(ClockStep(1, -8_000, seen_ms=2_500, within_ms=500, log_end_before=0, log_end=0))
+    (lease,) = inflight.oldest()
+    assert lease.due_ms == inflight.next_due_ms == 3_000
+    inflight.apply(lease.renewed(), 1)
+    (again,) = inflight.oldest()
+    assert again is not lease and again.due_ms == 3_000
+    assert inflight.due(2_999) is None and inflight.due(3_000) is again

@@ -209,3 +209,38 @@ async def test_a_saved_start_past_the_end_of_the_revive_log_forgets_no_check_poi
         # The offset goes on when nothing is popped any more.
         await trio.sleep(10)
         assert pops.meta.offsets.query(REVIVE_GROUP, pops.log.topic, QUEUE_ID) == pops.log.end
+
+
+@pytest.mark.parametrize("set_by_ms", [-3_600_000, 3_600_000])
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_a_clock_that_is_set_shows_no_message_sooner_or_later(
+    set_by_ms: int, is_ordered: bool, autojump_clock: MockClock
+) -> None:
+    pops = Pops()
+    async with pops.running("stop", Random(1)):
+        pops.send(b"a", 0)
+        assert len(pops.pop(32, 5_000, is_ordered=is_ordered)) == 1
+        await trio.sleep(2)
+        pops.clock.set_by_ms += set_by_ms
+        await trio.sleep(2.8)
+        assert pops.pop(32, 5_000, is_ordered=is_ordered) == []
+        await trio.sleep(0.5)
+        assert [message.body for message in pops.pop(32, 5_000, is_ordered=is_ordered)] == [b"a"]
+        await trio.sleep(4.7)
+        assert pops.pop(32, 5_000, is_ordered=is_ordered) == []
+        await trio.sleep(0.5)
+        assert [message.body for message in pops.pop(32, 5_000, is_ordered=is_ordered)] == [b"a"]
+
+
+async def test_what_was_popped_while_the_clock_was_ahead_comes_back_after_a_restart(autojump_clock: MockClock) -> None:
+    pops = Pops()
+    pops.clock.set_by_ms = 86_400_000
+    async with pops.running("stop", Random(1)):
+        pops.send(b"a", 0)
+        assert len(pops.pop(32, 5_000)) == 1
+    pops.clock.set_by_ms = 0
+    async with pops.running("stop", Random(1)):
+        await trio.sleep(4.8)
+        assert pops.pop(32, 5_000) == []
+        await trio.sleep(0.5)
+        assert [message.body for message in pops.pop(32, 5_000)] == [b"a"]
