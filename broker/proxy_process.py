@@ -19,6 +19,7 @@ from broker.options import BrokerOptions
 from mqcommon.addresses import format_address
 from mqcommon.backoff import Backoff
 from mqcommon.errors import UserError
+from mqcommon.logs.copier import LineCopier
 from remoting.net.children import end_text, run_child
 from remoting.net.daemon import Main, Ready
 
@@ -39,7 +40,8 @@ class WithProxy:
         _check(options)
         self._options = options
         self._main = main
-        self._process: trio.Process | None = None
+        # What the proxy prints.
+        self._lines = LineCopier()
         self._has_begun = False
         self._has_served = False
         self._ended = trio.Event()
@@ -47,6 +49,13 @@ class WithProxy:
 
     async def run(self, stopping: trio.Event, ready: Ready) -> None:
         """Run both until ``stopping`` is set. UserError when the proxy does not come up."""
+        try:
+            await self._run(stopping, ready)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._lines.close)
+
+    async def _run(self, stopping: trio.Event, ready: Ready) -> None:
         broker_serves, broker_stopping = trio.Event(), trio.Event()
         words = ""
 
@@ -63,10 +72,8 @@ class WithProxy:
             nursery.cancel_scope.cancel()
 
     async def _stop_in_order(self, stopping: trio.Event, broker_stopping: trio.Event) -> None:
+        # The proxy gets SIGTERM from `run_child`.
         await stopping.wait()
-        # A proxy that is just being started gets its signal from `_run_once`.
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
         if self._has_begun:
             # What its clients have in progress ends while the broker still serves.
             await self._ended.wait()
@@ -101,23 +108,17 @@ class WithProxy:
 
     async def _run_once(self, stopping: trio.Event, ready: Callable[[], object]) -> int:
         def started(process: trio.Process) -> None:
-            self._process = process
             logger.info("the proxy has process %d", process.pid)
-            if stopping.is_set():
-                process.send_signal(signal.SIGTERM)
 
         def serves() -> None:
             if not self._has_served:
                 self._has_served = True
                 ready()
 
-        try:
-            return await run_child(
-                proxy_command(self._options), NAME, started=started, serves=serves,
-                environ=proxy_environ(self._options), in_json=self._options.log_format == "json",
-            )  # fmt: skip
-        finally:
-            self._process = None
+        return await run_child(
+            proxy_command(self._options), NAME, started=started, serves=serves, stopping=stopping,
+            copy=self._lines.put, environ=proxy_environ(self._options), in_json=self._options.log_format == "json",
+        )  # fmt: skip
 
 
 def proxy_command(options: BrokerOptions) -> list[str]:

@@ -25,6 +25,7 @@ from broker.instances import Instance
 from broker.options import BrokerOptions
 from mqcommon.backoff import Backoff
 from mqcommon.errors import UserError
+from mqcommon.logs.copier import LineCopier
 from mqcommon.options.fields import options_of
 from remoting.metrics.health import HEALTH_PAGES, serve_pages
 from remoting.net.children import end_text, run_child
@@ -71,11 +72,20 @@ class Supervisor:
         self._given = given
         self._all = [_Running(instance) for instance in instances]
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
+        # What the instances print.
+        self._lines = LineCopier()
         self._all_ready = trio.Event()
         self._stopping = trio.Event()
 
     async def run(self, stopping: trio.Event, ready: Ready) -> None:
         """Run until ``stopping`` is set and all instances have ended. UserError when one of them does not come up."""
+        try:
+            await self._run(stopping, ready)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._lines.close)
+
+    async def _run(self, stopping: trio.Event, ready: Ready) -> None:
         failed: list[str] = []
         async with trio.open_nursery() as pages:
             await self._serve_pages(pages)
@@ -98,9 +108,9 @@ class Supervisor:
                 self._stopping.set()
 
             nursery.start_soon(asked)
+            # The instances get SIGTERM from `run_child`.
             await self._stopping.wait()
             nursery.cancel_scope.cancel()
-        self._signal(signal.SIGTERM)
         self._all_ready.set()
 
     async def _tell_when_ready(self, ready: Ready) -> None:
@@ -151,8 +161,6 @@ class Supervisor:
         def started(process: trio.Process) -> None:
             running.process = process
             logger.info("broker %s has process %d", running.name, process.pid)
-            if self._stopping.is_set():
-                process.send_signal(signal.SIGTERM)
 
         def serves() -> None:
             running.is_ready = True
@@ -162,7 +170,8 @@ class Supervisor:
         try:
             return await run_child(
                 self._command(running), running.name,
-                started=started, serves=serves, in_json=self._options.log_format == "json",
+                started=started, serves=serves, stopping=self._stopping, copy=self._lines.put,
+                in_json=self._options.log_format == "json",
             )  # fmt: skip
         finally:
             running.process = None

@@ -8,17 +8,21 @@ import itertools
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import click
 
 from mqcommon.logs.formats import JsonFormatter
 from mqcommon.logs.options import JSON, TEXT, LogOptions
+from mqcommon.logs.writer import Write, stderr_writer
 from mqcommon.options.command_line import refuse_repeated
 from mqcommon.options.conf_file import raw_value
 
+# How long a line is waited for.
+PRINT_TIMEOUT_S = 3.0
 _KEY, _FLAG = "logFormat", "--log-format"
 
 
@@ -38,7 +42,16 @@ class StartReport:
         self._print(logging.CRITICAL, text)
 
     def _print(self, level: int, text: str) -> None:
-        click.echo(_json_line(self._name, level, text) if self._in_json else f"{self._name}: {text}", err=True)
+        line = _json_line(self._name, level, text) if self._in_json else f"{self._name}: {text}"
+        try:
+            write = stderr_writer()
+        except OSError:  # a test has replaced stderr
+            click.echo(line, err=True)
+            return
+        # By a thread: nobody may read the pipe that is written to, and the process must end all the same.
+        thread = threading.Thread(target=_written, args=(write, f"{line}\n"), daemon=True)
+        thread.start()
+        thread.join(PRINT_TIMEOUT_S)
 
 
 def log_format_of(cls: type[LogOptions], conf: str | os.PathLike[str] | None, given: Mapping[str, str]) -> str:
@@ -96,6 +109,11 @@ class _JsonUsageError(click.UsageError):
     def show(self, file: IO[Any] | None = None) -> None:
         name = self.ctx.command_path if self.ctx is not None else os.path.basename(sys.argv[0])
         click.echo(_json_line(name, logging.CRITICAL, self.message), file=file, err=True)
+
+
+def _written(write: Write, line: str) -> None:
+    with suppress(OSError):  # nobody can read stderr any more
+        write(line.encode("utf-8", "backslashreplace"))
 
 
 def _json_line(name: str, level: int, text: str) -> str:

@@ -89,10 +89,9 @@ class Notices:
     async def __aexit__(self, *error: object) -> None:
         self._socket.close()
 
-    async def until_ready(self) -> None:
-        """Return when the child says that it serves."""
-        while b"READY=1" not in (await self._socket.recv(4096)).split(b"\n"):
-            pass
+    async def next(self) -> list[bytes]:
+        """The lines of the next message. While the child starts or stops, there is one in every STEP_S."""
+        return (await self._socket.recv(4096)).split(b"\n")
 
 
 def _socket_address(text: str) -> str | None:

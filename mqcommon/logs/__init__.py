@@ -4,4 +4,5 @@ options.py        what both daemons can set; the level of each logger, also whil
 formats.py        a record as one line of text, or of JSON
 rotated_file.py   a file that is rotated by size and age
 writer.py         starts the log: a handler with a thread
+copier.py         lines of child processes, written to stderr by a thread
 """

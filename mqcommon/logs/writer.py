@@ -176,14 +176,14 @@ def _open_file(options: LogOptions) -> RotatedFile:
 
 
 def _to_file(file: RotatedFile, formatter: logging.Formatter) -> LogWriter:
-    return LogWriter(file.write, formatter, place=file.path, complaints=_stderr())
+    return LogWriter(file.write, formatter, place=file.path, complaints=stderr_writer())
 
 
 def _to_stderr(formatter: logging.Formatter) -> LogWriter:
-    return LogWriter(_stderr(), formatter, place="stderr", complaints=None)
+    return LogWriter(stderr_writer(), formatter, place="stderr", complaints=None)
 
 
-def _stderr() -> Callable[[bytes], None]:
+def stderr_writer() -> Callable[[bytes], None]:
     """Writes to stderr, if the process has one: else its descriptor may be that of a file of messages.
 
     It does not use the stream: a thread that waits in it holds its lock, and Python cannot end without that.

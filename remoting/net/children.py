@@ -1,14 +1,14 @@
 """A daemon that starts other daemons: their processes, and what a child does when its parent is gone.
 
-A child tells its parent that it serves as it would tell systemd (sd_notify). Its log comes through a pipe, each line
-with the child's name. When the parent is killed, its end of the child's stdin closes, and the child stops.
+A child tells its parent that it serves as it would tell systemd (sd_notify), and while it stops, that it is alive: one
+that does not is killed. Its log comes through a pipe, each line with the child's name. When the parent is killed, its
+end of the child's stdin closes, and the child stops. Nothing here waits for who reads the parent's stderr.
 """
 
 import logging
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import trio
@@ -22,6 +22,10 @@ SUPERVISED = "SKYLARK_SUPERVISED"
 _LINE_BYTES = 64 * 1024
 # How long a child may take to end when its parent fails.
 _END_S = 2.0
+# A child that stops gives a sign of life every 10 s (systemd.py). One that has given none for so long is frozen.
+FROZEN_S = 30.0
+# How long the last lines of a child that has ended are read: its own children may hold the pipe open.
+LAST_LINES_S = 1.0
 
 
 async def run_child(
@@ -30,10 +34,16 @@ async def run_child(
     *,
     started: Callable[[trio.Process], object],
     serves: Callable[[], object],
+    stopping: trio.Event,
+    copy: Callable[[bytes], object],
     environ: Mapping[str, str] = os.environ,
     in_json: bool,
 ) -> int:
-    """Run ``command`` until it ends; returns its exit code. ``in_json``: its log has one JSON object a line."""
+    """Run ``command`` until it ends; returns its exit code.
+
+    When ``stopping`` is set, the child gets SIGTERM, and SIGKILL once it is frozen. ``copy`` gets its lines, and must
+    not wait. ``in_json``: its log has one JSON object a line.
+    """
     async with Notices() as notices:
         own = {**environ, "NOTIFY_SOCKET": notices.address, SUPERVISED: "1"}
         for variable in ("WATCHDOG_USEC", "WATCHDOG_PID"):
@@ -45,15 +55,36 @@ async def run_child(
         started(process)
         assert process.stdin is not None and process.stdout is not None
 
+        output, copied, sign_of_life = process.stdout, trio.Event(), trio.CancelScope()
+
         async def listen() -> None:
-            await notices.until_ready()
-            serves()
+            while True:
+                lines = await notices.next()
+                if stopping.is_set():
+                    sign_of_life.deadline = trio.current_time() + FROZEN_S
+                if b"READY=1" in lines:
+                    serves()
+
+        async def copy_output() -> None:
+            await _copy_lines(output, name, copy, in_json=in_json)
+            copied.set()
+
+        async def stop() -> None:
+            await stopping.wait()
+            process.terminate()
+            sign_of_life.deadline = trio.current_time() + FROZEN_S
+            with sign_of_life:
+                await trio.sleep_forever()
+            logger.error("%s stops and has given no sign of life for %.0f s: killing it", name, FROZEN_S)
+            process.kill()
 
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(listen)
-                await _copy_lines(process.stdout, name, in_json=in_json)
+                for task in (listen, copy_output, stop):
+                    nursery.start_soon(task)
                 code = await process.wait()
+                with trio.move_on_after(LAST_LINES_S):
+                    await copied.wait()
                 nursery.cancel_scope.cancel()
         finally:
             if process.returncode is None:
@@ -98,8 +129,10 @@ def end_text(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
-async def _copy_lines(stream: trio.abc.ReceiveStream, name: str, *, in_json: bool) -> None:
-    """Copy what the child prints to stderr, line by line, each with the child's name."""
+async def _copy_lines(
+    stream: trio.abc.ReceiveStream, name: str, copy: Callable[[bytes], object], *, in_json: bool
+) -> None:
+    """Give ``copy`` what the child prints, line by line, each with the child's name."""
     rest = b""
     mark = name.encode()
     while data := await stream.receive_some(_LINE_BYTES):
@@ -108,18 +141,12 @@ async def _copy_lines(stream: trio.abc.ReceiveStream, name: str, *, in_json: boo
             lines, rest = [*lines, rest], b""
         marked = [_marked(line, mark, in_json=in_json) for line in lines]
         if marked:
-            # A reader of stderr that is slow must not keep the parent from anything else.
-            await trio.to_thread.run_sync(_print, b"".join(marked))
+            copy(b"".join(marked))
     if rest:
-        await trio.to_thread.run_sync(_print, _marked(rest, mark, in_json=in_json))
+        copy(_marked(rest, mark, in_json=in_json))
 
 
 def _marked(line: bytes, mark: bytes, *, in_json: bool) -> bytes:
     if in_json and line.startswith(b"{"):
         return b'{"instance": "%s", %s\n' % (mark, line[1:])
     return b"%s %s\n" % (mark, line)
-
-
-def _print(data: bytes) -> None:
-    sys.stderr.buffer.write(data)
-    sys.stderr.buffer.flush()
