@@ -15,6 +15,7 @@ from broker.instances import check_directory, instance_count, instances_of, usab
 from broker.options import BrokerOptions, check_file_size
 from broker.supervisor import Supervisor
 from mqcommon.daemons.malloc import keep_freed_memory
+from mqcommon.daemons.open_files import raise_open_files
 from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
 from mqcommon.errors import UserError
 from mqcommon.options.command_line import click_options, given_options
@@ -56,6 +57,7 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
     The commands below work on the store of a stopped broker.
     """
     if context.invoked_subcommand is not None:
+        raise_open_files()
         return
     warnings: list[str] = []
     given = given_options(BrokerOptions, arguments)

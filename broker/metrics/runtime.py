@@ -11,6 +11,7 @@ from broker.observe.stats import BrokerStats
 from broker.replication.stats import ReplicationStats
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
+from mqcommon.daemons.open_files import open_files_limit
 from mqcommon.disk.files import FileSystem
 from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.command import VERSION
@@ -121,6 +122,8 @@ class RuntimeInfo:
             "queueEntriesMended": str(log.entries_mended),
             "damagedMessagesSkipped": str(log.messages_skipped),
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
+            "openFilesLimit": str(open_files_limit()),
+            "mostMappedQueueFiles": str(store.queues.maps.most),
             "clockSetBackTimes": str(store.clock_steps.times_back),
             "clockSetBackMs": str(store.clock_steps.back_ms),
             "storeTimeAheadMs": str(store.ahead_ms),

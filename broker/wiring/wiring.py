@@ -5,6 +5,7 @@ matters: unregister so that clients stop coming, refuse requests, answer those t
 store, send the rest of the log to slaves.
 """
 
+import logging
 import math
 from collections.abc import Awaitable, Callable
 
@@ -69,7 +70,9 @@ from broker.security.accounts.guard import AccountGuard, LiveRules
 from broker.security.audit import Audit
 from broker.security.users.first_users import make_first_users, migrate
 from broker.security.users.guard import Logins, UserExplainer, UserGuard
+from broker.store.queue.queue_maps import FEW_OPEN_FILES, OTHER_DESCRIPTORS
 from broker.store.removal import Removal
+from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import PopulatePages
 from broker.tasks.watch_clock import WatchClock
@@ -77,6 +80,7 @@ from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.core import Core
 from broker.wiring.replication import Replicated, wire_replication
 from broker.writing.send_handlers import SendHandlers
+from mqcommon.daemons.open_files import open_files_limit
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.net.limits import connection_budget
@@ -85,9 +89,7 @@ from remoting.net.transport import Listener
 from remoting.protocol.command import BROKER_NAME_FIELD
 from remoting.protocol.requests.sends import DEFERRED_BATCHES
 
-# Descriptors that are not for clients: files of the log, of 2,000 queues and more, of the index and the metadata, links
-# to slaves, connections to NameServers.
-OTHER_DESCRIPTORS = 4_096
+logger = logging.getLogger(__name__)
 
 
 @lazy_dataclass(frozen=True)
@@ -181,18 +183,20 @@ def wire(
             server.replace_handlers(*handlers())
 
     static_topics.on_change.append(static_topics_changed)
+    connections = connection_budget(
+        options.max_connections,
+        OTHER_DESCRIPTORS,
+        options.max_connections_per_address,
+        options.max_new_connections_per_second,
+    )
+    _log_open_files(store, connections.most)
     server = Server(
         *handlers(),
         limits=options.server_limits(options.frame_max_length, options.server_channel_max_idle_time_seconds),
         on_close=closed_of(answering),
         after_turn=core.turn_end,
         greeting={BROKER_NAME_FIELD: core.identity.broker_name, DEFERRED_BATCHES: "true"},
-        connections=connection_budget(
-            options.max_connections,
-            OTHER_DESCRIPTORS,
-            options.max_connections_per_address,
-            options.max_new_connections_per_second,
-        ),
+        connections=connections,
     )
     parts = (
         replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log),
@@ -202,6 +206,15 @@ def wire(
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
+
+
+def _log_open_files(store: MessageStore, connections: int) -> None:
+    limit = open_files_limit()
+    text = "open files: limit=%d connections=%d queue_files=%d"
+    if limit < FEW_OPEN_FILES:
+        text += ": few; more queues than that are read slower. Raise ulimit -n (systemd: LimitNOFILE)"
+    level = logging.WARNING if limit < FEW_OPEN_FILES else logging.INFO
+    logger.log(level, text, limit, connections, store.queues.maps.most)
 
 
 def _needed_from(core: Core) -> float:

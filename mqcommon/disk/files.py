@@ -191,6 +191,9 @@ class FileSystem(Protocol):
 
     def disk_usage(self, path: str) -> DiskUsage: ...
 
+    def on_shortage(self, make_room: Callable[[], bool]) -> None:
+        """Call ``make_room`` when no descriptor is left, in any thread; it returns whether it may have freed some."""
+
     def free_ratio(self, path: str) -> float:
         """The free share of the file system, 0.0 to 1.0."""
 
@@ -256,6 +259,8 @@ class Descriptors:
         self._wanted = spare
         self._lock = threading.Lock()
         self._spare: list[int] = []
+        #: Called when no descriptor is left; returns whether it may have freed some.
+        self.make_room: Callable[[], bool] = lambda: False
         self._fill()
 
     def open(self, path: str, flags: int, *, must: bool = True) -> int:
@@ -265,7 +270,8 @@ class Descriptors:
     def take(self, path: str, call: Callable[[], T], *, must: bool = True) -> T:
         """The result of ``call``, which opens one descriptor for the file ``path``.
 
-        Raises OutOfDescriptors when none is left; with ``must`` only when the reserve is empty, too.
+        Raises OutOfDescriptors when none is left and `make_room` frees none; with ``must`` only when the reserve is
+        empty, too.
         """
         if len(self._spare) < self._wanted:
             self._fill()
@@ -276,7 +282,7 @@ class Descriptors:
                 if error.errno not in _NO_DESCRIPTORS:
                     raise
                 # Another thread or a new connection may take the descriptor that is freed; then free the next one.
-                if not (must and self._give_up_one()):
+                if not self.make_room() and not (must and self._give_up_one()):
                     raise OutOfDescriptors(
                         f"{path} cannot be opened: {error.strerror}: raise the limit of open files (ulimit -n)"
                     ) from error
@@ -408,6 +414,9 @@ class OsFiles:
 
     def disk_usage(self, path: str) -> DiskUsage:
         return DiskUsage(*shutil.disk_usage(path))
+
+    def on_shortage(self, make_room: Callable[[], bool]) -> None:
+        self._descriptors.make_room = make_room
 
     def free_ratio(self, path: str) -> float:
         # as df shows it, used / (used + free): root's reserve is not free for this process
@@ -561,6 +570,11 @@ class OsMappedFile:
         with self._lock:
             self._closed = True
             self._close_when_unused()
+
+    def __del__(self) -> None:
+        # A file that its owner has let go of is closed when its last reader is done.
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[int]:

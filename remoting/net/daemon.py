@@ -5,7 +5,6 @@ SIGHUP opens the log file again, after logrotate has renamed it. Systemd is told
 
 import gc
 import logging
-import resource
 import signal
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from mqcommon.daemons.malloc import give_back_freed_memory
+from mqcommon.daemons.open_files import raise_open_files
 from mqcommon.daemons.systemd import Systemd
 from mqcommon.errors import SkylarkError
 from mqcommon.logs.options import LogOptions
@@ -46,9 +46,7 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
         report.fail(str(error))
         return 1
     code, mistakes = 0, list[str]()
-    # The usual soft limit of 1024 open files is meant for programs that use select.
-    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    raise_open_files()
     # Objects that exist now live until the end: the garbage collector need not look at them again.
     gc.freeze()
     try:

@@ -118,6 +118,9 @@ class MemoryFiles:
         with self._mutex:
             return self._node(path).size()
 
+    def on_shortage(self, make_room: Callable[[], bool]) -> None:
+        pass
+
     def modified_ms(self, path: str) -> int:
         return self.modified.get(path, _NOW)
 

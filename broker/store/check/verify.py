@@ -28,6 +28,7 @@ from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE,
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from broker.store.recovery import why_torn
+from mqcommon.daemons.open_files import open_files_limit
 from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.flags import INNER_BATCH
@@ -417,7 +418,7 @@ class QueueCheck:
         return self._queues[topic, queue_id]
 
     def _note_map(self, queue: _Queue) -> None:
-        if len(self._mapped) >= MAX_MAPPED:
+        if len(self._mapped) >= min(MAX_MAPPED, open_files_limit() // 8):
             # A file is mapped again when the next record of its queue comes.
             for other in self._mapped:
                 other.close()

@@ -34,7 +34,7 @@ def file_path(directory: str, base: int) -> str:
 class Segment:
     """Bytes ``base`` to ``base + size`` of a chain."""
 
-    __slots__ = ("_file", "_fs", "_on_map", "base", "path", "size")
+    __slots__ = ("_file", "_fs", "_on_map", "base", "path", "size", "was_used")
 
     def __init__(self, fs: FileSystem, path: str, base: int, size: int, on_map: OnMap) -> None:
         self._fs = fs
@@ -43,14 +43,24 @@ class Segment:
         self.path = path
         self.base = base
         self.size = size
+        #: Whether the map was used again since it was made, or since its owner has reset this.
+        self.was_used = False
 
     @property
     def file(self) -> MappedFile:
         """The mapped file; the first use maps it."""
-        if self._file is None:
-            self._file = self._fs.open_map(self.path, self.size, create=False)
+        # Another thread may let the file go at any moment.
+        file = self._file
+        if file is None:
+            file = self._file = self._fs.open_map(self.path, self.size, create=False)
             self._on_map(self)
-        return self._file
+        else:
+            self.was_used = True
+        return file
+
+    def let_go(self) -> None:
+        """Unmap the file as soon as nobody reads it any more. Only for files whose bytes are synced by others."""
+        self._file = None
 
     @property
     def end(self) -> int:
@@ -59,7 +69,8 @@ class Segment:
     def read_part(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``; does not map the file."""
         at = offset - self.base
-        return self._file.view[at : at + size] if self._file else self._fs.read_part(self.path, at, size)
+        file = self._file
+        return file.view[at : at + size] if file else self._fs.read_part(self.path, at, size)
 
     def allocate(self, allocated: int | None = None) -> None:
         """Give the file its full size, and blocks for its first ``allocated`` bytes (None: all). Raises DiskFull."""

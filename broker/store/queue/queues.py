@@ -8,20 +8,18 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from broker.store.log.segment import Segment
 from broker.store.log.valid_record import is_storable
 from broker.store.queue.batch_queue import BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, TopicHead
 from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.entry import BLANK_SIZE
+from broker.store.queue.queue_maps import QueueMaps
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.layout import FIXED_BYTES
 from mqcommon.message.record import topic_field
 
-# The most files mapped for reads: each map takes a file descriptor and some address space.
-MAX_MAPPED = 2000
 _ILLEGAL = 13
 
 
@@ -44,8 +42,11 @@ class Queues:
         self._fs = fs
         self.directory = directory
         self.batch_directory = batch_directory
-        self._files = QueueFiles(fs, directory, segment_bytes, self._note_map)
-        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self._note_map)
+        #: The files that are mapped for reads.
+        self.maps = QueueMaps()
+        fs.on_shortage(self.maps.make_room)
+        self._files = QueueFiles(fs, directory, segment_bytes, self.maps.note)
+        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self.maps.note)
         self._levels = levels
         # Whether the queues of a topic are batch queues, see `use_kinds`.
         self._is_batch: Callable[[str], bool] = lambda topic: False
@@ -59,7 +60,6 @@ class Queues:
         self._dirty: deque[ConsumeQueue] = deque()
         # Topics that were removed since the last checkpoint.
         self._gone: list[str] = []
-        self._mapped: deque[Segment] = deque()
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for queues in self._by_topic.values():
@@ -272,9 +272,3 @@ class Queues:
             queue = ConsumeQueue(self._files, head, queue_id, self._levels)
         others[queue_id] = queue
         return queue
-
-    def _note_map(self, segment: Segment) -> None:
-        self._mapped.append(segment)
-        if len(self._mapped) > MAX_MAPPED:
-            # A file that is still in use is mapped again at its next read.
-            self._mapped.popleft().close()

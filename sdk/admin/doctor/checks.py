@@ -26,6 +26,8 @@ MAX_SKEW_MS = 2_000
 WRONG_CLOCK_MS = 60_000
 _RUNTIME = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 _LOCAL = ("127.", "0.0.0.0", "::1", "::", "localhost")
+# With fewer, a broker has less than its usual number of maps of queues.
+FEW_OPEN_FILES = 8_192
 MAX_LAG_BYTES = 16 * 1024 * 1024
 MAX_LAG_MS = 10_000
 _AWAY = "slaveAwayMs_"
@@ -244,6 +246,24 @@ def disks_have_space(facts: Facts) -> Iterator[Finding]:
             yield Finding(FAIL, broker.where, f"{text}: sends are refused", "make room, or lower fileReservedTime")
         elif used >= early:
             remedy = "make room, or lower fileReservedTime; messages are deleted early from here on"
+            yield Finding(WARN, broker.where, text, remedy)
+        else:
+            yield Finding(OK, broker.where, text)
+
+
+def open_files_suffice(facts: Facts) -> Iterator[Finding]:
+    """The limit of open files leaves room for connections and for the files of many queues."""
+    for broker in facts.answering:
+        limit = _number(broker.info.get("openFilesLimit"))
+        if limit is None:
+            continue
+        maps = _number(broker.info.get("mostMappedQueueFiles")) or 0
+        text = f"may have {limit:,} open files, {maps:,} of them for queues"
+        if limit < FEW_OPEN_FILES:
+            remedy = (
+                f"raise ulimit -n (systemd: LimitNOFILE) to {FEW_OPEN_FILES:,} or more: reads of more queues than that"
+                " are slower, and connections get half of the limit"
+            )
             yield Finding(WARN, broker.where, text, remedy)
         else:
             yield Finding(OK, broker.where, text)
@@ -525,6 +545,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("certificate", certificates_last),
     ("version", versions_are_equal),
     ("disk", disks_have_space),
+    ("files", open_files_suffice),
     ("master", sets_have_masters),
     ("replication", slaves_keep_up),
     ("dledger", groups_have_majorities),

@@ -21,6 +21,7 @@ from sdk.admin.doctor.checks import (
     name_servers_agree,
     name_servers_answer,
     nothing_is_dead,
+    open_files_suffice,
     ports_are_open,
     replicas_are_in_sync,
     run_checks,
@@ -170,6 +171,14 @@ def test_versions() -> None:
 @pytest.mark.parametrize(("ratio", "state"), [("0.10", OK), ("0.80", WARN), ("0.95", FAIL), ("", INFO), ("nan%", INFO)])
 def test_disks(ratio: str, state: str) -> None:
     assert states(disks_have_space, broker(info={"commitLogDiskRatio": ratio})) == [state]
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("1024", [WARN]), ("8192", [OK]), ("1048576", [OK]), ("", [])])
+def test_few_open_files_are_named(limit: str, expected: list[str]) -> None:
+    one = broker(info={"openFilesLimit": limit, "mostMappedQueueFiles": "208"})
+    assert states(open_files_suffice, one) == expected
+    for finding in open_files_suffice(Facts(brokers=(one,))):
+        assert finding.text == f"may have {int(limit):,} open files, 208 of them for queues"
 
 
 def test_disks_have_the_brokers_own_limits() -> None:
