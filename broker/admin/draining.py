@@ -83,6 +83,9 @@ class Draining(Part):
         self._undelivered = undelivered
         self._durable = durable
         self._clock = clock
+        # The drain that was seen last, and when it closes by the steady clock: the wall clock may be set meanwhile.
+        self._seen = NO_DRAIN
+        self._closes_at_ms = 0
 
     def step_handlers(self) -> dict[int, StepHandler]:
         return {GET_DRAIN_STATUS.code: self.status}
@@ -168,8 +171,12 @@ class Draining(Part):
         return (yield from answer_steps(GET_DRAIN_STATUS, request, status, channel.max_frame_bytes))
 
     def _closes_in_ms(self) -> int:
-        drain = self._topics.drain.value
-        return max(drain.closes_at_ms - self._clock.now_ms(), 0) if drain.since_ms else 0
+        drain, steady_ms = self._topics.drain.value, self._clock.monotonic_ms()
+        if drain != self._seen:
+            self._seen = drain
+            left_ms = min(drain.closes_at_ms - self._clock.now_ms(), drain.closes_at_ms - drain.since_ms)
+            self._closes_at_ms = steady_ms + left_ms
+        return max(self._closes_at_ms - steady_ms, 0) if drain.since_ms else 0
 
     def _readers(self) -> Steps[list[tuple[str, str]]]:
         """The topics of this broker, each with every group that reads it."""

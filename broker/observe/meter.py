@@ -30,6 +30,10 @@ class SampleWindow:
         """Store ``values`` if they are new and the last sample is old enough. Returns whether they are stored now."""
         samples = self._samples
         last_ms, last = samples[-1]
+        if now_ms < last_ms:
+            # The clock was set back: all samples are in the future.
+            samples[:] = [(now_ms, last)]
+            last_ms = now_ms
         if values == last:
             return True
         if now_ms - last_ms < self._step_ms:
@@ -46,6 +50,8 @@ class SampleWindow:
         span_ms = span_ms or self._span_ms
         start_ms = now_ms - span_ms
         base_ms, base = self._samples[0]
+        if now_ms < self._samples[-1][0]:  # the clock was set back since
+            return self._step_ms / 1000, self._samples[-1][1]
         for at_ms, values in self._samples:
             if at_ms > start_ms:
                 break

@@ -48,7 +48,8 @@ class Audit:
     def refused(self, remote: str, request: Command, why: str | None) -> None:
         """``request`` of the client at ``remote`` is refused."""
         self.refusals += 1
-        now_ms = self._clock.now_ms()
+        # Not the wall clock: one that goes back would keep all refusals from the log until it has caught up.
+        now_ms = self._clock.monotonic_ms()
         name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")[:_MAX_NAME]
         key = request.code, name, split_address(remote)[0], (why or "")[:_MAX_WHY]
         # First the same refusal within its minute, which is only counted, then the limit for all lines of a second.

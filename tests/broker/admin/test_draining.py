@@ -1,9 +1,11 @@
 """A drained broker says what is left, takes no sends when clients have had their time, and knows both after a crash."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from broker.admin.draining import Draining
+from broker.meta.topics import Drain
 from mqcommon.errors import BrokerError
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
@@ -17,7 +19,9 @@ from remoting.protocol.requests.shrinking import (
     GetDrainStatusRequestHeader,
     SealQueuesRequestHeader,
 )
+from tests.broker.meta.support import MetadataDir, options
 from tests.broker.running import pull_request, running, send_request
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 DELAYED, TIMED = "DELAY\x0118\x02", "TIMER_DELAY_SEC\x011000\x02"
@@ -63,6 +67,32 @@ async def test_sends_are_taken_for_a_while() -> None:
         assert 0 < (await status(client, addr)).closes_in_ms <= 60_000
         with pytest.raises(BrokerError, match="negative"):
             await drain(client, addr, settle_ms=-1)
+
+
+class _Writer:
+    """Remembers whether clients may send."""
+
+    is_closed = False
+
+    def close_to_clients(self, refusal: object) -> None:
+        self.is_closed = refusal is not None
+
+
+@pytest.mark.parametrize("set_by_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_closes_a_drain_neither_sooner_nor_later(set_by_ms: int) -> None:
+    clock, writer = ManualClock(), _Writer()
+    meta = MetadataDir(options(), clock=clock)
+    unused: Any = None
+    part = Draining(unused, meta.metadata, unused, cast(Any, writer), unused, unused, clock)
+    meta.topics.drain.put(Drain(clock.now_ms(), clock.now_ms() + 60_000))
+    part.tick()
+    clock.set_by(set_by_ms)
+    clock.advance(59_000)
+    part.tick()
+    assert not writer.is_closed
+    clock.advance(1_000)
+    part.tick()
+    assert writer.is_closed
 
 
 async def test_groups_must_read_on_and_a_seal_hides_the_rest() -> None:

@@ -249,3 +249,14 @@ def test_a_topic_that_was_deleted_begins_again() -> None:
     assert stats.sizes() == []
     stats.put("a", 1, 100)
     assert sum(stats.sizes()[0][1].counts) == 1
+
+
+def test_a_clock_that_went_back_stops_no_samples() -> None:
+    window = SampleWindow(60_000, 1_000, 10_000_000, (0,))
+    for second in range(1, 100):
+        window.sample(10_000_000 + second * 1_000, (second * 10,))
+    before_ms = 10_000_000 - 3_600_000
+    assert window.since(before_ms) == (1.0, (990,)), "nothing is known of the time since"
+    for second in range(100):
+        window.sample(before_ms + second * 1_000, (990 + second * 10,))
+    assert window.since(before_ms + 99_000) == (60.0, (990 + 39 * 10,))

@@ -28,6 +28,11 @@ def test_the_same_refusal_has_one_line_a_minute(caplog: pytest.LogCaptureFixture
     clock.advance(audit_module.MINUTE_MS)
     audit.refused("10.0.0.1:9", request(), "no matched policies")
     assert caplog.messages[-1].endswith("no matched policies (2 times more since the last such line)")
+    lines = len(caplog.messages)
+    clock.set_by(-3_600_000)
+    clock.advance(audit_module.MINUTE_MS)
+    audit.refused("10.0.0.1:9", request(), "no matched policies")
+    assert len(caplog.messages) == lines + 1, "a clock that went back silences nothing"
 
 
 def test_there_is_a_most_of_lines_and_of_memory(caplog: pytest.LogCaptureFixture) -> None:
