@@ -38,7 +38,8 @@ from sdk.client import Client as TrioClient
 from sdk.client import ClientHandle, sharing
 from sdk.nameservers import NameServerSource
 from sdk.producer.producer import Producer
-from sdk.producer.result import SendResult
+from sdk.producer.result import SendResult, StoredBatch
+from sdk.producer.transaction import undo_half
 
 logger = logging.getLogger(__name__)
 
@@ -96,12 +97,14 @@ class TrioHalves:
         asked: Callable[[Check], object],
     ) -> None:
         self._client = ClientHandle(nameserver)
-        # A half that a broker may have stored is not sent again: both copies could be committed.
+        # A half that a broker may have stored is not sent again: both copies could be committed. One that it has stored
+        # with less safety than it should is, since that copy can be rolled back.
         self._producer = Producer(
             sharing(self._client.instance), group="mqproxy", retries=0, batching=False, accept_weaker=True,
             max_message_bytes=max_message_bytes, start_timeout_ms=None,
         )  # fmt: skip
         self._producer.sys_flag = TRANSACTION_PREPARED
+        self._producer.undo_copy = self._undo_half
         self._asked = asked
 
     async def __aenter__(self) -> Self:
@@ -163,6 +166,10 @@ class TrioHalves:
             logger.warning("%s asks about a transaction of topic %s, whose route it is not in", channel.remote, topic)
             return
         self._asked(Check(topic, Half(broker_name, header.tran_state_table_offset, header.commit_log_offset), message))
+
+    def _undo_half(self, batch: StoredBatch, addr: str) -> None:
+        topic = batch.wire_topic
+        undo_half(self._client.instance.remoting, topic, batch[0], topic, addr)
 
     def _broker_of(self, result: SendResult) -> str:
         """The broker that stored a half: its queue, of a static topic, may be at another one."""

@@ -8,13 +8,16 @@ the message; tries that stored nothing do not count (`FailedTries`).
 
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, SkylarkError, TooManyRequests
 from remoting.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from sdk.producer.weak import WeakCopy
 
 
 class Outcome(Enum):
@@ -102,9 +105,12 @@ def is_transient(error: SkylarkError) -> bool:
 
 
 class FailedTries:
-    """The failed tries of one send. ``avoid`` has the brokers at which it failed since all were last tried."""
+    """The failed tries of one send. ``avoid`` has the brokers at which it failed since all were last tried.
 
-    __slots__ = ("avoid", "count", "error", "refused", "unknown")
+    ``weak``: a try stored the message, with less safety than the broker requires.
+    """
+
+    __slots__ = ("avoid", "count", "error", "refused", "unknown", "weak")
 
     def __init__(self) -> None:
         self.count = 0
@@ -112,6 +118,7 @@ class FailedTries:
         self.refused = 0
         self.avoid: tuple[str, ...] = ()
         self.error: SkylarkError | None = None
+        self.weak: WeakCopy | None = None
 
     def add(self, addr: str, error: SkylarkError, outcome: Outcome) -> None:
         """Count a try at ``addr`` that failed with ``error``."""
@@ -121,6 +128,14 @@ class FailedTries:
         self.error = error
         if addr not in self.avoid:
             self.avoid = (*self.avoid, addr)
+
+    def add_weak(self, copy: "WeakCopy") -> None:
+        """Count a try that stored the message with less safety than the broker requires: another one makes a copy."""
+        self.count += 1
+        self.unknown += 1
+        self.weak = copy
+        if copy.addr not in self.avoid:
+            self.avoid = (*self.avoid, copy.addr)
 
     def may_go_on(self, outcome: Outcome, retries: int, *, other_broker: bool) -> bool:
         """Whether to try again after a try with this ``outcome``, if there is time left.

@@ -5,6 +5,7 @@ lane.py      the queue of sends to one topic (or queue): what waits is one reque
 pending.py   one waiting send; backlog.py: the sends that nobody waits for; waiting_sends.py: before they have a lane
 foreign_thread.py  sends from other threads than the loop's
 brokers.py   the state of brokers: refreshes routes, probes suspects, knows which brokers to avoid for some time
+weak.py      brokers that store with less safety than they should, and what they stored
 routing.py   the routes of topics, and the choice of the next broker and queue
 batches.py   many messages or a table at once
 packing.py   compression; timed.py: times of delivery and recalls; requests.py: requests and replies

@@ -1,14 +1,17 @@
 """The brokers of one producer: counts their failures, probes suspects, and refreshes routes.
 
-Three states of a broker are tracked (`Faults`, which has no clock: callers pass the time):
+Four states of a broker are tracked (`Faults`, which has no clock: callers pass the time):
 - isolated: it answered slowly. RocketMQ's table says for how long it is avoided.
 - suspect: it did not answer or cannot be reached (sdk/suspects.py). It is avoided until it answers a probe.
 - resting: it failed or is busy. It rests for a pause that grows with its failures in a row.
-Isolated and suspect brokers still get sends when there is no other broker; a resting one gets none.
+- weak: it stored messages with less safety than it should (weak.py).
+Isolated, suspect and weak brokers still get sends when there is no other broker; a resting one gets none.
 Neighbours: lane.py (sends), sdk/suspects.py (probes).
 """
 
+import logging
 from collections.abc import Callable, Collection
+from random import Random
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -17,10 +20,14 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ConnectFailed, ConnectionLost, RequestTimeout, SkylarkError, WrongBroker
 from remoting.protocol.codes import ResponseCode
 from sdk.client import ClientHandle
+from sdk.producer.result import SendStatus
 from sdk.producer.routing import SendRoutes
+from sdk.producer.weak import FIRST_PAUSE_S, LONGEST_PAUSE_S, WeakBrokers
 from sdk.retry import Outcome, outcome_of
 from sdk.runtime import survived
 from sdk.suspects import PROBE_INTERVAL_S, Suspects
+
+logger = logging.getLogger(__name__)
 
 # (latency in ms, isolation in ms), as RocketMQ's MQFaultStrategy has it.
 LATENCY_TABLE = ((15_000, 30_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000))
@@ -37,12 +44,14 @@ def isolation_ms(latency_ms: float) -> int:
 class Faults:
     """The failures and slow answers of brokers, by address. ``suspects`` is maintained by `Suspects`."""
 
-    def __init__(self, backoff: Backoff, suspects: Collection[str]) -> None:
+    def __init__(self, backoff: Backoff, suspects: Collection[str], random: Random) -> None:
         self._backoff = backoff
         self._suspects = suspects
         self._isolated_until: dict[str, float] = {}
         self._failures: dict[str, int] = {}  # in a row
         self._rests_until: dict[str, float] = {}
+        #: Those that store messages with less safety than they should.
+        self.weak = WeakBrokers(Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, random))
 
     def answered(self, addr: str, latency_ms: float, now_ms: float) -> None:
         """The broker answered a send."""
@@ -71,12 +80,13 @@ class Faults:
         self._failures.pop(addr, None)
         self._rests_until.pop(addr, None)
 
-    def usable(self, addr: str, now_ms: float) -> bool:
-        """Whether the broker is neither a suspect nor isolated nor resting."""
+    def usable(self, addr: str, now_ms: float, *, weak_too: bool = False) -> bool:
+        """Whether the broker is neither a suspect nor isolated nor resting, nor weak unless ``weak_too``."""
         return (
             addr not in self._suspects
             and self._isolated_until.get(addr, 0) <= now_ms
             and self._rests_until.get(addr, 0) <= now_ms
+            and (weak_too or self.weak.usable(addr, now_ms))
         )
 
     def rests_until(self, addr: str) -> float:
@@ -99,7 +109,7 @@ class Brokers:
             not_cleared=self._not_cleared,
             cleared=self._cleared,
         )
-        self.faults = Faults(client.instance.backoff, self.suspects.addrs)
+        self.faults = Faults(client.instance.backoff, self.suspects.addrs, Random())
 
     def want_route(self, topic: str) -> None:
         """Refresh the topic's route in the background."""
@@ -126,10 +136,21 @@ class Brokers:
             return True
         return False
 
-    def stored(self, addr: str) -> None:
-        """The broker at ``addr`` stored a send."""
+    def stored(self, addr: str, status: SendStatus = SendStatus.SEND_OK) -> None:
+        """The broker at ``addr`` stored a send, as safe as ``status`` says."""
         if self.faults.stored(addr):
             self.suspects.discard(addr)
+            self._wake_lanes()
+        weak = self.faults.weak
+        if status is not SendStatus.SEND_OK:
+            if weak.answered_weakly(addr, _now_ms()):
+                logger.warning(
+                    "the broker at %s stores messages with less safety than it should (%s): until it answers SEND_OK it"
+                    " is avoided, and what it stores is sent once more to another broker, if there is one",
+                    addr, status.name,
+                )  # fmt: skip
+        elif weak and weak.forget(addr):
+            logger.info("the broker at %s stores messages as safely as it should again", addr)
             self._wake_lanes()
 
     @enable_ki_protection
@@ -165,6 +186,8 @@ class Brokers:
 
     def _cleared(self, addr: str, is_back: bool) -> None:
         self.faults.cleared(addr)
+        if not is_back:
+            self.faults.weak.forget(addr)
         self._wake_lanes()
 
 

@@ -5,7 +5,8 @@ after all ready tasks have queued their sends, and then sends a batch to each br
 alone does not wait for that task: see `Lane.add`.
 A failed request is retried, at another broker if possible, until the deadlines of its sends. sdk/retry.py says which
 failures are worth a retry, brokers.py which brokers rest meanwhile. A bad message in a batch fails alone. An unexpected
-error is raised in the sender of the message that caused it; the lane's task goes on.
+error is raised in the sender of the message that caused it; the lane's task goes on. What a broker stores with less
+safety than it should (weak.py) is sent once more, to another broker; if none stores it safely, its sender is told.
 """
 
 from collections import deque
@@ -21,7 +22,6 @@ from mqcommon.errors import (
     ConnectionLost,
     RemotingError,
     RouteNotFound,
-    SendFailed,
     SkylarkError,
     WrongBroker,
 )
@@ -45,6 +45,7 @@ from sdk.producer.pending import (
 )
 from sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
 from sdk.producer.routing import Turns
+from sdk.producer.weak import WeakCopy
 from sdk.producer.wire import Row, send_request, stored
 from sdk.retry import FailedTries, Outcome, outcome_of
 
@@ -204,6 +205,8 @@ class Lane:
 
     def _take(self, addr: str) -> list[PendingSend]:
         """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
+        if self._targets.is_tried(addr):
+            return take_batch(self.pending, 1)
         free_slots = self._targets.free_slots(addr)
         first, most_bytes = self.pending[0], self._owner.max_batch_bytes
         if first.alone == DEFERRED:
@@ -282,7 +285,8 @@ class Lane:
         first = sends[0]
         unknown = 0 if first.failed is None else first.failed.unknown
         left_ms = (first.deadline - trio.current_time()) * 1000
-        return max(left_ms / (self._owner.retries + 1 - unknown), 1)
+        # A copy that is undone does not count against ``retries``, so they may be used up.
+        return max(left_ms / max(self._owner.retries + 1 - unknown, 1), 1)
 
     def _submit(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         if len(sends) > 1 and sends[0].alone == DEFERRED and not self._takes_deferred(addr):
@@ -338,7 +342,7 @@ class Lane:
             else:
                 self._failed(addr, sends, BrokerError(answer.code, answer.remark, addr))
             return
-        self._owner.brokers.stored(addr)
+        self._owner.brokers.stored(addr, status)
         self._targets.last_error = None
         # The broker chooses the queue of a batch, and knows topics by their names with the namespace.
         where, wire_topic = stored(answer, len(rows)), queue.topic
@@ -348,12 +352,46 @@ class Lane:
         batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1, wire_topic)
         if self._owner.traces is not None:
             self._owner.traces.stored(batch, addr, answer, took_ms, self._owner.now_ms(), sends[0].plain_bytes)
-        # FLUSH_DISK_TIMEOUT and the like: the messages are stored, so they must not be sent again.
-        if status is not SendStatus.SEND_OK and not self._owner.accept_weaker:
-            for send in sends:
-                send.fail(SendFailed(f"stored, but with less safety than the broker requires ({status.name}): {batch}"))
+        if status is not SendStatus.SEND_OK:
+            self._stored_weakly(addr, sends, batch)
+            return
+        if failed is not None and failed.weak is not None and self._owner.undo_copy is not None:
+            self._owner.undo_copy(failed.weak.batch, failed.weak.addr)
+        finish_all(sends, batch)
+
+    def _stored_weakly(self, addr: str, sends: list[PendingSend], batch: StoredBatch) -> None:
+        """The broker stored the sends, but not safely: send them once more, to another broker, or end them."""
+        owner, now = self._owner, trio.current_time()
+        target = None if self._is_closed else self._targets.elsewhere(addr, sends[0].failed, now)
+        again, numbers = [], []
+        for number, send in enumerate(sends):
+            copy = WeakCopy(batch, number, addr, is_accepted=owner.accept_weaker)
+            if target is None or send.deadline <= now or not self._may_copy(send.failed):
+                send.end_weakly(copy)
+            elif send.is_wanted:
+                send.failed = send.failed or FailedTries()
+                send.failed.add_weak(copy)
+                again.append(send)
+                numbers.append(number)
+        if not again or target is None:
+            return
+        if again[0].body is not None:
+            keep_rows(again, [batch.rows[number] for number in numbers])
+        owner.retried += len(again)
+        # Not through the queue, where they could be in one request with others, which may go to this broker.
+        other, queue = target
+        self._targets.took(other)
+        if owner.remoting.connected(other):
+            self._submit(other, queue, again)
+            owner.remoting.flush(other)
         else:
-            finish_all(sends, batch)
+            self._nursery.start_soon(self._connect_and_submit, other, queue, again)
+
+    def _may_copy(self, failed: FailedTries | None) -> bool:
+        """Whether a message may be stored once more. One copy that is undone is never too many."""
+        if self._owner.undo_copy is not None:
+            return failed is None or failed.weak is None
+        return (0 if failed is None else failed.unknown) < self._owner.retries
 
     def _broken(self, sends: list[PendingSend], error: Exception) -> None:
         """A request failed for good. If it had several sends, one of them may be bad: send each one alone."""
@@ -384,6 +422,9 @@ class Lane:
             failed.add(addr, error, outcome)
             if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, other_broker=other_broker):
                 send.fail(not_stored(self._topic, error))
+            elif failed.weak is not None and not other_broker:
+                # It is stored, and waiting would not make it safer.
+                send.fail(error)
             elif send.is_wanted:
                 owner.retried += 1
                 again.append(send)
@@ -531,6 +572,9 @@ class Targets:
 
     def took(self, addr: str) -> None:
         """A request to ``addr`` begins."""
+        if weak := self._owner.brokers.faults.weak:
+            weak.requested(addr, trio.current_time() * 1000)
+            self._open_at = {}
         self._in_flight[addr] = self._in_flight.get(addr, 0) + 1
         self.requests += 1
 
@@ -573,24 +617,63 @@ class Targets:
             self._wait_for_route(now)
             return None
         self._asked = 0
+        if failed is not None and failed.weak is not None:
+            if (target := self.elsewhere("", failed, now)) is None:
+                raise failed.error or failed.weak.error()
+            return target
         rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
-        # Isolated and suspect brokers are better than none; resting ones are not asked at all.
+        # Isolated, suspect and weak brokers are better than none; resting ones are not asked at all.
         usable = rested or self._not_resting(route.writable_at, now)
         avoid = () if failed is None else failed.avoid
         # Better wait for a broker that has not failed this send than use a free slot of one that has.
-        best = [addr for addr in usable if addr not in avoid] or usable
+        best = [addr for addr in usable if addr not in avoid]
+        if not best and faults.weak:
+            # It is better stored with less safety than refused.
+            best = [
+                addr
+                for addr in route.writable_at
+                if addr not in avoid and faults.usable(addr, now * 1000, weak_too=True)
+            ]
+        best = best or usable
         open_at = {addr: route.writable_at[addr] for addr in best if self.free_slots(addr) > 0}
         self._open_at = open_at if self._many_a_turn and not avoid else {}
         return self._turns.next(open_at) if open_at else None
 
     def has_other(self, addr: str, failed: FailedTries | None, now: float) -> bool:
-        """Whether another usable broker can take a send that failed at ``addr``, and before as ``failed`` says."""
+        """Whether another usable broker can take a send that failed at ``addr``, and before as ``failed`` says.
+
+        A weak one can, unless the message is stored at such a broker already.
+        """
         route = self._owner.route_of(self._topic)
         if route is None or self._queue is not None:
             return False
         avoid = () if failed is None else failed.avoid
+        weak_too = failed is None or failed.weak is None
         usable = self._owner.brokers.faults.usable
-        return any(at != addr and at not in avoid and usable(at, now * 1000) for at in route.writable_at)
+        return any(
+            at != addr and at not in avoid and usable(at, now * 1000, weak_too=weak_too) for at in route.writable_at
+        )
+
+    def is_tried(self, addr: str) -> bool:
+        """Whether the next request to ``addr`` only tries whether the broker stores messages safely again."""
+        weak = self._owner.brokers.faults.weak
+        return bool(weak) and weak.is_due(addr, trio.current_time() * 1000)
+
+    def elsewhere(self, addr: str, failed: FailedTries | None, now: float) -> tuple[str, MessageQueue] | None:
+        """Where to send a message once more that is stored at ``addr``, but not safely; None: to no broker.
+
+        Slots do not count: this request takes the place of the one that has ended.
+        """
+        route, faults, now_ms = self._owner.route_of(self._topic), self._owner.brokers.faults, now * 1000
+        if route is None or self._queue is not None:
+            return None
+        avoid = (addr,) if failed is None else (addr, *failed.avoid)
+        others = [at for at in route.writable_at if at not in avoid and not faults.weak.is_certain(at, now_ms)]
+        usable = [at for at in others if faults.usable(at, now_ms)]
+        strong = [at for at in usable if at not in faults.weak]
+        # Brokers that were weak a while ago may be so no more.
+        best = strong or usable or [at for at in others if faults.rests_until(at) <= now_ms]
+        return self._turns.next({at: route.writable_at[at] for at in best})
 
     def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
         """The brokers that do not rest. When all rest, the alarm is set to the end of the first rest."""

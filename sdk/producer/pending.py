@@ -19,6 +19,7 @@ from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
 from sdk.producer.packing import PackedMessage
 from sdk.producer.result import SendResult, StoredBatch
+from sdk.producer.weak import WeakCopy
 from sdk.producer.wire import Row
 from sdk.retry import FailedTries
 from sdk.routes import TopicRoute
@@ -138,12 +139,26 @@ class PendingSend:
             reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
 
     def fail(self, error: Exception) -> None:
-        """End with an error, unless it has its result already."""
-        if self.span is not None:
+        """End with an error, unless it has its result already. What is stored, but not safely, ends as that."""
+        failed = self.failed
+        if failed is not None and (copy := failed.weak) is not None:
+            # The try that stored the message was counted as a failed one.
+            failed.count -= 1
+            self.end_weakly(copy, error)
+        elif self.span is not None:
             self._fail_ticket(self.span.backlog, error)
         elif self.task is not None:
             self.error = error
             self.finish()
+
+    def end_weakly(self, copy: WeakCopy, reason: Exception | None = None) -> None:
+        """End with ``copy``, unless it has its result already; ``reason``: why there is no better one."""
+        if self.failed is not None:
+            self.failed.weak = None
+        if not copy.is_accepted:
+            self.fail(copy.error(reason))
+        elif self.is_wanted and not self.has_ended:
+            finish_all([self], copy.batch, copy.number)
 
     def _fail_ticket(self, backlog: Backlog, error: Exception) -> None:
         if self.has_ended:
@@ -279,15 +294,18 @@ def row_bytes(send: PendingSend) -> int:
     return ROW_BYTES + len(send.body) + len(send.properties)  # type: ignore[arg-type]  # only bulk sends have none
 
 
-def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
-    """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each."""
+def finish_all(sends: list[PendingSend], batch: StoredBatch, first: int = 0) -> None:
+    """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each.
+
+    ``first``: the number of the first of them in the batch.
+    """
     # A bulk send: it has the whole batch, and is alone in its request.
     if sends[0].body is None:
         sends[0].batch = batch
         sends[0].finish()
         return
     watched: list[tuple[Watch, PendingSend]] = []
-    for number, send in enumerate(sends):
+    for number, send in enumerate(sends, first):
         send.number = number
         # From now on other threads see that it has ended.
         send.batch = batch
@@ -391,6 +409,8 @@ class LaneOwner(Protocol):
     retried: int
     remoting: RemotingClient
     traces: Traces | None
+    #: Undoes a copy that is stored at an address, once the message is stored safely at another; None: both stay.
+    undo_copy: Callable[[StoredBatch, str], None] | None
 
     @property
     def brokers(self) -> Brokers: ...

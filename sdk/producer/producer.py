@@ -37,7 +37,7 @@ from sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_o
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
 from sdk.producer.pending import ALONE, DEFERRED, MAX_BATCH_BYTES, PendingSend, Watch, new_ticket
 from sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
-from sdk.producer.result import BulkResult, SendResult
+from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
 from sdk.producer.timed import deferred_lane, recalling, time_property, timed
 from sdk.producer.transaction import TransactionChecks
@@ -107,10 +107,11 @@ class Producer:
     group are names in ``namespace``, by default that of the `Client`. ``send_timeout_ms`` is the time for all tries of
     a send together. ``retries`` limits the tries that may have stored the message; each gets an
     equal share of the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``.
-    Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
-    ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
-    ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
+    Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. A message
+    that a broker stored with less safety than it should (a result other than SEND_OK: flush or replication was late) is
+    sent once more, to another broker. When none is safer, SendFailed is raised, or with ``accept_weaker`` the weaker
+    result is returned. With ``batching``, sends that wait while others are in flight become one request; each still
+    gets its own result. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
     ``compression_level``, from 1 to 9, is not for LZ4.
     ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
     `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving
@@ -188,6 +189,7 @@ class Producer:
         # Of a producer of halves: what its messages have in common, and who answers brokers that ask about them.
         self.sys_flag, self.mark = 0, b""
         self.checking: TransactionChecks | None = None
+        self.undo_copy: Callable[[StoredBatch, str], None] | None = None
         self.brokers = Brokers(self._client, self._sendable, self._lanes.wake)
         self._requests = Requests(self, self._client, self._packing, max_message_bytes)
         self._tables = ArrowSends(self._send_batches, self._key_block, max_message_bytes)

@@ -11,7 +11,10 @@ from sdk.producer.wire import Row, Stored, unique_key
 
 
 class SendStatus(Enum):
-    """The status of a stored message. All but SEND_OK raise SendFailed, unless the producer has ``accept_weaker``."""
+    """The status of a stored message. With all but SEND_OK it is sent once more, to another broker if there is one.
+
+    If none answers SEND_OK, SendFailed is raised, unless the producer has ``accept_weaker``.
+    """
 
     SEND_OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT

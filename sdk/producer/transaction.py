@@ -17,6 +17,7 @@ from mqcommon.errors import InvalidArgument, RemotingError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from mqcommon.message.message import Message, MessageExt
 from remoting.net.channel import Channel
+from remoting.net.client import RemotingClient
 from remoting.protocol.requests.transactions import (
     END_TRANSACTION,
     CheckTransactionStateRequestHeader,
@@ -106,6 +107,20 @@ logger = logging.getLogger(__name__)
 # Questions that are worked on at the same time. Others are dropped: the broker asks again.
 MAX_RUNNING = 256
 TIMEOUT_S = 60
+
+
+def undo_half(remoting: RemotingClient, group: str, half: SendResult, wire_topic: str, addr: str) -> None:
+    """Roll back a half at ``addr``: it is stored once more, more safely, at another broker, and counts there.
+
+    When this is lost, the broker asks the checker about the half, and may commit it as the other one.
+    """
+    header = EndTransactionRequestHeader(
+        group, half.queue_offset, half.physical_offset, TRANSACTION_ROLLBACK, half.msg_id, False, None, wire_topic
+    )
+    try:
+        remoting.push(addr, END_TRANSACTION.oneway(header))
+    except RemotingError as error:
+        logger.info("the second copy of half %s was not rolled back at %s: %s", half.msg_id, addr, error)
 
 
 class NoteEnd(Protocol):

@@ -2,8 +2,9 @@
 
 The message of an open transaction is a half: brokers keep it until its transaction ends. A `Producer` without batching
 sends halves, as brokers take no batches of them; halves that are ready together leave together. A half that a broker
-may have stored is not sent again: both copies could be committed. Neighbour: transaction.py (how a transaction ends,
-and answers to brokers that ask).
+may have stored is not sent again: both copies could be committed. One that it did store, with less safety than it
+should, is: where that copy is is known, so it is rolled back. Neighbour: transaction.py (how a transaction ends, and
+answers to brokers that ask).
 """
 
 import logging
@@ -35,7 +36,7 @@ from sdk.namespaces import Namespace
 from sdk.producer.lanes import Selector
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import MAX_MESSAGE_BYTES, Producer
-from sdk.producer.result import BulkResult, SendResult
+from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.transaction import (
     STATE_NAMES,
     Checker,
@@ -44,6 +45,7 @@ from sdk.producer.transaction import (
     TransactionChecks,
     TransactionState,
     check_state,
+    undo_half,
 )
 from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.retry import is_transient
@@ -118,6 +120,7 @@ class TransactionProducer:
         self._halves.sys_flag = TRANSACTION_PREPARED
         self._halves.mark = f"TRAN_MSG\x01true\x02PGROUP\x01{self._halves.wire_group}\x02{immunity}".encode()
         self._halves.checking = self._checks
+        self._halves.undo_copy = self._undo_half
         self._clock = clock or SystemClock()
         if self._checks is not None:
             self._checks.ended = self._note_end
@@ -247,6 +250,10 @@ class TransactionProducer:
             except RemotingError as error:
                 logger.info("the end of transaction %s was not sent: %s", transaction.transaction_id, error)
         logger.info("transaction %s stays open, the checker will be asked", transaction.transaction_id)
+
+    def _undo_half(self, batch: StoredBatch, addr: str) -> None:
+        halves = self._halves
+        undo_half(halves.remoting, halves.wire_group, batch[0], batch.wire_topic, addr)
 
     def _note_end(
         self, message: Message | MessageExt, msg_id: str, addr: str, state: TransactionState, *, from_check: bool

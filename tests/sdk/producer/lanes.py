@@ -21,7 +21,7 @@ from sdk.client import ClientHandle
 from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
 from sdk.producer.pending import MAX_BATCH_BYTES, TOGETHER, PendingSend
-from sdk.producer.result import SendResult
+from sdk.producer.result import STATUS_OF, SendResult
 from sdk.producer.routing import SendRoutes, Turns
 from sdk.routes import RouteCache, TopicRoute, make_route
 
@@ -117,7 +117,7 @@ class Cluster:
             return RequestTimeout(addr, command.code, 1)
         if act in (LOSING, REFUSING):
             return ConnectionLost(addr)
-        if act != OK:
+        if act not in STATUS_OF:
             return command.respond(act, "not now")
         assert command.ext is not None
         is_batch = command.code == SEND_BATCH_MESSAGE.code
@@ -125,7 +125,7 @@ class Cluster:
         first = len(self.stored)
         self.stored += [(addr, body) for body in bodies]
         ext = {"queueId": command.ext["e"], "queueOffset": first, "msgId": offset_msg_id(HOST, first)}
-        return command.respond(0, None, ext, encode_offsets(range(first, first + len(bodies))) if is_batch else b"")
+        return command.respond(act, None, ext, encode_offsets(range(first, first + len(bodies))) if is_batch else b"")
 
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -143,6 +143,7 @@ class Owner:
     accept_weaker = False
     max_batch_bytes = MAX_BATCH_BYTES
     traces = None
+    undo_copy = None
 
     def __init__(self, cluster: Cluster, retries: int) -> None:
         self.retries = retries

@@ -288,7 +288,7 @@ def test_slow_brokers_are_left_alone_for_a_while() -> None:
     assert isolation_ms(549) == 0
     assert isolation_ms(550) == 2_000
     assert isolation_ms(20_000) == 30_000
-    faults = Faults(Backoff(0.05, 0.5, Random(0)), {})
+    faults = Faults(Backoff(0.05, 0.5, Random(0)), {}, Random(0))
     faults.answered("a", 600, now_ms=1_000)
     assert not faults.usable("a", 2_999) and faults.usable("a", 3_000)
     assert faults.usable("b", 0)
@@ -296,7 +296,7 @@ def test_slow_brokers_are_left_alone_for_a_while() -> None:
 
 def test_a_suspect_is_unusable_until_it_answers() -> None:
     suspects = {"a": None}
-    faults = Faults(Backoff(0.05, 0.5, Random(0)), suspects)
+    faults = Faults(Backoff(0.05, 0.5, Random(0)), suspects, Random(0))
     faults.failed("a", 5.0)
     assert not faults.usable("a", 1e12)
     assert faults.rests_until("a") <= 55, "after that it is tried when nobody else is left"
