@@ -21,8 +21,10 @@ class Options:
     spark: bool
     controller: bool
     dledger: bool
+    rolling: bool
     console: bool
     console_port: int
+    down_s: float
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -38,14 +40,16 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     shows = parser.add_mutually_exclusive_group()
     shows.add_argument("--controller", action="store_true")
     shows.add_argument("--dledger", action="store_true")
+    shows.add_argument("--rolling", action="store_true")
     shows.add_argument("--console", action="store_true")
     parser.add_argument("--console-port", type=int, default=env("QUICKSTART_CONSOLE_PORT", "8088"))
+    parser.add_argument("--down", type=_seconds, default=env("QUICKSTART_DOWN", "4"))
     given = parser.parse_args(arguments)
     if len({*given.namesrv_ports, *given.broker_ports}) < 4:
         parser.error("the four ports must differ")
     return Options(
         given.namesrv_ports, given.broker_ports, given.dir, given.keep, given.tasks, not given.without_spark,
-        given.controller, given.dledger, given.console, given.console_port,
+        given.controller, given.dledger, given.rolling, given.console, given.console_port, given.down,
     )  # fmt: skip
 
 
@@ -63,3 +67,9 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a number above 0 is needed, not {text!r}")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a number of seconds is needed, not {text!r}")
+    return float(text)

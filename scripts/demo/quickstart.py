@@ -24,6 +24,7 @@ from scripts.demo.picture import report_html
 from scripts.demo.progress import wait_shown
 from scripts.demo.publish import Publishing
 from scripts.demo.report import Differs, compare, first_of, show_carriers
+from scripts.demo.rolling import RollingDemo
 from scripts.demo.stages import Stages
 from scripts.demo.switching import SwitchingDemo
 from sdk import Admin, SkylarkError
@@ -231,6 +232,8 @@ def main() -> int:
             from scripts.demo.console import ConsoleDemo
 
             ConsoleDemo(options, home).run()
+        elif options.rolling:
+            RollingDemo(options, home).run()
         else:
             (SwitchingDemo if options.controller or options.dledger else Quickstart)(options, home).run()
     except (Differs, DaemonFailed, SkylarkError) as error:

@@ -67,8 +67,9 @@ def test_options_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("QUICKSTART_BROKER_PORTS", "20911,20921")
     options = parse(["--namesrv-ports", "19876,19886", "--without-spark"])
     assert (options.namesrv_ports, options.broker_ports) == ((19876, 19886), (20911, 20921))
-    assert not options.spark
-    for wrong in (["--namesrv-ports", "1"], ["--namesrv-ports", "1,1"], ["--tasks", "0"]):
+    assert not options.spark and not options.rolling
+    assert parse(["--rolling", "--down", "0"]).down_s == 0
+    for wrong in (["--namesrv-ports", "1"], ["--namesrv-ports", "1,1"], ["--tasks", "0"], ["--down", "-1"]):
         with pytest.raises(SystemExit):
             parse(wrong)
 
@@ -161,6 +162,18 @@ def test_the_quickstart_with_a_dledger_group_runs(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     for said in ("the master of its group, as n", "took over: elected in its group, as n", "is back: it follows"):
         assert said in run.stdout
+    assert "failed sends: 0" in run.stdout and "acknowledged messages that are lost: 0" in run.stdout
+    assert "brokers and the NameServer stopped" in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.nightly
+def test_the_quickstart_with_a_rolling_restart_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scripts.demo", "--rolling", "--tasks", "200", "--dir", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    for name in ("broker-a", "broker-a-s", "broker-b", "broker-b-s"):
+        assert f"{name} stopped in" in run.stdout and f"{name} is back" in run.stdout
     assert "failed sends: 0" in run.stdout and "acknowledged messages that are lost: 0" in run.stdout
     assert "brokers and the NameServer stopped" in run.stdout
     assert list(tmp_path.iterdir()) == []
