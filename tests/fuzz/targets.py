@@ -39,7 +39,7 @@ from remoting.protocol.pop_info import parse_handle, parse_offset_info
 from remoting.protocol.request import NOTHING
 from remoting.protocol.requests.registrations import decode_compressed, decode_json
 from remoting.protocol.requests.table import BY_CODE
-from sdk.admin.commands.topics import parse_order_conf
+from sdk.admin.order_records import parse_order_conf
 from sdk.config_text import decode_config
 from sdk.traces.records import decode_records
 from tests import golden

@@ -7,6 +7,7 @@ import click
 
 from mqcommon.errors import UserError
 from sdk.admin.command import command
+from sdk.admin.order_records import PERM_WRITE, refuse_if_ordered
 from sdk.admin.params import broker_addr, cluster_name, option, where
 from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session, in_rounds, interval_option
@@ -94,15 +95,24 @@ def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
     option("a", "updateAllBroker", "update all brokers include slave", type=bool, default=False),
     option("k", "key", "config key", required=True),
     option("v", "value", "config value", type=click.STRING, required=True),
-)
+    option(
+        "", "force", "also a brokerPermission without writing, when the broker has queues of ordered topics",
+        type=bool, is_flag=True,
+    ),
+)  # fmt: skip
 async def update_broker_config(
     session: Session,
     scope: Scope,
     update_all_broker: bool,
     key: str,
     value: str,
+    force: bool,
 ) -> dict[str, Any]:
     """Change an option of a running broker, or of all masters of a cluster."""
+    if key == "brokerPermission" and _is_closing(value) and scope.broker_addr is not None and not force:
+        for one in all_targets(await session.admin.cluster_info()):
+            if one.addr == scope.broker_addr:
+                await refuse_if_ordered(session, one.broker_name)
     results = await at_each(
         session,
         await chosen_addrs(session, scope, slaves=update_all_broker),
@@ -111,6 +121,11 @@ async def update_broker_config(
         lambda addr: f"update broker config success, {addr}",
     )
     return {"key": key, "value": value.strip(), "results": results}
+
+
+def _is_closing(permission: str) -> bool:
+    """Whether clients may not write with this brokerPermission."""
+    return permission.strip().isdecimal() and not int(permission) & PERM_WRITE
 
 
 _SLAVES = Table(

@@ -9,7 +9,7 @@ import click
 from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.commands.export import user_groups, user_topics
-from sdk.admin.commands.topics import NAMESPACE, parse_order_conf
+from sdk.admin.order_records import NAMESPACE, parse_order_conf
 from sdk.admin.render import Table
 from sdk.admin.session import Session
 from sdk.admin.targets import MASTER_ID, Target, all_targets

@@ -11,6 +11,7 @@ import click
 from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.commands.brokers import config_lines
+from sdk.admin.order_records import refuse_if_ordered
 from sdk.admin.params import option
 from sdk.admin.render import Row
 from sdk.admin.session import Session
@@ -39,9 +40,15 @@ def _broker_name() -> click.Option:
     return option("b", "brokerName", "broker name", required=True)
 
 
-@command("wipeWritePerm", _broker_name())
-async def wipe_write_perm(session: Session, broker_name: str) -> list[dict[str, Any]]:
+@command(
+    "wipeWritePerm",
+    _broker_name(),
+    option("", "force", "also if the broker has queues of ordered topics", type=bool, is_flag=True),
+)
+async def wipe_write_perm(session: Session, broker_name: str, force: bool) -> list[dict[str, Any]]:
     """Stop sends to a broker: take the write permission from its topics in every NameServer."""
+    if not force:
+        await refuse_if_ordered(session, broker_name)
     return await _write_perm(session, "wipe", broker_name, lambda admin: admin.wipe_write_perm(broker_name))
 
 

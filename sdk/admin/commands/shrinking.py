@@ -9,6 +9,7 @@ from mqcommon.errors import BrokerError, RemotingError, UserError
 from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
 from sdk.admin.command import command
 from sdk.admin.failures import explain
+from sdk.admin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
 from sdk.admin.params import cluster_name, option, topic_option, where
 from sdk.admin.render import Table
 from sdk.admin.session import Session
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 NOT_SUPPORTED = 3
 # What slaves answer.
 NOT_MASTER = 14
-PERM_WRITE = 2
 # Clients of RocketMQ learn of a change within 30 s.
 SETTLE_S = 35.0
 POLL_S = 0.5
@@ -116,7 +116,13 @@ def _drain_lines(result: Mapping[str, Any]) -> Iterator[str]:
     "drain",
     _broker_name(),
     _move_option("copy what no group has read to the same topics of other brokers, and wait for the rest only"),
-    option("", "force", "also if some topics can be written on this broker only", type=bool, is_flag=True),
+    option(
+        "",
+        "force",
+        "also if sends of some topics will fail: those on this broker only, ordered and static ones",
+        type=bool,
+        is_flag=True,
+    ),
     _forget_option(),
     _settle_option("how long sends of clients with old routes are still taken"),
     _deadline_option(),
@@ -294,6 +300,8 @@ async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) ->
             f"{broker_name} leads queues of static topics: {', '.join(sorted(led_here)[:SHOWN])}. Their"
             " producers would fail. Move the queues to other brokers (mqadmin remappingStaticTopic), or give --force"
         )
+    records = await session.admin.kv_list(NAMESPACE)
+    refuse_ordered(ordered_at({name: configs[name] for name in names}, records, broker_name), broker_name)
     # A route that could not be asked for is no reason to refuse: the drain can be ended again.
     only_here = [
         name
@@ -472,7 +480,6 @@ async def _masters(session: Session, scope: Scope) -> dict[str, str]:
 
 async def _shapes(session: Session, topic: str, addrs: Mapping[str, str]) -> "dict[str, Shape]":
     """The topic's shape on the brokers that have it; UserError when none does, or its queues are counted on."""
-    from sdk.admin.commands.topics import NAMESPACE
     from sdk.admin.reshape import shape_of, topic_config
 
     found = {name: await topic_config(session, addr, topic) for name, addr in addrs.items()}

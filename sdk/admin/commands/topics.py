@@ -1,7 +1,4 @@
-"""Commands about topics: single ones, lists of them, ordered topics, and shares of queues.
-
-The NameServers' record of an ordered topic is its number of queues on each broker, ``broker-a:4;broker-b:4``.
-"""
+"""Commands about topics: single ones, lists of them, ordered topics (see order_records.py), and shares of queues."""
 
 import json
 import re
@@ -15,6 +12,17 @@ from mqcommon.errors import BrokerError, RouteNotFound, UserError
 from mqcommon.fastjson import pretty
 from mqcommon.names import is_light
 from sdk.admin.command import command
+from sdk.admin.order_records import (
+    NAMESPACE,
+    PERM_WRITE,
+    end_order,
+    format_order_conf,
+    parse_order_conf,
+    recorded_queues,
+    refuse_fewer_queues,
+    refuse_ordered,
+    warn_of_lacks,
+)
 from sdk.admin.params import (
     attributes_option,
     cluster_name,
@@ -32,8 +40,6 @@ if TYPE_CHECKING:
     from mqcommon.message.queue import MessageQueue
     from remoting.protocol.requests.routes import TopicRouteData
 
-NAMESPACE = "ORDER_TOPIC_CONFIG"
-
 
 async def set_order_conf(session: Session, topic: str, queue_nums: int, scope: Scope) -> str:
     """Record an ordered topic: replace the record for a cluster, or only the entry of one broker."""
@@ -49,16 +55,15 @@ async def set_order_conf(session: Session, topic: str, queue_nums: int, scope: S
         entries = parse_order_conf(await session.admin.get_kv(NAMESPACE, topic) or "")
         entries[name] = str(queue_nums)
         kind = "broker"
-    order_conf = ";".join(f"{name}:{count}" for name, count in entries.items())
+    order_conf = format_order_conf(entries)
     await session.admin.put_kv(NAMESPACE, topic, order_conf)
     session.say(f"set {kind} orderConf. isOrder=true, orderConf=[{order_conf}]")
     return order_conf
 
 
-def parse_order_conf(text: str) -> dict[str, str]:
-    """Broker name → number of queues."""
-    parts = (part.partition(":") for part in text.split(";") if part.strip())
-    return {name: count for name, _, count in parts}
+async def _broker_names(session: Session, addrs: list[str]) -> list[str]:
+    """The names of the brokers at these addresses."""
+    return [one.broker_name for one in all_targets(await session.admin.cluster_info()) if one.addr in addrs]
 
 
 _PERM_HELP = "set topic's permission(2|4|6), intro[2:W 4:R; 6:RW]"
@@ -106,6 +111,9 @@ async def update_topic(
     )
     # Looked at before the change, for the warning below: with another number of queues keys are hashed to other ones.
     addrs = await chosen_addrs(session, scope)
+    if not order:
+        queues = write_queue_nums if perm & PERM_WRITE else 0
+        await refuse_fewer_queues(session, {topic: queues}, await _broker_names(session, addrs))
     known = (await session.each(addrs, lambda addr: topic_config(session, addr, topic))).values
     results = await at_each(
         session,
@@ -175,6 +183,7 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
         )
         if all_ok(namesrvs):
             session.say(f"delete topic [{topic}] from NameServer success.")
+        await end_order(session, topic, with_master)
     return {"topic": topic, "brokers": brokers, "namesrvs": namesrvs, "left": left, "masterless": masterless}
 
 
@@ -197,9 +206,12 @@ async def _is_topic_known(session: Session, topic: str, broker_addrs: list[str],
     *where("change the topic on"),
     topic_option(),
     option("p", "perm", _PERM_HELP, type=_PERM, required=True),
+    option("", "force", "also if the topic is ordered and other brokers go on taking it", type=bool, is_flag=True),
 )
-async def update_topic_perm(session: Session, scope: Scope, topic: str, perm: int) -> dict[str, Any]:
+async def update_topic_perm(session: Session, scope: Scope, topic: str, perm: int, force: bool) -> dict[str, Any]:
     """Change the permission of a topic: read, write or both."""
+    if scope.broker_addr is not None and not perm & PERM_WRITE and not force:
+        await _refuse_ordered_here_only(session, topic, scope.broker_addr)
     old: dict[str, int] = {}
 
     async def change(addr: str) -> None:
@@ -220,6 +232,21 @@ async def update_topic_perm(session: Session, scope: Scope, topic: str, perm: in
     for result in results:
         result["oldPerm"] = old.get(result["brokerAddr"])
     return {"topic": topic, "perm": perm, "results": results}
+
+
+async def _refuse_ordered_here_only(session: Session, topic: str, addr: str) -> None:
+    """UserError when the topic is ordered, and only the broker at ``addr`` would take no more messages of it."""
+    record = await session.admin.get_kv(NAMESPACE, topic) or ""
+    for name in await _broker_names(session, [addr]):
+        config = await session.admin.topic_config(addr, topic)
+        if not config.perm & PERM_WRITE or not (config.order or recorded_queues(record, name)):
+            continue
+        try:
+            route = await session.admin.topic_route(topic)
+        except RouteNotFound:  # no client can send to it
+            continue
+        if any(queue.broker_name != name and queue.perm & PERM_WRITE for queue in route.queue_datas):
+            refuse_ordered([topic], name)
 
 
 def _topic_list_lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -382,9 +409,13 @@ async def update_topic_list(session: Session, scope: Scope, filename: str) -> di
     from remoting.protocol.requests.topics import TopicConfig
 
     topics = read_list(session.warn, filename, TopicConfig, "topicName")
+    addrs = await chosen_addrs(session, scope)
+    # The record of none is changed here, whatever its order in the file.
+    queues = {one.topic_name: one.write_queue_nums if one.perm & PERM_WRITE else 0 for one in topics}
+    await refuse_fewer_queues(session, queues, await _broker_names(session, addrs))
     results = await at_each(
         session,
-        await chosen_addrs(session, scope),
+        addrs,
         f"topics of {filename}",
         lambda addr: session.admin.create_topics(addr, topics),
         lambda addr: f"submit batch of topic config to {addr} success, please check the result later.",
@@ -410,6 +441,7 @@ async def update_order_conf(session: Session, topic: str, order_conf: str | None
         order_conf = _checked(order_conf)
         await session.admin.put_kv(NAMESPACE, topic, order_conf)
         session.say(f"update orderConf success. topic=[{topic}], orderConf=[{order_conf}]")
+        await warn_of_lacks(session, topic, order_conf)
     elif method == "get":
         order_conf = await session.admin.get_kv(NAMESPACE, topic)
         if order_conf is None:

@@ -532,6 +532,28 @@ def nothing_is_dead(facts: Facts) -> Iterator[Finding]:
             yield Finding(INFO, group, f"{count:,} dead letters", remedy)
 
 
+def orders_are_whole(facts: Facts) -> Iterator[Finding]:
+    """The brokers in the record of an ordered topic take as many queues as it says: clients use no others for a key."""
+    told = [one for one in facts.orders if one.has_route and one.is_told]
+    for one in facts.orders:
+        if not one.has_route:
+            yield Finding(
+                WARN, one.topic, f"there is no such topic, but a record of its order: {one.record}",
+                f"a new topic of the name would get it: mqadmin updateOrderConf -m delete -t {one.topic}",
+            )  # fmt: skip
+        elif one.is_told and one.lacks:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(one.lacks.items()))
+            yield Finding(
+                FAIL, one.topic,
+                f"sends of some keys fail: by NameServer {one.namesrv} its order is {one.record}, but {reasons}",
+                "start the broker, let it take messages again (mqadmin undrain, addWritePerm, updateTopicPerm), or give"
+                f" it the queues (mqadmin updateTopic -o true -t {one.topic}); if it is gone for good: mqadmin"
+                f" updateOrderConf -m put -t {one.topic} -v BROKER:QUEUES;...",
+            )  # fmt: skip
+    if told and not any(one.lacks for one in told):
+        yield Finding(OK, "topics", f"the routes of {len({one.topic for one in told})} ordered topics are whole")
+
+
 # --- all of them
 
 CHECKS: tuple[tuple[str, Check], ...] = (
@@ -553,6 +575,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("sync-state-set", replicas_are_in_sync),
     ("lag", groups_keep_up),
     ("subscription", subscriptions_agree),
+    ("order", orders_are_whole),
     ("dead-letters", nothing_is_dead),
     ("setting", settings_are_safe),
 )

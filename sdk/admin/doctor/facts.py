@@ -122,6 +122,21 @@ class GroupFacts:
 
 
 @lazy_dataclass(frozen=True, slots=True)
+class OrderFacts:
+    """The record of an ordered topic at one NameServer; ``lacks``: broker name → why it does not take what that says.
+
+    ``has_route``: there is such a topic. ``is_told``: clients are told the record (orderMessageEnable).
+    """
+
+    namesrv: str
+    topic: str
+    record: str
+    has_route: bool = True
+    is_told: bool = True
+    lacks: Mapping[str, str] = field(default_factory=dict)
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class Facts:
     """All of it."""
 
@@ -143,6 +158,7 @@ class Facts:
     replica_sets: Mapping[str, ReplicaSetFacts] = field(default_factory=dict)
     #: By group, what its members subscribe to: the set → the client ids.
     wanted: Mapping[str, Mapping[Wanted, Sequence[str]]] = field(default_factory=dict)
+    orders: tuple[OrderFacts, ...] = ()
 
     @property
     def answering(self) -> list[BrokerFacts]:

@@ -23,11 +23,13 @@ from sdk.admin.doctor.facts import (
     Facts,
     GroupFacts,
     NameServerFacts,
+    OrderFacts,
     PortFacts,
     ReplicaSetFacts,
     few,
 )
 from sdk.admin.failures import explain
+from sdk.admin.order_records import NAMESPACE, lacking
 from sdk.admin.session import Session
 from sdk.endpoint import ask_all
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 #: More groups than this are not looked at: each costs a request to each broker.
 MAX_GROUPS = 200
+#: Ordered topics that are looked at: each costs a request to each NameServer.
+MAX_ORDERS = 1_000
 #: Members of a group that are asked what they subscribe to.
 MAX_MEMBERS = 32
 
@@ -70,6 +74,12 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
     )
     wanted = await _answers(session, groups[:MAX_GROUPS], lambda group: _wanted(session, group), unanswered)
     controllers, replica_sets = await _controllers(session, brokers)
+    orders = tuple([
+        order
+        for one in name_servers
+        if one.error is None
+        for order in await _orders(session, one.addr, unanswered)
+    ])  # fmt: skip
     return Facts(
         name_servers=name_servers,
         brokers=brokers,
@@ -83,6 +93,7 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
         controllers=controllers,
         replica_sets=replica_sets,
         wanted={group: members for group, members in wanted.items() if members},
+        orders=orders,
     )
 
 
@@ -246,6 +257,24 @@ async def _group(admin: "Admin", group: str) -> list[GroupFacts]:
     except BrokerError:  # none is connected
         members = 0
     return [GroupFacts(group, row["topic"], row["total"], row["delayMs"], members) for row in rows]
+
+
+async def _orders(session: Session, namesrv_addr: str, unanswered: list[tuple[str, str]]) -> list[OrderFacts]:
+    """The records of ordered topics at a NameServer, and what their routes there lack."""
+    found: list[OrderFacts] = []
+    try:
+        async with session.admin_at(namesrv_addr) as admin:
+            for topic, record in sorted((await admin.kv_list(NAMESPACE)).items())[:MAX_ORDERS]:
+                try:
+                    route = await admin.topic_route(topic)
+                except RouteNotFound:
+                    found.append(OrderFacts(namesrv_addr, topic, record, has_route=False))
+                else:
+                    is_told = bool(route.order_topic_conf)
+                    found.append(OrderFacts(namesrv_addr, topic, record, is_told=is_told, lacks=lacking(record, route)))
+    except SkylarkError as error:
+        unanswered.append((f"ordered topics at {namesrv_addr}", explain(error)))
+    return found
 
 
 async def _wanted(session: Session, group: str) -> dict[Wanted, list[str]]:

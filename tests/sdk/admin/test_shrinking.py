@@ -247,6 +247,73 @@ async def test_ordered_topics_are_not_reshaped(cluster: Cluster) -> None:
     assert "is ordered" in (await run(cluster, "shrinkTopic", *words, "-w", "2", ends_with=1))["error"]
 
 
+async def test_what_would_fail_keys_of_ordered_topics_is_refused(cluster: Cluster) -> None:
+    a = cluster.brokers[0].address
+    words = ["-t", "ordered", "-c", "DefaultCluster"]
+    await run(cluster, "updateTopic", *words, "-w", "4", "-r", "4", "-o", "true")
+    async with Admin(cluster.nameserver) as admin:
+        await until(lambda: _has_brokers(admin, "ordered", 2))
+    why = "has queues of ordered topics: ordered"
+    refused = (
+        [*DRAIN, "broker-a"],
+        ["wipeWritePerm", "-b", "broker-a"],
+        ["updateTopicPerm", "-b", a, "-t", "ordered", "-p", "4"],
+        ["updateBrokerConfig", "-b", a, "-k", "brokerPermission", "-v", "4"],
+    )
+    for line in refused:
+        assert why in (await run(cluster, *line, ends_with=1))["error"]
+    fewer = ["updateTopic", "-t", "ordered", "-b", a, "-w", "2", "-r", "4"]
+    assert "its record has more queues than that" in (await run(cluster, *fewer, ends_with=1))["error"]
+    async with Admin(cluster.nameserver) as admin:
+        assert (await admin.topic_config(a, "ordered")).write_queue_nums == 4
+        assert (await admin.broker_config(a))["brokerPermission"] == "6"
+    for line in refused[1:]:
+        assert "error" not in await run(cluster, *line, "--force")
+    await run(cluster, "updateBrokerConfig", "-b", a, "-k", "brokerPermission", "-v", "6")
+    # The order may end: then its brokers are like others.
+    await run(cluster, "updateTopic", *words, "-w", "4", "-r", "4")
+    assert why in (await run(cluster, *DRAIN, "broker-a", ends_with=1))["error"], "its record is left"
+    await run(cluster, "updateOrderConf", "-t", "ordered", "-m", "delete")
+    assert (await run(cluster, *DRAIN, "broker-a"))["isDrained"]
+
+
+async def test_doctor_and_deletions_look_at_the_records_of_ordered_topics(cluster: Cluster) -> None:
+    words = ["-t", "ordered", "-c", "DefaultCluster"]
+    await run(cluster, "updateTopic", *words, "-w", "4", "-r", "4", "-o", "true")
+    await run(cluster, "updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
+    async with Admin(cluster.nameserver) as admin:
+        await until(lambda: _has_brokers(admin, "ordered", 2))
+        assert ("OK", "the routes of 1 ordered topics are whole") in await orders_in_doctor(cluster)
+        await run(cluster, *DRAIN, "broker-a", "--force")
+        [(state, text)] = await orders_in_doctor(cluster, ends_with=1)
+        assert state == "FAIL"
+        assert text.endswith("its order is broker-a:4;broker-b:4, but broker-a: it takes no messages")
+        await run(cluster, "undrain", "-b", "broker-a")
+        await until(lambda: _all_write(admin, "ordered"))
+        await run(cluster, "updateOrderConf", "-t", "ordered", "-m", "put", "-v", "broker-a:4;broker-b:5;broker-c:4")
+        [(state, text)] = await orders_in_doctor(cluster, ends_with=1)
+        assert text.endswith("but broker-b: it has 4 queues, not 5; broker-c: the route lacks it")
+        # A topic that is made anew must not get the order of the old one.
+        await run(cluster, "deleteTopic", *words)
+        assert await admin.get_kv("ORDER_TOPIC_CONFIG", "ordered") is None
+        await run(cluster, "updateOrderConf", "-t", "gone", "-m", "put", "-v", "broker-a:4")
+        [(state, text)] = await orders_in_doctor(cluster)
+        assert (state, text) == ("WARN", "there is no such topic, but a record of its order: broker-a:4")
+
+
+async def orders_in_doctor(cluster: Cluster, ends_with: int = 0) -> list[tuple[str, str]]:
+    found = await run(cluster, "doctor", ends_with=ends_with)
+    return [(row["state"], row["text"]) for row in found["findings"] if row["check"] == "order"]
+
+
+async def _has_brokers(admin: Admin, topic: str, count: int) -> bool:
+    return await _lists(admin, topic) and len((await admin.topic_route(topic)).queue_datas) == count
+
+
+async def _all_write(admin: Admin, topic: str) -> bool:
+    return all(queue.perm & 2 for queue in (await admin.topic_route(topic)).queue_datas)
+
+
 async def test_pops_of_queues_that_stay_hold_up_nothing() -> None:
     with Cluster(brokers=1) as cluster:
         cluster.create_topic(TOPIC)
