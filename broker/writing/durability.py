@@ -6,7 +6,8 @@ when the message is stored, so a slow disk does not prolong it. The message is s
 after the last three makes a duplicate:
 - SUCCESS: at once with neither SYNC_FLUSH nor SYNC_MASTER, and with WAIT=false.
 - FLUSH_DISK_TIMEOUT: the disk was late; the slaves, if any are needed, have the message.
-- FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too; in a DLedger group see `code_when_late`.
+- FLUSH_SLAVE_TIMEOUT: the slaves were late or went away, and perhaps the disk was late, too; in a DLedger group see
+  `code_when_late`.
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
 A broker that is demoted gets no reports of slaves, so answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the
 new master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
@@ -196,7 +197,7 @@ class Durability:
         self._not_logged += late
         if self._not_logged and now >= self._next_log:
             logger.warning(
-                "%s took longer than slaveTimeout: sends answered %s: %d",
+                "%s took longer than slaveTimeout, or went away: sends answered %s: %d",
                 *(("a majority", "SYSTEM_ERROR") if self._is_in_group else ("slaves", "FLUSH_SLAVE_TIMEOUT")),
                 self._not_logged,
             )

@@ -17,6 +17,9 @@ from collections.abc import Callable
 from mqcommon.lazy_dataclass import lazy_dataclass
 
 Done = Callable[[bool], None]
+# How long sends wait for a slave whose connection ended: longer than it takes to connect again, and less than a try of
+# a producer lasts, which goes to another broker then.
+ABSENCE_S = 0.5
 
 
 class LogWaits:
@@ -106,6 +109,8 @@ class AckLedger:
         self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by the number of slaves needed, in log order
         self._waiting = 0
         self._lacks_oldest = False  # some slave's log starts after the oldest waiting message
+        # By the number of slaves needed: when `expire` first saw waits for more slaves than are connected.
+        self._short_since: dict[int, float] = {}
 
     def __len__(self) -> int:
         """How many sends wait."""
@@ -135,7 +140,7 @@ class AckLedger:
             self._pop_reached()
 
     def gone(self, addr: str) -> None:
-        """The connection is closed. Waits go on: the slave may come back in time."""
+        """The connection is closed. Waits go on for ABSENCE_S: the slave may come back in time."""
         if self._slaves.pop(addr, None) is not None:
             self._count()
 
@@ -173,10 +178,15 @@ class AckLedger:
         self._waiting += 1
 
     def expire(self, now: float) -> int:
-        """Fail the waits whose deadline has passed; returns how many."""
+        """Fail the waits whose deadline has passed, or for slaves that are gone for ABSENCE_S; returns how many."""
         late = 0
-        for rows in list(self._rows.values()):
-            while rows and rows[0][1] <= now:
+        for needed, rows in list(self._rows.items()):
+            is_hopeless = False
+            if rows and needed > len(self._slaves):
+                is_hopeless = now >= self._short_since.setdefault(needed, now) + ABSENCE_S
+            else:
+                self._short_since.pop(needed, None)
+            while rows and (is_hopeless or rows[0][1] <= now):
                 self._waiting -= 1
                 late += 1
                 rows.popleft()[2](False)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.writing.waits import AckLedger, LogWaits
+from broker.writing.waits import ABSENCE_S, AckLedger, LogWaits
 
 GAP = 50
 TIMEOUT = 3.0
@@ -24,6 +24,7 @@ class LedgerModel(RuleBasedStateMachine):
         self.rows: list[tuple[int, int, float, int]] = []  # number, needed, deadline, end
         self.number = 0
         self.heard: dict[int, list[bool]] = {}
+        self.short_since: dict[int, float] = {}
 
     def copies(self, end: int) -> int:
         return sum(1 for acked in self.acked.values() if acked >= end)
@@ -71,7 +72,13 @@ class LedgerModel(RuleBasedStateMachine):
     @rule(seconds=st.floats(0, 2))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        late = [row for row in self.rows if row[2] <= self.now]
+        for needed in {row[1] for row in self.rows} | self.short_since.keys():
+            if needed > len(self.identities) and any(row[1] == needed for row in self.rows):
+                self.short_since.setdefault(needed, self.now)
+            else:
+                self.short_since.pop(needed, None)
+        hopeless = {needed for needed, since in self.short_since.items() if self.now >= since + ABSENCE_S}
+        late = [row for row in self.rows if row[2] <= self.now or row[1] in hopeless]
         assert self.ledger.expire(self.now) == len(late)
         for row in late:
             self.rows.remove(row)
@@ -122,6 +129,24 @@ def test_a_slave_whose_log_begins_later_does_not_count_for_what_came_before() ->
     assert heard == [] and ledger.reached(1) == 0
     ledger.acked("old", 10)
     assert heard == [(10, True), (30, True)]
+
+
+def test_sends_do_not_wait_for_long_for_a_slave_that_is_gone() -> None:
+    ledger = AckLedger(GAP)
+    heard: list[tuple[int, bool]] = []
+    ledger.connected("a", 0.0)
+    ledger.acked("a", 0)
+    ledger.wait(10, 1, 3.0, lambda in_time: heard.append((10, in_time)))
+    ledger.gone("a")
+    assert ledger.expire(0.1) == 0 and ledger.expire(0.1 + ABSENCE_S - 0.01) == 0
+    # It is back in time: they wait for it again.
+    ledger.connected("b", 0.5)
+    assert ledger.expire(0.1 + ABSENCE_S) == 0
+    ledger.gone("b")
+    ledger.wait(30, 1, 3.1, lambda in_time: heard.append((30, in_time)))
+    assert ledger.expire(1.0) == 0 and heard == []
+    assert ledger.expire(1.0 + ABSENCE_S) == 2
+    assert heard == [(10, False), (30, False)] and len(ledger) == 0
 
 
 def test_it_counts_when_what_came_before_is_over() -> None:
