@@ -172,8 +172,9 @@ def run_copy(copy: QueueCopy, source: ConnectionOptions, target: ConnectionOptio
         reader = stack.enter_context(PullConsumer(ours, group=GROUP, heartbeat=False))
         written = stack.enter_context(PullConsumer(theirs, group=GROUP, heartbeat=False))
         # A retry could store a message twice, or after its successor: the task fails instead, and looks again at what
-        # is there.
-        producer = stack.enter_context(Producer(theirs, group=GROUP, retries=0))
+        # is there. A message that lacks its copy on a slave is there, too: failing for it would end the job whenever a
+        # slave is restarted.
+        producer = stack.enter_context(Producer(theirs, group=GROUP, retries=0, accept_weaker=True))
         return copy_queue(copy, reader, written, producer)
 
 
