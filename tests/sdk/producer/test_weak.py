@@ -256,6 +256,10 @@ async def test_a_ticket_that_no_strong_broker_took_ends_once() -> None:
                 )
             await producer.flush()
             assert ended == [SendStatus.SLAVE_NOT_AVAILABLE] * 20 and producer.backlog.waiting == 0
+            results = await producer.send_many("t", [b"many %d" % number for number in range(1_000)])
+            assert {result.status for result in results} == {SendStatus.SLAVE_NOT_AVAILABLE}
+            first = results[0].queue_offset
+            assert [result.queue_offset for result in results[:3]] == [first, first + 1, first + 2]
 
 
 async def test_a_half_is_sent_once_more_and_its_weak_copy_rolled_back() -> None:
