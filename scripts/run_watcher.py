@@ -1,0 +1,175 @@
+"""A run of tests leaves nothing behind, also when it is killed: neither processes nor temporary files.
+
+A run puts a mark into its environment, and every process that it starts inherits the mark, directly or not. A second
+process, the watcher, waits for the end of the run; then it kills all processes with the mark and removes the run's
+temporary directory. Groups, sessions and parents would not do: daemons have sessions of their own, and the children of
+a process that was killed become children of init.
+"""
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+# Begins the name of an environment variable; the name of the temporary directory ends it.
+MARK = "SKYLARK_RUN_"
+PREFIX = "skylark-"
+# A process that ends by itself may do so for this long; then it is killed, and counts as left behind.
+GRACE_S = 10
+POLL_S = 0.05
+END = b"end"
+
+
+class Watched:
+    """The current process is a run from here on: it has a temporary directory, and processes that end with it."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        mark = MARK + self.folder.name.removeprefix(PREFIX)
+        # Isolated and without site-packages: nothing of the tree under test is imported.
+        self._watcher = subprocess.Popen(
+            [sys.executable, "-IS", __file__, str(os.getpid()), mark, str(self.folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0,
+        )  # fmt: skip
+        self._replaced = {name: os.environ.get(name) for name in (mark, "TMPDIR")}
+        os.environ.update({mark: "1", "TMPDIR": str(self.folder)})
+        tempfile.tempdir = None
+        # /proc shows the environment as of the last exec: a child that only was forked has no mark there.
+        os.register_at_fork(after_in_child=self._tell_fork)
+
+    def end(self) -> list[str]:
+        """End and remove what is left; the command lines of processes that did not end by themselves."""
+        for name, value in self._replaced.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        tempfile.tempdir = None
+        left_behind, _ = self._watcher.communicate(END + b"\n")
+        return left_behind.decode(errors="replace").splitlines()
+
+    def _tell_fork(self) -> None:
+        assert self._watcher.stdin is not None
+        with suppress(OSError, ValueError):  # this run has ended, and the fork belongs to none
+            os.write(self._watcher.stdin.fileno(), b"%d\n" % os.getpid())
+
+
+def watch(run_pid: int, mark: str, folder: str) -> None:
+    """Wait until the run ends, or says that it does; then end its processes and remove its files."""
+    processes = Processes(mark)
+    run = os.pidfd_open(run_pid)
+    poll = select.poll()
+    poll.register(run, select.POLLIN)
+    poll.register(0, select.POLLIN)
+    told = b""
+    is_asked = was_killed = False
+    if os.getppid() != run_pid:
+        was_killed = True
+    while not is_asked and not was_killed:
+        ready = {fd for fd, _ in poll.poll()}
+        was_killed = run in ready
+        if 0 in ready:
+            part = os.read(0, 4096)
+            *lines, told = (told + part).split(b"\n")
+            is_asked = END in lines
+            for pid in lines:
+                if pid != END:
+                    processes.add_fork(int(pid))
+            if not part:
+                poll.unregister(0)
+    if is_asked:
+        processes.wait(GRACE_S)
+    for line in processes.kill():
+        sys.stdout.write(line + "\n")
+    remove(folder)
+
+
+class Processes:
+    """The processes of a run: those with its mark, and those that the process of the run has forked."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = f"{mark}=1".encode()
+        # Handles, as the number of a process that has ended is given to another one.
+        self._forks: dict[int, int] = {}
+
+    def add_fork(self, pid: int) -> None:
+        with suppress(ProcessLookupError):
+            self._forks[os.pidfd_open(pid)] = pid
+
+    def wait(self, timeout_s: float) -> None:
+        """Until all have ended, or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while any(self._running()) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+    def kill(self) -> list[str]:
+        """Kill until none is left, as processes may start others meanwhile; return their command lines."""
+        killed: dict[int, str] = {}
+        # A process in the middle of an exec has no environment to look at.
+        rounds_without = 0
+        while rounds_without < 3:
+            rounds_without += 1
+            for pid, handle in self._running():
+                rounds_without = 0
+                with suppress(OSError):
+                    command = Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ")
+                    killed.setdefault(pid, f"{pid}: {command.decode(errors='replace')}".replace("\n", " ")[:200])
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            time.sleep(POLL_S)
+        return list(killed.values())
+
+    def _running(self) -> Iterator[tuple[int, int]]:
+        """Their numbers and handles; the latter are valid until the next one is asked for."""
+        for handle, pid in list(self._forks.items()):
+            if select.select([handle], [], [], 0)[0]:
+                os.close(handle)
+                del self._forks[handle]
+            else:
+                yield pid, handle
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with _handle(int(name)) as handle:
+                    if handle and self._mark in _environment(name):
+                        yield int(name), handle
+
+
+@contextmanager
+def _handle(pid: int) -> Iterator[int]:
+    """A handle of the process; 0 when there is no such process any more."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        yield 0
+        return
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _environment(pid: str) -> list[bytes]:
+    """Empty for a process that has ended, or belongs to somebody else."""
+    try:
+        return Path("/proc", pid, "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def remove(folder: str) -> None:
+    """Remove the temporary directory, also what a test has made unreadable."""
+    for path, names, _ in os.walk(folder):
+        for name in names:
+            inner = os.path.join(path, name)
+            if not os.path.islink(inner):
+                os.chmod(inner, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]), sys.argv[2], sys.argv[3])
