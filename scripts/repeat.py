@@ -188,7 +188,7 @@ def main() -> None:
         with busy_loops(options.busy):
             rows = repeat(files, options, arguments[cut + 1 :], run.folder)
     finally:
-        run.end()
+        run.end(now=True)
     print(table(rows))
     sys.exit(any(row.failures for row in rows))
 

@@ -24,7 +24,8 @@ PREFIX = "skylark-"
 # A process that ends by itself may do so for this long; then it is killed, and counts as left behind.
 GRACE_S = 10
 POLL_S = 0.05
-END = b"end"
+# What the run tells the watcher: it has ended, or was interrupted.
+END, END_NOW = b"end", b"end now"
 
 
 class Watched:
@@ -44,14 +45,17 @@ class Watched:
         # /proc shows the environment as of the last exec: a child that only was forked has no mark there.
         os.register_at_fork(after_in_child=self._tell_fork)
 
-    def end(self) -> list[str]:
-        """End and remove what is left; the command lines of processes that did not end by themselves."""
+    def end(self, *, now: bool = False) -> list[str]:
+        """End and remove what is left; the command lines of processes that did not end by themselves.
+
+        ``now``: they get no time to do so.
+        """
         for name, value in self._replaced.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
         tempfile.tempdir = None
-        left_behind, _ = self._watcher.communicate(END + b"\n")
+        left_behind, _ = self._watcher.communicate((END_NOW if now else END) + b"\n")
         return left_behind.decode(errors="replace").splitlines()
 
     def _tell_fork(self) -> None:
@@ -68,22 +72,21 @@ def watch(run_pid: int, mark: str, folder: str) -> None:
     poll.register(run, select.POLLIN)
     poll.register(0, select.POLLIN)
     told = b""
-    is_asked = was_killed = False
-    if os.getppid() != run_pid:
-        was_killed = True
-    while not is_asked and not was_killed:
+    lines: list[bytes] = []
+    has_ended = os.getppid() != run_pid
+    while not has_ended:
         ready = {fd for fd, _ in poll.poll()}
-        was_killed = run in ready
+        has_ended = run in ready
         if 0 in ready:
             part = os.read(0, 4096)
             *lines, told = (told + part).split(b"\n")
-            is_asked = END in lines
-            for pid in lines:
-                if pid != END:
-                    processes.add_fork(int(pid))
+            has_ended = has_ended or END in lines or END_NOW in lines
+            for line in lines:
+                if line.isdigit():
+                    processes.add_fork(int(line))
             if not part:
                 poll.unregister(0)
-    if is_asked:
+    if END in lines:
         processes.wait(GRACE_S)
     for line in processes.kill():
         sys.stdout.write(line + "\n")

@@ -1,5 +1,4 @@
-# Sourced by the other scripts, from the root of the repository: step, make_venv, make_rocketmq5, make_rocketmq5_node,
-# explain_java.
+# Sourced by the other scripts, from the root of the repository: steps that are told, the environment, what tests need.
 
 # Every daemon would compile all of its modules at each start.
 unset PYTHONDONTWRITEBYTECODE
@@ -63,29 +62,42 @@ find_python() {
     return 1
 }
 
-# make_venv EXTRAS: make .venv when missing, and install the project with its extras when setup.cfg changed.
+# find_version VERSION: print a Python of this minor version that runs; a shim of pyenv may be found and not run.
+find_version() {
+    local candidate
+    for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        if "$candidate" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null; then
+            echo "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# make_venv EXTRAS [VENV [PYTHON]]: make .venv, or VENV, when missing, with PYTHON or the first that is found; install the
+# project with its extras when setup.cfg changed.
 make_venv() {
-    local extras=$1 stamp python
-    stamp=.venv/.installed-$(sha256sum setup.cfg | cut -c 1-16)-$extras
-    if [ -e "$stamp" ] && .venv/bin/python -c '' 2>/dev/null; then
+    local extras=$1 venv=${2:-.venv} python=${3:-} stamp
+    stamp=$venv/.installed-$(sha256sum setup.cfg | cut -c 1-16)-$extras
+    if [ -e "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
         return 0
     fi
-    if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-        python=$(find_python) || return 1
+    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+        [ -n "$python" ] || python=$(find_python) || return 1
         if ! "$python" -c 'import ensurepip' 2>/dev/null; then
             echo "$python cannot make virtual environments: apt-get install python3-venv (Debian, Ubuntu)" >&2
             return 1
         fi
-        step "making .venv with $("$python" --version)" "$python" -m venv --clear .venv || return 1
+        step "making $venv with $("$python" --version)" "$python" -m venv --clear "$venv" || return 1
     fi
     case $extras in *spark*)
         echo "the first install downloads about 600 MB, 456 of them Spark; pip keeps them for the next one"
         ;;
     esac
-    step "installing Skylark and its extras $extras into .venv" \
-        .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
+    step "installing Skylark and its extras $extras into $venv" \
+        "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
         -e ".[$extras]" || return 1
-    rm -f .venv/.installed-*-"$extras"
+    rm -f "$venv"/.installed-*-"$extras"
     touch "$stamp"
 }
 
@@ -117,11 +129,49 @@ make_rocketmq5_node() {
     touch "$home/.installed-$version" # npm was not interrupted
 }
 
-# Say how to get Java when it is missing; fails then.
-explain_java() {
-    if command -v java >/dev/null || { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ]; }; then
+has_java() {
+    command -v java >/dev/null || { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ]; }
+}
+
+# Fails without Java: the tests of Spark need it.
+require_java() {
+    has_java && return 0
+    echo "no Java found, which tests need: install Java 17 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)," >&2
+    echo "  or run scripts/test --fast, which needs none" >&2
+    return 1
+}
+
+# Fails when a program is missing without which tests would be left out; names all that are missing.
+require_programs() {
+    local program missing=""
+    has_java || missing=" java"
+    for program in node npm chromium chromedriver; do
+        command -v "$program" >/dev/null || missing="$missing $program"
+    done
+    [ -z "$missing" ] && return 0
+    echo "not found, and without them tests would be left out:$missing" >&2
+    echo "  (Debian, Ubuntu: apt-get install openjdk-17-jre-headless nodejs npm chromium chromium-driver)" >&2
+    return 1
+}
+
+# test_fast_with VERSION: --fast with this version of Python, unless .venv has it, or it is not found.
+test_fast_with() {
+    local version=$1 venv=.venv-$1 python
+    if .venv/bin/python -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')"; then
         return 0
     fi
+    if ! python=$(find_version "$version"); then
+        echo "no Python $version found: not tested with it"
+        return 0
+    fi
+    make_venv test-fast "$venv" "$python" || return 1
+    echo "scripts/test --fast with Python $version:"
+    "$venv/bin/python" -m pytest -n 3 --dist loadfile --no-loadscope-reorder -p no:cacheprovider --fast
+}
+
+# Say how to get Java when it is missing; fails then.
+explain_java() {
+    has_java && return 0
     echo "no Java found: what needs Spark is left out."
     echo "  to have it, install Java 17 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) and run this again"
     return 1

@@ -5,16 +5,18 @@ try new ones; what they find becomes an ``@example`` or a seed in a test of its 
 """
 
 import gc
-import importlib.util
 import os
 import re
-import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Generator, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,29 +25,36 @@ from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from remoting.net import client
-from scripts.daemons import Daemon
-from tests.support import histories
+from scripts.daemons import ROOT, Daemon
+from scripts.run_watcher import Watched
+from tests.support import histories, rounds
 from tests.support.clock import jumping_clock
+from tests.support.requirements import Requirements, java_identity
 from tests.support.warm_daemons import WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", ANY_MACHINE, max_examples=40, derandomize=True)
 settings.register_profile("nightly", ANY_MACHINE, max_examples=2000, print_blob=True)
-settings.register_profile("quick", ANY_MACHINE, max_examples=10, derandomize=True)
+settings.register_profile("fast", ANY_MACHINE, max_examples=10, derandomize=True)
 
-# A file of tests that imports one of these starts processes, a JVM among them; --quick leaves it out.
+# A file of tests that imports one of these starts processes, a JVM among them; --fast leaves it out.
 STARTS_PROCESSES = re.compile(
     r"^(import subprocess|from (pyspark|scripts\.(daemons|controller_set)|tests\.support\.(daemons|spark\w*)) )",
     re.MULTILINE,
 )
-# A file of tests that has one of these needs numpy, which brokers and most of the SDK do without.
-NEEDS_NUMPY = re.compile(
-    r"^(import|from) (numpy|pyarrow|pandas|pyspark|sdk\.arrow|spark_connector|tests\.sdk\.arrow|tests\.support\.spark)"
-    r"|(send|pull)_arrow\(|arrow_handler=|import inner_batch",
-    re.MULTILINE,
-)
-# Files and folders that take seconds, whatever the number of examples; --quick leaves them out, too.
+# A test with one of these fixtures starts a process, too: an official client of RocketMQ 5.
+STARTING_FIXTURES = frozenset({"language"})
+# Library, which brokers and most of the SDK do without → a file of tests that has one of these needs it.
+NEEDS = {
+    "numpy": re.compile(
+        r"^(import|from) (numpy|pyarrow|pandas|pyspark|sdk\.arrow|spark_connector|tests\.sdk\.arrow"
+        r"|tests\.support\.spark)|(send|pull)_arrow\(|arrow_handler=|import inner_batch",
+        re.MULTILINE,
+    ),
+    "pyspark": re.compile(r"^ *(import|from) (pyspark|spark_connector|tests\.support\.spark)", re.MULTILINE),
+}
+# Files and folders that take seconds, whatever the number of examples; --fast leaves them out, too.
 SLOW = (
     "tests/fuzz/",
     "tests/sim/",
@@ -84,23 +93,41 @@ SPARK_SESSION = (
     "tests/spark_connector/jobs/",
     "tests/examples/test_spark_examples.py",
 )
+# Tests of the repository's own files, which they parse once for all.
+TIDY = "tests/tidy/"
 # A JVM of a test lives for seconds. The better compiler and the parallel collector take longer than they save.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # A property of a test: (what an official client of RocketMQ 5 did, its language, what it got). tests/mqproxy has it.
 CLIENTS_GOT = "clients-got"
 
+WARM = pytest.StashKey[WarmDaemons]()
+WATCHED = pytest.StashKey[Watched]()
+EXIT_CODE = pytest.StashKey[int]()
+SEED_USED = pytest.StashKey[int]()
+
 SEED = "SKYLARK_SEED"
 SEED_IN_CI = 1
+# All seeds of a nightly run come from this one, which it prints.
+NIGHTLY_SEED = "SKYLARK_NIGHTLY_SEED"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--run-nightly", action="store_true", help="run the long randomised tests too")
-    parser.addoption("--quick", action="store_true", help="only tests that start no process and take no seconds")
+    parser.addoption("--nightly", action="store_true", help="everything in full, with new seeds")
+    parser.addoption("--until", type=float, metavar="TIME", help="only random tests, and none begins after this second")
+    parser.addoption("--rounds", metavar="FOLDER", help="write what tests with faults counted to rounds.md and .json")
+    parser.addoption("--fast", action="store_true", help="only tests that start no process and take no seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    chosen = "nightly" if config.getoption("--run-nightly") else "quick" if config.getoption("--quick") else "ci"
+    chosen = "nightly" if config.getoption("--nightly") else "fast" if config.getoption("--fast") else "ci"
+    if not _is_worker(config):
+        config.stash[WATCHED] = Watched()
+        if config.getoption("--nightly"):
+            os.environ.setdefault(NIGHTLY_SEED, str(Random().randrange(1 << 32)))
+    java_at_start = config.workerinput["java"] if _is_worker(config) else java_identity()
+    config.pluginmanager.register(Requirements(java_at_start), "requirements")
+    config.pluginmanager.register(RoundsOfTests(config), "rounds")
     config.pluginmanager.register(GroupTimes(), "group-times")
     config.pluginmanager.register(ClientsGot(), "clients-got")
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
@@ -109,29 +136,53 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
     # A machine under load stops a process for seconds at times, and a server in a test's own process with it.
     client.CONNECT_TIMEOUT_MS = 30_000
-    Daemon.launch = WarmDaemons().start
+    config.stash[WARM] = WarmDaemons()
+    Daemon.launch = config.stash[WARM].start
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background job of a shell ignores Ctrl-C, and so would the commands that are interrupted here.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class OneSparkSession(LoadFileScheduling):
-    """A file of tests at a time; the files with the shared Spark session count as one."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last lines of a run, after pytest's own."""
+    config.stash[WARM].close()
+    if _is_worker(config):
+        return
+    was_interrupted = config.stash.get(EXIT_CODE, None) == pytest.ExitCode.INTERRUPTED
+    for line in config.stash[WATCHED].end(now=was_interrupted):
+        sys.stdout.write(f"left behind by a test, and killed: {line}\n")
+    for line in config.pluginmanager.get_plugin("requirements").lines():
+        sys.stdout.write(line + "\n")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.stash[EXIT_CODE] = exitstatus
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether this is a process of pytest-xdist, whose main process prints."""
+    return hasattr(config, "workerinput")
+
+
+class SharedFiles(LoadFileScheduling):
+    """A file of tests at a time. Those with the shared Spark session count as one file, and those in tests/tidy."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(SPARK_SESSION) else super()._split_scope(nodeid)
+        if nodeid.startswith(SPARK_SESSION):
+            return "spark"
+        return "tidy" if nodeid.startswith(TIDY) else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSparkSession | None:
-    return OneSparkSession(config, log) if config.getoption("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedFiles | None:
+    return SharedFiles(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for mark in metafunc.definition.iter_markers("histories"):
         count = mark.kwargs.get("count", histories.IN_CI)
-        seeds = histories.blocks(count, nightly=metafunc.config.getoption("--run-nightly"))
-        metafunc.parametrize("seeds", seeds)
+        nightly_seed = os.environ.get(NIGHTLY_SEED) if metafunc.config.getoption("--nightly") else None
+        metafunc.parametrize("seeds", histories.blocks(count, nightly_seed))
 
 
 @pytest.fixture
@@ -142,51 +193,77 @@ def autojump_clock() -> Iterator[MockClock]:
 
 
 @pytest.fixture
-def seed(pytestconfig: pytest.Config) -> int:
-    """For a random test: the same in CI each time, a new one with ``--run-nightly``, or the one in SKYLARK_SEED."""
-    default = Random().randrange(1 << 32) if pytestconfig.getoption("--run-nightly") else SEED_IN_CI
+def seed(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> int:
+    """For a random test: the same in CI each time, a new one with ``--nightly``, or the one in SKYLARK_SEED."""
+    default = SEED_IN_CI
+    if pytestconfig.getoption("--nightly"):
+        default = Random(f"{os.environ[NIGHTLY_SEED]} {request.node.nodeid}").randrange(1 << 32)
     chosen = int(os.environ.get(SEED) or default)
     sys.stdout.write(f"{SEED}={chosen}\n")
+    request.node.stash[SEED_USED] = chosen
     return chosen
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """The garbage collector walks over the many objects that stay, the tests, neither now nor later."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """The garbage collector walks over the many objects that stay, the tests, neither now nor later.
+
+    Its defaults cost a twelfth of the processor time of cheap tests.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
+        config = session.config
+        if config.getoption("--fast") and (_is_worker(config) or not config.getoption("numprocesses")):
+            os.fork = os.posix_spawn = subprocess.Popen.__init__ = _refuse
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    is_quick = config.getoption("--quick")
-    left_out = {"nightly": not config.getoption("--run-nightly"), "spark": is_quick or not _spark_can_run()}
+    is_fast = config.getoption("--fast")
+    left_out = {
+        "nightly": not config.getoption("--nightly"),
+        "spark": is_fast,
+        "process": is_fast,
+    }
     kept, dropped = [], []
     for item in items:
         drop = any(left_out.get(mark.name, False) for mark in item.iter_markers())
-        drop = drop or (is_quick and (item.nodeid.startswith(SLOW) or _starts_processes(item.path)))
+        drop = drop or (config.getoption("--until") is not None and not _is_random(item))
+        drop = drop or (is_fast and not STARTING_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())))
         (dropped if drop else kept).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
     items[:] = sorted(kept, key=_turn)
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Without numpy leave out the files of tests that need it, and Spark's."""
-    if _has_numpy():
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --fast leave out whole files. Without a library of NEEDS leave out the files that need it, and Spark's."""
+    is_file = collection_path.suffix == ".py"
+    if config.getoption("--fast") and is_file:
+        name = collection_path.as_posix().removeprefix(f"{ROOT.as_posix()}/")
+        if name.startswith(SLOW) or _starts_processes(collection_path):
+            return True
+    missing = [needs for library, needs in NEEDS.items() if not _has(library)]
+    if not missing:
         return None
-    if collection_path.suffix != ".py":
+    if not is_file:
         return collection_path.name == "spark_connector" or None
-    return bool(NEEDS_NUMPY.search(collection_path.read_text(encoding="utf-8"))) or None
+    text = collection_path.read_text(encoding="utf-8")
+    return any(needs.search(text) for needs in missing) or None
+
+
+def _refuse(*args: object, **kwargs: object) -> NoReturn:
+    raise AssertionError("a test that starts a process has the mark `process`: --fast leaves it out")
 
 
 @cache
-def _has_numpy() -> bool:
+def _has(library: str) -> bool:
     try:
-        import numpy  # noqa: F401  only whether it is there
+        import_module(library)
     except ImportError:
         return False
     return True
@@ -200,13 +277,12 @@ def _starts_processes(path: Path) -> bool:
 def _turn(item: pytest.Item) -> int:
     """When a file of tests begins: small numbers first."""
     path = item.nodeid.partition("::")[0]
-    return LONGEST.index(path) if path in LONGEST else len(LONGEST) + (not _starts_processes(item.path))
+    is_long = _starts_processes(item.path) or path.startswith(TIDY)
+    return LONGEST.index(path) if path in LONGEST else len(LONGEST) + (not is_long)
 
 
-def _spark_can_run() -> bool:
-    java_home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java") or (java_home and shutil.which("java", path=os.path.join(java_home, "bin")))
-    return bool(java) and importlib.util.find_spec("pyspark") is not None
+def _is_random(item: pytest.Item) -> bool:
+    return "seed" in getattr(item, "fixturenames", ()) or item.get_closest_marker("histories") is not None
 
 
 class GroupTimes:
@@ -225,6 +301,50 @@ class GroupTimes:
         if rows:
             terminalreporter.write_line("seconds by folder:")
             terminalreporter.write_line("\n".join(rows))
+
+
+class RoundsOfTests:
+    """What tests with faults counted, as one table at the end: tests/support/rounds.py."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._until = config.getoption("--until")
+        self._folder = config.getoption("--rounds")
+        self._is_shown = config.getoption("--nightly") or self._folder
+        self._table = rounds.Table()
+
+    def pytest_collection(self, session: pytest.Session) -> None:
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None and session.config.getoption("--nightly"):
+            terminal.write_line(f"{NIGHTLY_SEED}={os.environ[NIGHTLY_SEED]}")
+
+    def pytest_runtest_setup(self) -> None:
+        if self._until is not None and time.time() > self._until:
+            pytest.skip("the hours are over")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if call.when == "call":
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            seed = item.stash.get(SEED_USED, None)
+            counted = rounds.take(parameters.get("rounds", 0), seed, is_failed=report.failed)
+            if counted is not None:
+                report.user_properties.append((rounds.ROUNDS, counted))
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == rounds.ROUNDS and report.when == "call":
+                self._table.add(report.nodeid, value)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._is_shown and self._table:
+            terminalreporter.write_line("rounds of tests with faults:")
+            terminalreporter.write_line(self._table.markdown())
+        if self._folder:
+            self._table.write(Path(self._folder))
 
 
 class ClientsGot:

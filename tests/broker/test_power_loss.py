@@ -30,6 +30,7 @@ from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
 from remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
+from tests.support.rounds import report
 
 TOPIC = "t"
 QUEUES = 2
@@ -157,6 +158,7 @@ class Rounds:
     async def check(self, client: RemotingClient, addr: str) -> None:
         found = [await _bodies(client, addr, queue_id) for queue_id in range(QUEUES)]
         lost = [acked for acked in self._acked if found[acked[0]][acked[1] : acked[1] + 1] != [acked[2]]]
+        report(lost=len(lost))
         assert lost == [], f"{len(lost)} of {len(self._acked)} acknowledged messages are lost"
         for bodies in found:
             assert len(set(bodies)) == len(bodies), "a message is there twice"
@@ -192,7 +194,9 @@ async def run(rounds: int, random: Random) -> None:
     store = Rounds(random)
     for _ in range(rounds):
         await store.run_one()
-    sys.stdout.write(f"{rounds} power losses, {await store.look_once_more()} acknowledged messages, all there\n")
+    acknowledged = await store.look_once_more()
+    report(rounds, acknowledged=acknowledged)
+    sys.stdout.write(f"{rounds} power losses, {acknowledged} acknowledged messages, all there\n")
 
 
 async def test_what_was_acknowledged_survives_power_loss(seed: int) -> None:

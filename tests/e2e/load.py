@@ -10,6 +10,7 @@ import trio
 from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
 from sdk import Message, Producer, PullConsumer, SendFailed
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 BODY_BYTES = 100
@@ -149,10 +150,16 @@ async def follow(consumer: PullConsumer, queue: MessageQueue, read: list[bytes])
             continue
 
 
-def check_acknowledged(acked: Sequence[Acked], found: dict[MessageQueue, list[bytes]]) -> None:
-    """Every acknowledged message is where its acknowledgement said, and no place was given to two."""
+def check_acknowledged(
+    acked: Sequence[Acked], found: dict[MessageQueue, list[bytes]], *, counted_before: int = 0
+) -> None:
+    """Every acknowledged message is where its acknowledgement said, and no place was given to two.
+
+    All count in the table of rounds, but ``counted_before`` of them that an earlier check has counted.
+    """
     assert len({(queue, offset) for queue, offset, _ in acked}) == len(acked)
     lost = [(queue, offset) for queue, offset, body in acked if found[queue][offset : offset + 1] != [body]]
+    report(acknowledged=len(acked) - counted_before, lost=len(lost))
     assert lost == []
 
 

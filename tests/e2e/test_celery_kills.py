@@ -20,6 +20,7 @@ from tests.sdk.integrations.kombu import tasks
 from tests.support.celery_workers import Worker, running
 from tests.support.daemons import running as running_cluster
 from tests.support.daemons import start
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 WORKERS, PROCESSES = 2, 2
@@ -95,7 +96,11 @@ async def test_no_task_is_lost(tmp_path: Path, seed: int, rounds: int) -> None:
                     else:
                         kill_worker(random.choice(workers), killed)
             everything = set(range(rounds * TASKS_A_ROUND))
-            await until(lambda: {line.number for line in read(done)} == everything, "all are done", END_TIMEOUT_S)
+            try:
+                await until(lambda: {line.number for line in read(done)} == everything, "all are done", END_TIMEOUT_S)
+            finally:
+                lost = everything - {line.number for line in read(done)}
+                report(acknowledged=len(everything), lost=len(lost))
         pools.reset()  # an app that is closed leaves its connections to them
     lines = read(done)
     assert done_twice(lines, killed, broker_kills) == []

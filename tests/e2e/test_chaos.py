@@ -20,6 +20,7 @@ from sdk import Message, Producer, PullConsumer, SendFailed
 from tests.e2e.chaos.delivery import out_of_order, unexplained
 from tests.e2e.chaos.group import Group
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC = "chaos"
@@ -152,7 +153,12 @@ async def test_nothing_is_lost_and_queues_stay_in_order(tmp_path: Path, seed: in
         for broker in cluster.brokers:
             if not broker.runs:
                 await chaos.start(broker)
-        await chaos.until_delivered()
+        try:
+            await chaos.until_delivered()
+        finally:
+            lost = {body for group in groups for body in chaos.acked - group.bodies()}
+            kills = sum(map(len, chaos.kills_ns.values()))
+            report(kills, acknowledged=len(chaos.acked), lost=len(lost))
         for group in groups:
             await chaos.until_all_committed(readers[group.name], group, queues)
             await group.stop()
@@ -160,4 +166,4 @@ async def test_nothing_is_lost_and_queues_stay_in_order(tmp_path: Path, seed: in
             assert unexplained(group.members, group.looks, chaos.kills_ns) == []
         assert out_of_order(groups[1].members, chaos.kills_ns) == []
         assert not chaos.failed
-        sys.stdout.write(f"{len(chaos.acked)} acknowledged, {sum(map(len, chaos.kills_ns.values()))} brokers killed\n")
+        sys.stdout.write(f"{len(chaos.acked)} acknowledged, {kills} brokers killed\n")

@@ -16,6 +16,7 @@ import trio
 from sdk import Message, Producer, SendFailed
 from sdk.integrations.faststream import RocketBroker
 from sdk.testing import Cluster, cluster_fixture
+from tests.support.rounds import report
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT
 
@@ -61,7 +62,10 @@ async def kill_rounds(cluster: Cluster, notes: Path, rounds: int, random: Random
         await producer.send(Message(TOPIC, b"last"))
     sent.add("last")
     with worker(cluster, notes) as process:
-        await until(lambda: sent <= set(handled(notes)), "every message is handled")
+        try:
+            await until(lambda: sent <= set(handled(notes)), "every message is handled")
+        finally:
+            report(acknowledged=len(sent), lost=len(sent - set(handled(notes))))
         # A stop in order commits: nothing is left for the next one.
         process.send_signal(signal.SIGTERM)
         assert await trio.to_thread.run_sync(process.wait) == 0
@@ -105,7 +109,10 @@ async def kill_brokers(cluster: Cluster, rounds: int, random: Random) -> None:
             await asyncio.to_thread(cluster.brokers[0].kill)
             await asyncio.to_thread(cluster.brokers[0].start)
             await publishing
-            await until_seen(texts)
+            try:
+                await until_seen(texts)
+            finally:
+                report(acknowledged=len(texts), lost=len(set(texts) - seen))
 
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])

@@ -18,6 +18,7 @@ from sdk import Admin, Producer, PullConsumer
 from tests.e2e.load import Load, bodies, check_acknowledged, check_order, stored
 from tests.e2e.metadata import SHARES, MetadataModel, OffsetsModel
 from tests.support.daemons import SMALL, Cluster, make_topic, running, until_route
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 QUEUES = 4
@@ -124,4 +125,5 @@ async def test_what_was_acknowledged_survives_kill_9_at_any_moment(
         found = await stored(cluster.nameserver, TOPIC)
         assert found == rounds.read
         assert check_order(found) == 0, "something is stored twice"
+        report(count)
         sys.stdout.write(f"{count} rounds, {rounds.acked} acknowledged messages, all there\n")

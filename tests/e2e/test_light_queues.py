@@ -9,6 +9,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from sdk import LightMessage, MessageExt, MessageQueue, Producer, PullConsumer, SkylarkError
 from tests.e2e.test_soak import verify
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start, until_route
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC = "orders"
@@ -55,7 +56,9 @@ async def test_what_was_acknowledged_is_in_each_of_its_queues(tmp_path: Path, ro
         await make_topic(cluster, TopicConfig(TOPIC, 2, 2))
         (broker,) = cluster.brokers
         for number in range(rounds):
-            acked |= await acknowledged_until_killed(cluster, number)
+            new = await acknowledged_until_killed(cluster, number)
+            acked |= new
+            report(acknowledged=len(new))
             await start(broker)
             await until_route(cluster, TOPIC, [broker.name])
             async with PullConsumer(cluster.nameserver) as consumer:
@@ -66,6 +69,7 @@ async def test_what_was_acknowledged_is_in_each_of_its_queues(tmp_path: Path, ro
                     bodies = [message.body for message in found]
                     assert len(set(bodies)) == len(bodies)
                     missing = {body for body in acked if name.encode() in body} - set(bodies)
+                    report(lost=len(missing))
                     assert not missing
                     assert all(name.encode() in body for body in bodies)
         broker.terminate()

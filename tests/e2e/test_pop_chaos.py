@@ -16,6 +16,7 @@ from sdk import Message, Producer, SendFailed
 from tests.e2e.chaos.popper import INVISIBLE_MS, Line, is_forgotten, parse
 from tests.e2e.chaos.programs import Programs
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC, GROUP = "pops", "poppers"
@@ -94,7 +95,11 @@ async def test_popped_messages_come_back_when_nobody_acknowledges(tmp_path: Path
                     await send(producer, range(number, number + SENDS_A_ROUND), acked)
                     number += SENDS_A_ROUND
                     await act(cluster, poppers, random)
-            await until(lambda: acked <= poppers.delivered(), "all messages are delivered", END_TIMEOUT_S)
+            try:
+                await until(lambda: acked <= poppers.delivered(), "all messages are delivered", END_TIMEOUT_S)
+            finally:
+                sent_rounds = number // SENDS_A_ROUND
+                report(sent_rounds, acknowledged=len(acked), lost=len(acked - poppers.delivered()))
         finally:
             poppers.end()
         assert poppers.failures() == []

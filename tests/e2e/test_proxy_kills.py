@@ -31,7 +31,8 @@ from tests.e2e.load import stored
 from tests.e2e.switches import QUICK
 from tests.support.daemons import SMALL, start, started
 from tests.support.official_programs import Balancer, Program
-from tests.support.proxies import NODE, PYTHON, missing, proxy_daemon
+from tests.support.proxies import NODE, PYTHON, languages, proxy_daemon
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC, POPPERS, PUSHED = "proxied", "poppers", "pushed"
@@ -118,10 +119,9 @@ async def world(home: Path, random: Random) -> AsyncIterator[World]:
         await make_topic_and_groups(at, alone, admin)
         # The Node client cannot have several addresses of proxies.
         endpoints = {PYTHON: ";".join(proxy.addr for proxy in proxies), NODE: balancer.addr}
-        languages = [language for language in endpoints if missing(language) is None]
 
         def programs(scenario: str, **arguments: Any) -> list[Program]:
-            return [Program(home, scenario, each, endpoints[each], topic=TOPIC, **arguments) for each in languages]
+            return [Program(home, scenario, each, endpoints[each], topic=TOPIC, **arguments) for each in languages()]
 
         made = World(
             at, alone, proxies, admin,
@@ -228,9 +228,13 @@ async def test_official_clients_lose_nothing(tmp_path: Path, seed: int, rounds: 
             await trio.to_thread.run_sync(program.stop)
         sent = now.sent()
         for programs in (now.poppers, now.pushed):
-            await until(partial(have_all, programs, sent), "all that was sent is consumed", TIMEOUT_S)
+            try:
+                await until(partial(have_all, programs, sent), "all that was sent is consumed", TIMEOUT_S)
+            finally:
+                report(lost=len(sent - got(programs)))
+        report(acknowledged=len(sent))
         found = Counter(body.decode() for queue in (await stored(now.at.nameserver, TOPIC)).values() for body in queue)
-        report(now, sent, found)
+        tell(now, sent, found)
         # Stored twice by a second try of a send: each copy is delivered.
         twice = {body for body, copies in found.items() if copies > 1}
         again = came_again([line for program in now.poppers for line in program.lines() if "kind" in line])
@@ -238,8 +242,13 @@ async def test_official_clients_lose_nothing(tmp_path: Path, seed: int, rounds: 
 
 
 def have_all(programs: Sequence[Program], sent: set[str]) -> bool:
+    return sent <= got(programs)
+
+
+def got(programs: Sequence[Program]) -> set[str]:
+    """The bodies of the messages that these consumers have got."""
     kind = "got"
-    return sent <= {line["body"] for each in programs for line in each.lines() if line.get("kind") == kind}
+    return {line["body"] for each in programs for line in each.lines() if line.get("kind") == kind}
 
 
 def came_again(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -252,7 +261,7 @@ def came_again(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == "got" and line["asked"] > acked.get(line["body"], line["asked"])]
 
 
-def report(now: World, sent: set[str], found: Counter[str]) -> None:
+def tell(now: World, sent: set[str], found: Counter[str]) -> None:
     errors = sum(len(program.errors()) for program in now.programs)
     got = Counter(line["body"] for each in now.pushed for line in each.lines() if line.get("kind") == "got")
     twice = sum(copies > 1 for copies in found.values())

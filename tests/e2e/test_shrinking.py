@@ -34,6 +34,7 @@ from sdk import (
 from tests.e2e.switches import QUICK
 from tests.support.daemons import SMALL, Cluster, make_topic, running, until_route
 from tests.support.daemons import started as started_daemons
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC = "shrinking"
@@ -145,7 +146,10 @@ async def test_nothing_is_lost_while_a_cluster_shrinks_and_grows(tmp_path: Path,
                     await run_to_its_end(words, cluster, load, random)
             await load.goes_on(20)
             load.producing.cancel()
-            await until(lambda: load.acked <= load.consumed, "all is consumed", END_TIMEOUT_S)
+            try:
+                await until(lambda: load.acked <= load.consumed, "all is consumed", END_TIMEOUT_S)
+            finally:
+                report(acknowledged=len(load.acked), lost=len(load.acked - load.consumed))
             nursery.cancel_scope.cancel()
     assert load.failed == []
     assert len(load.acked) > 100 * rounds

@@ -1,6 +1,6 @@
 """A master and its slave that run for long: small files, cleaning, topics made again, a slave that restarts.
 
-Nothing is lost or made up, and neither memory nor descriptors grow. CI runs some lives of a topic, ``--run-nightly``
+Nothing is lost or made up, and neither memory nor descriptors grow. CI runs some lives of a topic, ``--nightly``
 20 minutes of them.
 """
 

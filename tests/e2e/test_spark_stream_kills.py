@@ -19,6 +19,7 @@ from tests.e2e.spark_job import POLL_S, Job, bodies, count
 from tests.e2e.test_shrinking import TOPIC as SHRINKING
 from tests.e2e.test_shrinking import Load, commands, run_to_its_end
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -91,7 +92,10 @@ async def test_each_message_arrives_once_whatever_is_killed(
                 await until(lambda: job.ended_well, "the job ends", TIMEOUT_S)
         finally:
             await trio.to_thread.run_sync(job.kill)
-        assert Counter(await written(cluster, target)) == Counter(b"%d" % number for number in range(messages))
+        found = Counter(await written(cluster, target))
+        wanted_once = Counter(b"%d" % number for number in range(messages))
+        report(kills, acknowledged=messages, lost=len(wanted_once - found))
+        assert found == wanted_once
 
 
 @pytest.mark.nightly

@@ -14,6 +14,7 @@ from scripts.daemons import BIN
 from sdk import ConsumeFrom, Message, MessageExt, Producer, PullConsumer, PushConsumer, SendFailed
 from tests.e2e.test_shrinking import run_to_its_end
 from tests.support.daemons import SMALL, running
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC = "static"
@@ -93,7 +94,11 @@ async def test_keys_stay_while_queues_move(tmp_path: Path, rounds: int, seed: in
                 assert {row["brokerName"] for row in found["queues"]} == set(targets)
                 await load.goes_on(50)
             load.producing.cancel()
-            await until(load.is_consumed, "all is consumed", END_TIMEOUT_S)
+            try:
+                await until(load.is_consumed, "all is consumed", END_TIMEOUT_S)
+            finally:
+                lost = sum(max(number - load.consumed[key], 0) for key, number in load.acked.items())
+                report(acknowledged=sum(load.acked.values()), lost=lost)
             nursery.cancel_scope.cancel()
         # A group that begins now reads all of it from the brokers where it is, in the order of each key.
         await _read_all(cluster.nameserver, load.acked)

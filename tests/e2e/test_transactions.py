@@ -16,6 +16,7 @@ from sdk import MessageQueue, PullConsumer, TransactionProducer
 from tests.e2e.chaos.programs import Programs
 from tests.e2e.chaos.transactions import check, commits
 from tests.support.daemons import SMALL, make_topic, running
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC, GROUP = "orders", "payments"
@@ -91,5 +92,8 @@ async def test_transactions_end_as_their_producers_want(tmp_path: Path, seed: in
                 await seen.read(consumer)
                 return wanted <= seen.bodies.keys()
 
-            await until(all_ended, "all that was to commit is seen", END_TIMEOUT_S)
+            try:
+                await until(all_ended, "all that was to commit is seen", END_TIMEOUT_S)
+            finally:
+                report(kills, acknowledged=len(wanted), lost=len(wanted - seen.bodies.keys()))
         assert len(producers.stored()) > len(wanted), "some were to roll back"

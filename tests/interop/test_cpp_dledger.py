@@ -13,6 +13,7 @@ from scripts.dledger_set import DLedgerSet
 from sdk import Admin
 from tests.interop import cpp
 from tests.support.daemons import SMALL, Cluster
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC = "cpp-switched"
@@ -45,6 +46,7 @@ async def test_its_producer_and_consumer_go_on_at_the_next_leader(tmp_path: Path
             assert [result and result["status"] for result in results[-LAST:]] == ["OK"] * LAST
             await until(lambda: acked <= set(consumer.bodies), "the consumer gets what was acknowledged", 60)
             stored = {message.body.decode() for message in await cpp.stored(cluster, TOPIC)}
+            report(1, acknowledged=len(acked), lost=len(acked - stored))
             assert acked <= stored
             # All that it got was committed, so the next leader has it.
             await until(

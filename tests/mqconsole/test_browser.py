@@ -42,9 +42,7 @@ WAIT_S = 60
 NO_PAGE = "/topics/nothing"
 SERIOUS = ("serious", "critical")
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="no Chromium: apt-get install chromium chromium-driver"
-)
+pytestmark = pytest.mark.needs("Chromium")
 
 
 class Page:

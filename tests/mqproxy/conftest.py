@@ -10,7 +10,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from sdk import blocking
 from sdk.testing import Cluster, cluster_fixture
 from tests.conftest import CLIENTS_GOT
-from tests.support.proxies import NODE, PYTHON, Proxy, missing, official, proxy
+from tests.support.proxies import NODE, PYTHON, Proxy, official, proxy
 
 EVERY_SECOND = GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([1_000]))
 
@@ -72,12 +72,9 @@ def make_group(cluster: Cluster, topic: str) -> Callable[..., str]:
     return made
 
 
-@pytest.fixture(params=[PYTHON, NODE])
+@pytest.fixture(params=[PYTHON, pytest.param(NODE, marks=pytest.mark.needs("Node"))])
 def language(request: pytest.FixtureRequest) -> str:
-    """The language of the official client that a test runs with; the test is skipped when it is not on this machine."""
-    reason = missing(request.param)
-    if reason is not None:
-        pytest.skip(reason)
+    """The language of the official client that a test runs with."""
     return str(request.param)
 
 

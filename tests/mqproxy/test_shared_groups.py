@@ -6,19 +6,21 @@ from contextlib import ExitStack
 from operator import itemgetter
 from pathlib import Path
 
+import pytest
 import trio
 
 from sdk import Message, blocking
 from sdk.testing import Cluster
 from tests.conftest import CLIENTS_GOT
 from tests.support.official_programs import Program
-from tests.support.proxies import NODE, PYTHON, Proxy, missing, proxy
+from tests.support.proxies import PYTHON, Proxy, languages, proxy
 from tests.support.waiting import until
 
 # Each member gets so many at least.
 FEW = 20
 
 
+@pytest.mark.process
 def test_members_of_both_protocols_share_a_group(
     cluster: Cluster,
     served: Proxy,
@@ -31,10 +33,9 @@ def test_members_of_both_protocols_share_a_group(
     group = make_group()
     with blocking.Admin(cluster.nameserver) as admin:
         admin.set_consume_mode(cluster.brokers[0].address, topic, group, "POP")
-    languages = [language for language in (PYTHON, NODE) if missing(language) is None]
     programs = {
         language: Program(tmp_path, "drain", language, served.address, topic=topic, group=group, push=True)
-        for language in languages
+        for language in languages()
     }
     got: dict[str, list[str]] = {"sdk": []}
 
@@ -69,11 +70,12 @@ def test_members_of_both_protocols_share_a_group(
             for program in programs.values():
                 program.kill()
     assert Counter(body for bodies in got.values() for body in bodies) == Counter(sent)
-    for language in languages:
+    for language in programs:
         result = f"{len(got[language])} of {len(sent)}, each once; the SDK got {len(got['sdk'])}"
         record_property(CLIENTS_GOT, ("Group shared with Python, Node and the SDK (pop)", language, result))
 
 
+@pytest.mark.process
 def test_a_client_that_moved_to_another_proxy_keeps_its_messages_while_it_consumes_them(
     cluster: Cluster, make_topic: Callable[..., str], make_group: Callable[..., str], tmp_path: Path
 ) -> None:

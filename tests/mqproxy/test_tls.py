@@ -41,6 +41,7 @@ def enforcing(cert: str, key: str, **options: Any) -> dict[str, Any]:
     return {"tls_server_mode": "enforcing", "tls_cert_path": cert, "tls_key_path": key, **options}
 
 
+@pytest.mark.process
 def test_the_official_client_speaks_tls(cluster: Cluster, authority: Authority, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
     with proxy(cluster.nameserver, **enforcing(*authority.sign("proxy"))) as running:

@@ -76,6 +76,7 @@ def test_consumers_are_listed_until_they_end(
         trio.run(listed, cluster, group, ("simple-1", "NODE_JS"))
 
 
+@pytest.mark.process
 def test_an_official_producer_is_listed(
     cluster: Cluster, served: Proxy, topic: str, make_topic: Callable[..., str]
 ) -> None:
@@ -188,6 +189,7 @@ def test_an_answer_of_another_client_does_not_count(
         trio.run(ask, client, other)
 
 
+@pytest.mark.process
 def test_members_of_both_protocols_share_the_messages_of_a_group(
     cluster: Cluster, topic: str, make_topic: Callable[..., str]
 ) -> None:

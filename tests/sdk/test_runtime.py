@@ -63,6 +63,7 @@ def test_what_survived_swallows_goes_to_the_log(caplog: pytest.LogCaptureFixture
         raise KeyboardInterrupt
 
 
+@pytest.mark.process
 def test_a_child_knows_that_it_is_one() -> None:
     home, forks = Home(), FORKS.count
 
@@ -83,6 +84,7 @@ def step(coroutine: Any) -> None:
     coroutine.send(None)
 
 
+@pytest.mark.process
 async def test_a_producer_of_the_parent_raises_in_the_child() -> None:
     async with two_brokers() as (names, a, b), sdk.Producer(names) as producer:
         queues = await producer.queues("t")
@@ -108,6 +110,7 @@ async def test_a_producer_of_the_parent_raises_in_the_child() -> None:
         assert bodies(a, b) == [b"parent"] * 2
 
 
+@pytest.mark.process
 async def test_a_consumer_and_an_admin_of_the_parent_raise_in_the_child() -> None:
     async with two_brokers() as (names, _a, _b), sdk.PullConsumer(names) as consumer, sdk.Admin(names) as admin:
         await consumer.message_queues("t")
@@ -129,6 +132,7 @@ async def test_a_consumer_and_an_admin_of_the_parent_raise_in_the_child() -> Non
         assert in_child(child) == "all raised"
 
 
+@pytest.mark.process
 async def test_what_is_opened_after_the_fork_has_ids_and_turns_of_its_own() -> None:
     """Also when it was made before."""
     producer = sdk.Producer("127.0.0.1:1", start_timeout_ms=None)

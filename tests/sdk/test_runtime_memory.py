@@ -1,6 +1,6 @@
 """What malloc does with blocks of some MiB once the process keeps freed memory.
 
-Not in test_runtime.py: each case needs a process of its own, and `scripts/test --quick` leaves such files out.
+Not in test_runtime.py: each case needs a process of its own, and `scripts/test --fast` leaves such files out.
 """
 
 import platform

@@ -1,4 +1,4 @@
-"""Random histories from seeds: the same ones in each run, new ones with ``--run-nightly``, or the one that SEED names.
+"""Random histories from seeds: the same ones in each run, new ones with ``--nightly``, or the one that SEED names.
 
 ``@pytest.mark.histories()`` gives a test its ``seeds``.
 A failure prints its seed, what happened and the command that runs it alone.
@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Protocol, TypeVar
+
+from tests.support.rounds import report
 
 BLOCK = 25
 IN_CI = 100
@@ -27,18 +29,22 @@ H = TypeVar("H", bound=History)
 
 
 class NewSeeds:
-    """A block of seeds that no run had before."""
+    """A block of seeds that no run had before: they come from ``text``."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
 
     def __iter__(self) -> Iterator[int]:
-        return (Random().randrange(1 << 32) for _ in range(BLOCK))
+        random = Random(self._text)
+        return (random.randrange(1 << 32) for _ in range(BLOCK))
 
 
-def blocks(count: int, *, nightly: bool) -> Sequence[Iterable[int]]:
-    """The seeds of a test: ``count`` in blocks; in a nightly run new ones, too."""
+def blocks(count: int, nightly_seed: str | None = None) -> Sequence[Iterable[int]]:
+    """The seeds of a test: ``count`` in blocks; in a nightly run new ones, too, which come from its seed."""
     if SEED in os.environ:
         return [[int(os.environ[SEED])]]
     known = [range(first, first + BLOCK) for first in range(0, count, BLOCK)]
-    return [*known, *[NewSeeds() for _ in range(0, NIGHTLY if nightly else 0, BLOCK)]]
+    return [*known, *[NewSeeds(f"{nightly_seed} {first}") for first in range(0, NIGHTLY if nightly_seed else 0, BLOCK)]]
 
 
 def run(new: Callable[[int], H], seeds: Iterable[int]) -> list[H]:
@@ -49,8 +55,10 @@ def run(new: Callable[[int], H], seeds: Iterable[int]) -> list[H]:
         try:
             history.run()
         except Exception as error:
+            report(failing_seed=seed)
             error.add_note(f"history {seed}: {'; '.join(history.trace)}")
             error.add_note(f"again: the same test with {SEED}={seed} in the environment")
             raise
         done.append(history)
+        report(1)
     return done

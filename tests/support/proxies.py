@@ -26,7 +26,9 @@ from mqproxy.server import serve
 from mqproxy.service import SERVICE
 from mqproxy.wire import messaging_pb2 as wire
 from scripts.daemons import BIN, HOST, ROOT, Daemon, reserve
+from scripts.run_watcher import MARK
 from sdk.aio.gathering import GatheringLoop
+from tests.support.requirements import GROUPS
 
 PYTHON, NODE = "python", "node"
 CLIENTS = {PYTHON: ROOT / ".venv" / "rocketmq5", NODE: ROOT / ".venv" / "rocketmq5-node" / "node_modules"}
@@ -114,11 +116,9 @@ def message(topic: str, body: bytes = b"a cup of tea", **system: Any) -> wire.Me
     return wire.Message(topic=wire.Resource(name=topic), body=body, system_properties=wire.SystemProperties(**system))
 
 
-def missing(language: str) -> str | None:
-    """Why scenarios of this language cannot run on this machine; None when they can."""
-    if language == NODE and (shutil.which("node") is None or shutil.which("npm") is None):
-        return "the Node client of RocketMQ 5 needs node and npm, which are not here"
-    return None
+def languages() -> list[str]:
+    """The languages whose official clients can run on this machine."""
+    return [PYTHON, NODE] if GROUPS["Node"].is_here() else [PYTHON]
 
 
 def command(scenario: str, language: str) -> list[str]:
@@ -132,7 +132,9 @@ def command(scenario: str, language: str) -> list[str]:
 def environment(language: str, home: str) -> dict[str, str]:
     """The environment of an official client, which writes its logs into ``home``."""
     client = str(CLIENTS[language])
-    return {"PYTHONPATH": client, "NODE_PATH": client, "HOME": home, "PATH": os.environ["PATH"]}
+    names = [name for name in os.environ if name in ("PATH", "TMPDIR") or name.startswith(MARK)]
+    inherited = {name: os.environ[name] for name in names}
+    return {**inherited, "PYTHONPATH": client, "NODE_PATH": client, "HOME": home}
 
 
 def official(scenario: str, endpoints: str, *, language: str = PYTHON, **arguments: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from scripts.daemons import Daemon, DaemonFailed, broker_daemon, execute, namesrv_daemon, wait_ready
 from tests.support.warm_daemons import Forked, WarmDaemons
 
-WAYS = {"executed": execute, "forked": WarmDaemons().start}
+WAYS = {"executed": execute, "forked": Daemon.launch}
 
 
 @pytest.fixture(params=WAYS)
@@ -59,7 +59,6 @@ def test_a_forked_daemon_ends_with_the_process_of_the_tests(monkeypatch: pytest.
     namesrv = namesrv_daemon(tmp_path)
     namesrv.start()
     ended = os.pidfd_open(namesrv.pid)
-    assert warm._asks is not None
-    warm._asks.close()
+    warm.close()
     assert select.select([ended], [], [], 60)[0]
     os.close(ended)

@@ -87,6 +87,11 @@ class WarmDaemons:
             socket.send_fds(self._asks, [what], [theirs.fileno(), log.fileno()])
         return Forked(command, reports)
 
+    def close(self) -> None:
+        """End that process, and the daemons that still run."""
+        if self._asks is not None:
+            self._asks.close()
+
 
 def serve(asks: socket.socket) -> None:
     """Fork a daemon for each packet, and report how each ends, until the tests close the socket.

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import termios
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -24,7 +25,7 @@ SCRIPTS = sorted(
 def bash(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command with the functions of scripts/venv.sh at hand."""
     text = f"set -euo pipefail; . scripts/venv.sh; {command}"
-    env = {"HOME": "/nowhere", "PATH": os.environ["PATH"], **environment}
+    env = {"HOME": "/nowhere", "PATH": os.environ["PATH"], "TMPDIR": gettempdir(), **environment}
     return subprocess.run(["bash", "-c", text], cwd=ROOT, env=env, capture_output=True, text=True)
 
 
@@ -88,6 +89,35 @@ def test_a_bad_python_is_named(tmp_path: Path) -> None:
 def test_missing_java_is_explained() -> None:
     run = bash("PATH=/nowhere; explain_java || echo without")
     assert "apt-get install openjdk-17-jre-headless" in run.stdout and run.stdout.endswith("without\n")
+
+
+def test_missing_programs_are_named_together(tmp_path: Path) -> None:
+    for name in ("node", "chromium"):
+        (tmp_path / name).touch(0o755)
+    run = bash(f"PATH={tmp_path}; require_programs")
+    assert run.returncode == 1
+    assert "not found, and without them tests would be left out: java npm chromedriver\n" in run.stderr
+
+
+def test_a_run_of_all_tests_needs_java() -> None:
+    run = bash("PATH=/nowhere; require_java")
+    assert run.returncode == 1 and "scripts/test --fast, which needs none" in run.stderr
+
+
+def test_a_version_of_python_whose_shim_does_not_run_is_looked_for_among_those_of_pyenv(tmp_path: Path) -> None:
+    shims, versions = tmp_path / "shims", tmp_path / "pyenv" / "versions"
+    for path, text in (
+        (shims / "python3.12", "echo 'command not found in this version' >&2; exit 127"),
+        (versions / "3.12.0" / "bin" / "python", "exit 1"),  # cannot be started
+        (versions / "3.12.1" / "bin" / "python", "exit 0"),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    path = f"{shims}:{os.environ['PATH']}"
+    run = bash("find_version 3.12", PATH=path, PYENV_ROOT=str(tmp_path / "pyenv"))
+    assert run.stdout == f"{versions}/3.12.1/bin/python\n"
+    assert bash("find_version 3.99", PATH=path, PYENV_ROOT=str(tmp_path / "pyenv")).returncode == 1
 
 
 def test_files_that_conftest_names_exist() -> None:

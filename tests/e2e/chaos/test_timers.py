@@ -14,6 +14,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer, PullConsumer, SkylarkError
 from tests.support.daemons import SMALL, Cluster, make_topic, running, until_registered
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC, QUEUES = "timed", 4
@@ -59,7 +60,7 @@ async def one_round(cluster: Cluster, sends: Sends) -> None:
 
 
 async def test_timed_messages_survive_kills(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    rounds = NIGHTLY_ROUNDS if request.config.getoption("--run-nightly") else ROUNDS
+    rounds = NIGHTLY_ROUNDS if request.config.getoption("--nightly") else ROUNDS
     sends = Sends(Random(rounds))
     async with running(tmp_path, options=SMALL) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, QUEUES, QUEUES))
@@ -77,7 +78,11 @@ async def test_timed_messages_survive_kills(tmp_path: Path, request: pytest.Fixt
                         got += batch
                 return wanted <= {message.body for messages in found.values() for message in messages}
 
-            await until(all_are_there, "all messages are delivered")
+            try:
+                await until(all_are_there, "all messages are delivered")
+            finally:
+                delivered = {message.body for messages in found.values() for message in messages}
+                report(rounds, acknowledged=len(wanted), lost=len(wanted - delivered))
     messages = [message for each in found.values() for message in each]
     counts = Counter(message.body for message in messages)
     assert [body for body, count in counts.items() if count > 1] == []

@@ -199,6 +199,7 @@ async def test_it_belongs_to_one_loop() -> None:
     await portal.close()
 
 
+@pytest.mark.process
 @in_asyncio
 async def test_it_belongs_to_one_process() -> None:
     async with opened(Client()) as portal:

@@ -254,6 +254,7 @@ def test_a_broker_that_cannot_start_is_told(tmp_path: Path) -> None:
     assert nodes_threads() == []
 
 
+@pytest.mark.process
 def test_a_child_of_a_fork_leaves_the_cluster_alone(tmp_path: Path) -> None:
     with Cluster() as cluster:
 

@@ -31,6 +31,7 @@ from mqcommon.raft.ready import Persist
 from remoting.raft.group import Done
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
+from tests.support.rounds import report
 
 STEPS = 500
 PEACE_STEPS = 3_000
@@ -420,6 +421,7 @@ class History:
         for name, messages in found.items():
             assert messages == found[first.name], f"{name} and {first.name} differ"
             lost = [each for each in self.acked if messages.get(each[:2]) != each[2]]
+            report(lost=len(lost))
             assert lost == [], f"{len(lost)} of {len(self.acked)} acknowledged messages are not at {name}"
 
 

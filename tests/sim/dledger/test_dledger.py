@@ -13,6 +13,7 @@ from broker.replication.dledger.log_disk import LogDisk, LostDisk
 from mqcommon.errors import RaftError
 from tests.sim.dledger.history import AsyncHistory, History
 from tests.support.histories import BLOCK, run
+from tests.support.rounds import report
 
 T = TypeVar("T")
 # Of a side file, so that histories fill several of them.
@@ -34,6 +35,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.histories(count=300)
 def test_what_is_acknowledged_stays_and_all_logs_become_equal(seeds: Iterable[int]) -> None:
     histories = run(History, seeds)
+    report(acknowledged=sum(len(history.acked) for history in histories))
     if isinstance(seeds, range):
         # Histories in which nothing is elected or stored would prove nothing.
         assert sum(history.elections for history in histories) > BLOCK

@@ -464,6 +464,7 @@ def test_a_namespace_and_a_prefix_keep_projects_apart(cluster: Cluster, queue: s
         connection.release()
 
 
+@pytest.mark.process
 def test_a_child_of_a_fork_has_a_session_of_its_own(connection: Any, queue: str) -> None:
     """Celery's pools close their connections after a fork; other programs go on with theirs."""
     send(connection, queue, "parent")
@@ -604,6 +605,7 @@ def test_a_broker_that_is_away_holds_up_no_acknowledgements_of_the_others(queue:
         reader.close()
 
 
+@pytest.mark.process
 def test_a_program_with_another_broker_does_not_load_the_sdk() -> None:
     code = "import kombu.serialization, sys; assert 'kombu_rocketmq' in sys.modules and 'sdk' not in sys.modules"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0

@@ -1,0 +1,73 @@
+"""A run of tests leaves neither processes nor files behind, however it ends."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.daemons import ROOT
+
+# A test that tells the numbers of its processes through a pipe and then hangs: one is forked from the process of warm
+# daemons, one executed in a session of its own, and one forked from the test.
+TEST = """
+import json, os, select, subprocess, sys
+from scripts.daemons import namesrv_daemon, wait_ready
+
+def test_it(tmp_path):
+    namesrv = namesrv_daemon(tmp_path)
+    namesrv.start()
+    wait_ready([namesrv])
+    hang = "import select; select.select([], [], [])"
+    executed = subprocess.Popen([sys.executable, "-c", hang], start_new_session=True)
+    forked = os.fork()
+    if forked == 0:
+        os.setsid()
+        select.select([], [], [])
+    with open({pipe!r}, "w") as pipe:
+        json.dump([os.getpid(), namesrv.pid, executed.pid, forked], pipe)
+    select.select([], [], [])
+"""
+
+
+@pytest.mark.parametrize(("sent", "processes"), [(signal.SIGKILL, "1"), (signal.SIGTERM, "0"), (signal.SIGINT, "0")])
+def test_all_processes_end_with_the_run_and_its_files_are_gone(
+    tmp_path: Path, sent: signal.Signals, processes: str
+) -> None:
+    pipe, temporary, test = tmp_path / "pipe", tmp_path / "t", tmp_path / "test_it.py"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    temporary.mkdir()
+    test.write_text(TEST.format(pipe=str(pipe)))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        processes,
+        str(test),
+    ]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as run:
+        poll = select.poll()
+        poll.register(reading, select.POLLIN)
+        assert poll.poll(60_000), "the test tells its processes"
+        ended = {pid: os.pidfd_open(pid) for pid in json.loads(os.read(reading, 4096))}
+        os.close(reading)
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        # Among them the watcher, which ends last.
+        ended |= {int(pid): os.pidfd_open(int(pid)) for pid in children}
+        assert len(os.listdir(temporary)) == 1
+        run.send_signal(sent)
+    for pid, handle in ended.items():
+        assert select.select([handle], [], [], 60)[0], pid
+        os.close(handle)
+    assert os.listdir(temporary) == []

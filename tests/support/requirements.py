@@ -1,0 +1,111 @@
+"""What tests need besides Python: Java, which a whole run must have, and programs without which a group is left out.
+
+A test says so by a mark: ``spark``, or ``needs`` with the name of a group. `Requirements` is a plugin of pytest: it
+skips the groups that cannot run, and says so in the last lines of the run, a line for each group.
+"""
+
+import importlib.util
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+
+def java() -> Path | None:
+    """The program that starts a JVM, with all links followed."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java") or (home and shutil.which("java", path=os.path.join(home, "bin")))
+    return Path(found).resolve() if found else None
+
+
+def java_identity() -> str:
+    """Another text once Java was upgraded or removed."""
+    path = java()
+    if path is None:
+        return "none"
+    status = path.stat()
+    return f"{path} {status.st_ino} {status.st_mtime_ns}"
+
+
+def _spark_is_here() -> bool:
+    return java() is not None and importlib.util.find_spec("pyspark") is not None
+
+
+def _node_is_here() -> bool:
+    return all(shutil.which(name) for name in ("node", "npm"))
+
+
+def _chromium_is_here() -> bool:
+    return all(shutil.which(name) for name in ("chromium", "chromedriver"))
+
+
+class Group(NamedTuple):
+    """Tests that need a program: what they test, whether the program is here, and its packages on Debian or Ubuntu."""
+
+    tests: str
+    is_here: Callable[[], bool]
+    packages: str
+
+    def why_left_out(self, name: str) -> str:
+        return f"{self.tests}: no {name}, so they are left out (Debian, Ubuntu: apt-get install {self.packages})"
+
+
+GROUPS: Mapping[str, Group] = {
+    "Java": Group("Spark", _spark_is_here, "openjdk-17-jre-headless"),
+    "Node": Group("the Node client of RocketMQ 5", _node_is_here, "nodejs npm"),
+    "Chromium": Group("the console in a browser", _chromium_is_here, "chromium chromium-driver"),
+}
+JAVA_CHANGED = "Spark: Java was upgraded or removed while they ran, so they are left out: run them again"
+
+
+class Requirements:
+    """Of one run; with xdist each of its processes has one, and the main one prints."""
+
+    def __init__(self, java_at_start: str) -> None:
+        self._java = java_at_start
+        self._missing = {name for name, group in GROUPS.items() if not group.is_here()}
+        # Reason → number of tests.
+        self._left_out: Counter[str] = Counter()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: object) -> None:
+        node.workerinput["java"] = self._java  # type: ignore[attr-defined]
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        for name in needed(item):
+            if name in self._missing:
+                pytest.skip(GROUPS[name].why_left_out(name))
+        if "Java" in needed(item) and java_identity() != self._java:
+            pytest.skip(JAVA_CHANGED)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> "pytest.TestReport":  # type: ignore[misc]
+        report: pytest.TestReport = yield  # type: ignore[misc]
+        if report.failed and "Java" in needed(item) and java_identity() != self._java:
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), 0, f"Skipped: {JAVA_CHANGED}")
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._left_out[report.longrepr[2].removeprefix("Skipped: ")] += 1
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """What Java was upgraded under has not been tested."""
+        if self._left_out[JAVA_CHANGED] and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def lines(self) -> list[str]:
+        """For the end of the run."""
+        reasons = [*(group.why_left_out(name) for name, group in GROUPS.items()), JAVA_CHANGED]
+        return [f"{self._left_out[reason]} tests of {reason}" for reason in reasons if self._left_out[reason]]
+
+
+def needed(item: pytest.Item) -> list[str]:
+    """The names of the groups that the test belongs to."""
+    names = [name for mark in item.iter_markers("needs") for name in mark.args]
+    return [*names, "Java"] if item.get_closest_marker("spark") else names
