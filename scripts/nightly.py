@@ -7,24 +7,28 @@ lost messages, failing seeds. It is printed, and written to FOLDER/rounds.md and
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
 from scripts.daemons import ROOT
 from tests.support.rounds import Table
 
 WORKERS = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
+# A run prints it; the runs after it count on from there.
+SEED = "SKYLARK_NIGHTLY_SEED"
 # pytest's exit codes: all passed, some failed, and no test was left.
 PASSED, FAILED, NO_TESTS = 0, 1, 5
 
 
-def run_once(folder: Path, arguments: Sequence[str]) -> int:
+def run_once(seed: int, folder: Path, arguments: Sequence[str]) -> int:
     command = [sys.executable, "-m", "pytest", *WORKERS, "--nightly", "--rounds", str(folder), *arguments]
-    return subprocess.run(command, cwd=ROOT).returncode
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, SEED: str(seed)}).returncode
 
 
 def main() -> None:
@@ -35,6 +39,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=0, metavar="H", help="how long random tests are repeated")
     parser.add_argument("--rounds", default="build/nightly", metavar="FOLDER", help="default build/nightly")
     options, arguments = parser.parse_known_args()
+    seed = int(os.environ.get(SEED) or Random().randrange(1 << 32))
     until = time.time() + options.hours * 3600
     results: list[int] = []
     table = Table()
@@ -42,7 +47,7 @@ def main() -> None:
         while True:
             folder = Path(name, str(len(results)))
             again = ["--until", f"{until:.0f}"] if results else []
-            results.append(run_once(folder, [*again, *arguments]))
+            results.append(run_once(seed + len(results), folder, [*again, *arguments]))
             if results[-1] not in (PASSED, FAILED, NO_TESTS):
                 break
             table.merge(folder / "rounds.json")

@@ -16,6 +16,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from random import Random
+from tempfile import gettempdir
 from typing import NoReturn
 
 import pytest
@@ -95,8 +96,9 @@ SPARK_SESSION = (
 )
 # Tests of the repository's own files, which they parse once for all.
 TIDY = "tests/tidy/"
-# A JVM of a test lives for seconds. The better compiler and the parallel collector take longer than they save.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# A JVM of a test lives for seconds. The better compiler and the parallel collector take longer than they save. Without
+# these it writes to /tmp: the data for jps, and its temporary files, as it does not know TMPDIR.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={}"
 
 # A property of a test: (what an official client of RocketMQ 5 did, its language, what it got). tests/mqproxy has it.
 CLIENTS_GOT = "clients-got"
@@ -133,7 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
     # Every daemon would compile all of its modules at each start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS.format(gettempdir()))
     # A machine under load stops a process for seconds at times, and a server in a test's own process with it.
     client.CONNECT_TIMEOUT_MS = 30_000
     config.stash[WARM] = WarmDaemons()

@@ -133,10 +133,11 @@ class Page:
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}", "--window-size=1280,900"):
+    home = tmp_path_factory.mktemp("chromium")
+    for flag in (*FLAGS, f"--user-data-dir={home / 'data'}", "--window-size=1280,900"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options=options, service=Service(DRIVER))
+    made = webdriver.Chrome(options=options, service=Service(DRIVER, env={**os.environ, "HOME": str(home)}))
     try:
         made.set_page_load_timeout(WAIT_S)
         made.set_script_timeout(WAIT_S)
