@@ -9,6 +9,7 @@ does not correct the reader's offset, since the slave may only be behind.
 """
 
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -161,7 +162,7 @@ class PullHandlers(Part):
         if moved is not None:
             if moved != offset:
                 return self._moved(request, topic, queue_id, moved)
-        elif header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
+        elif header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._takes_commit(header):
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
         pull = HeldPull(
@@ -170,6 +171,13 @@ class PullHandlers(Part):
         )  # fmt: skip
         attempt = partial(self._answer_or_hold, pull)
         return self._cold.handle(channel, request, attempt, partial(attempt, waited_for_disk=True))
+
+    def _takes_commit(self, header: PullMessageRequestHeader) -> bool:
+        """Whether the commit in a pull is stored here. As with 15, an offset past the end is not one of this queue."""
+        role = self._role.now
+        if not role.is_master:
+            return role.takes_commits
+        return header.commit_offset <= self._store.max_offset(header.topic, header.queue_id)
 
     def _answer_or_hold(self, pull: HeldPull, waited_for_disk: bool = False) -> Command | None:
         """The answer to ``pull``; None if it waits for messages. Called again after each wait for the disk."""
@@ -237,6 +245,7 @@ class PullHandlers(Part):
             "maxOffset": self._store.visible_end(topic, queue_id),
             "minOffset": self._store.min_offset(topic, queue_id),
         }
+        self._add_stamp(fields, topic)
         return request.respond(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
 
     def _filter(self, header: PullMessageRequestHeader) -> Filter:
@@ -307,17 +316,20 @@ class PullHandlers(Part):
             self._stats.get(group, topic, result.count, len(result.records))
         else:
             self._stats.miss()
-        return pull.request.respond(
-            code,
-            result.status.value,
-            {
-                "suggestWhichBrokerId": suggested,
-                "nextBeginOffset": result.next_offset,
-                "maxOffset": result.max_offset,
-                "minOffset": result.min_offset,
-            },
-            result.records,
-        )
+        fields = {
+            "suggestWhichBrokerId": suggested,
+            "nextBeginOffset": result.next_offset,
+            "maxOffset": result.max_offset,
+            "minOffset": result.min_offset,
+        }
+        self._add_stamp(fields, topic)
+        return pull.request.respond(code, result.status.value, fields, result.records)
+
+    def _add_stamp(self, fields: dict[str, Any], topic: str) -> None:
+        """The reader sees by it that the topic is another one than that of its last pull."""
+        created_ms = self._topics.created_ms(topic)
+        if created_ms is not None:
+            fields["topicCreatedMs"] = created_ms
 
 
 class ReadAdvice:

@@ -1,5 +1,7 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
+from collections.abc import Callable
+
 from broker.meta.metadata import Metadata
 from broker.meta.offset_resets import OffsetResets
 from broker.meta.table_pages import Cursor, answer_whole_or_page
@@ -44,13 +46,21 @@ class OffsetHandlers(Part):
         GET_EARLIEST_MSG_STORETIME.code,
     )
 
-    def __init__(self, store: MessageStore, metadata: Metadata, resets: OffsetResets, in_memory_bytes: int) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        metadata: Metadata,
+        resets: OffsetResets,
+        is_master: Callable[[], bool],
+        in_memory_bytes: int,
+    ) -> None:
         self._store = store
         self._topics = metadata.topics
         self._groups = metadata.groups
         self._offsets = metadata.consumer_offsets
         self._delay_offsets = metadata.delay_offsets
         self._resets = resets
+        self._is_master = is_master
         self._in_memory_bytes = in_memory_bytes
         self._cursor = Cursor()
 
@@ -78,10 +88,14 @@ class OffsetHandlers(Part):
             if not self.all_in_memory(header.topic, header.queue_id):
                 raise _not_found("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
             offset = 0
-        return QUERY_CONSUMER_OFFSET.answer(request, OffsetResponseHeader(offset))
+        return QUERY_CONSUMER_OFFSET.answer(request, self._of_topic(header.topic, offset))
 
     def update(self, channel: Channel, request: Command) -> Command:
-        """15: usually oneway."""
+        """15: usually oneway. An offset that is not one of this queue is refused.
+
+        It is of a topic that had the name before, or of a broker that had this one's name: a group that started again
+        at it would skip the first messages of the new queue.
+        """
         header = UPDATE_CONSUMER_OFFSET.header(request)
         group, topic = header.consumer_group, header.topic
         if self._groups.get_or_create(group) is None:
@@ -93,6 +107,14 @@ class OffsetHandlers(Part):
         # The consumer does not know the new offset yet: its commit would undo the reset.
         if self._resets.pending and self._resets.covers(group, topic, header.queue_id):
             return request.respond(remark="Offset has been previously reset", ext={})
+        created_ms = self._topics.created_ms(topic)
+        if header.topic_created_ms is not None and created_ms not in (None, header.topic_created_ms):
+            text = f"offset {header.commit_offset} is of a topic {topic} that was deleted: the present one is another"
+            raise RequestRefused(ResponseCode.PULL_OFFSET_MOVED, text)
+        # A slave that acts for its master takes what it cannot check: it may be behind.
+        if self._is_master() and header.commit_offset > (end := self._store.max_offset(topic, header.queue_id)):
+            text = f"offset {header.commit_offset} is past the end of queue {header.queue_id} of topic {topic}, {end}"
+            raise RequestRefused(ResponseCode.PULL_OFFSET_MOVED, text)
         if not (header.forward_only and self._goes_back(header)):
             self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return request.respond(ext={})
@@ -107,20 +129,23 @@ class OffsetHandlers(Part):
         header = SEARCH_OFFSET_BY_TIMESTAMP.header(request)
         boundary = (header.boundary_type or "LOWER").upper()
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
-        return SEARCH_OFFSET_BY_TIMESTAMP.answer(request, OffsetResponseHeader(offset))
+        return SEARCH_OFFSET_BY_TIMESTAMP.answer(request, self._of_topic(header.topic, offset))
 
     def get_max(self, channel: Channel, request: Command) -> Command:
         """30: with ``committed=false`` also of messages that are not confirmed yet."""
         header = GET_MAX_OFFSET.header(request)
         end = self._store.max_offset if header.committed is False else self._store.visible_end
         offset = end(header.topic, header.queue_id)
-        return GET_MAX_OFFSET.answer(request, OffsetResponseHeader(offset))
+        return GET_MAX_OFFSET.answer(request, self._of_topic(header.topic, offset))
 
     def get_min(self, channel: Channel, request: Command) -> Command:
         """31: the first offset of a queue that has its message still."""
         header = GET_MIN_OFFSET.header(request)
         offset = self._store.min_offset(header.topic, header.queue_id)
-        return GET_MIN_OFFSET.answer(request, OffsetResponseHeader(offset))
+        return GET_MIN_OFFSET.answer(request, self._of_topic(header.topic, offset))
+
+    def _of_topic(self, topic: str, offset: int) -> OffsetResponseHeader:
+        return OffsetResponseHeader(offset, self._topics.created_ms(topic))
 
     def get_earliest_time(self, channel: Channel, request: Command) -> Command:
         """32: when the oldest message of a queue was stored; -1 without one."""

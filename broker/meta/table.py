@@ -230,7 +230,7 @@ class JournalledTable(Generic[Row]):
         for number, (name, row) in enumerate(table.items(), 1):
             if number % SLICE == 0:
                 yield
-            if self._table.get(name) != row:
+            if self._differs(self._table.get(name), row):
                 self._put(name, row)
 
     def take_version(self, version: DataVersion) -> None:
@@ -249,8 +249,18 @@ class JournalledTable(Generic[Row]):
             self.delete(payload)
             return
         row = self._format.from_wire(payload)
-        if self._table.get(self._format.name_of(row)) != row:
-            self.put(row)
+        self.put_as_is(row)
+
+    def put_as_is(self, row: Row) -> None:
+        """Put a row that another broker has made, without what `put` may add to a new one; nothing if it is there."""
+        name = self._format.name_of(row)
+        if self._differs(self._table.get(name), row):
+            self._put(name, row)
+            self._changed()
+
+    def _differs(self, known: Row | None, row: Row) -> bool:
+        """Whether a copy of another broker's row must be written."""
+        return known != row
 
     def _put(self, name: str, row: Row) -> None:
         # The journal first, here and in `_remove`: when it refuses, the table is unchanged.

@@ -11,6 +11,7 @@ Neighbours: table.py, registrar.py (sends the table to NameServers), writing/sen
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -125,6 +126,7 @@ class Topics(JournalledTable[TopicConfig]):
         self.on_created_by_send: list[Callable[[str], None]] = []
         #: The changes of this run.
         self.changes = RecentChanges()
+        self._last_created_ms = 0
 
     def _get_or_light(self, name: str) -> TopicConfig | None:
         config = self._table.get(name)
@@ -134,6 +136,24 @@ class Topics(JournalledTable[TopicConfig]):
         """Whether the topic stores each batch as one record."""
         config = self._table.get(name)
         return config is not None and config.attributes.get("queue.type") == BATCH_QUEUES
+
+    def put(self, row: TopicConfig) -> None:
+        """Create or replace a topic. A new one gets its creation stamp; one that is there keeps it, or has none."""
+        # A topic that is there without a stamp gets none: when it was made is not known, and consumers that have seen
+        # a stamp of it, as a former master's, would take another one for another topic.
+        known = self._table.get(row.topic_name)
+        created_ms = self._new_stamp() if known is None else known.created_ms
+        super().put(row if row.created_ms == created_ms else replace(row, created_ms=created_ms))
+
+    def _new_stamp(self) -> int:
+        # A topic that is made twice in one millisecond is two topics.
+        self._last_created_ms = max(self._clock.now_ms(), self._last_created_ms + 1)
+        return self._last_created_ms
+
+    def created_ms(self, name: str) -> int | None:
+        """The creation stamp of a topic; None when there is no such topic, or its stamp is not known."""
+        config = self._table.get(name)
+        return None if config is None else config.created_ms
 
     def mirror(
         self,
@@ -160,6 +180,7 @@ class Topics(JournalledTable[TopicConfig]):
             self.static.put(mapping)
             self.changes.note(config.topic_name)
         if config != self.get(config.topic_name):
+            # Without a stamp: a logical queue goes on when it moves to a broker that makes the topic later.
             self._put(config.topic_name, config)
         self._changed()
 
@@ -187,7 +208,7 @@ class Topics(JournalledTable[TopicConfig]):
         if not is_retry_topic(name):
             for callback in self.on_created_by_send:
                 callback(name)
-        return config
+        return self._table[name]
 
     def create_retry_topic(self, group: str, queue_nums: int = 1, sys_flag: int = 0) -> TopicConfig | None:
         """The retry topic of a consumer group, made if missing.
@@ -206,7 +227,7 @@ class Topics(JournalledTable[TopicConfig]):
         if config is None and makes:
             config = TopicConfig(name, queue_nums, queue_nums, PERM_READ_WRITE, topic_sys_flag=sys_flag)
             self.put(config)
-        return config
+        return self._table.get(name)
 
     def create_system_topics(self) -> None:
         """Make RocketMQ's own topics. One that a user changed, or that was imported, stays as it is."""
@@ -253,6 +274,10 @@ class Topics(JournalledTable[TopicConfig]):
 
     def _note(self, name: str) -> None:
         self.changes.note(name)
+
+    def _differs(self, known: TopicConfig | None, row: TopicConfig) -> bool:
+        # Rows are equal whatever their stamps are.
+        return known != row or known.created_ms != row.created_ms
 
     def _remove(self, name: str) -> None:
         super()._remove(name)

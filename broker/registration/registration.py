@@ -34,7 +34,7 @@ PART_TOPICS = 500
 # Kept free for the header of a registration.
 HEADER_BYTES = 4_096
 # The size of a topic in JSON without its name, which is there twice.
-TOPIC_BYTES = 170
+TOPIC_BYTES = 200
 
 
 class Registration:

@@ -333,5 +333,6 @@ def adopt_topics(store: MessageStore, topics: Topics, since: int) -> None:
         if queue.bounds_search().find_end(since if mark is None else max(since, mark.log_end)) <= queue.min_offset:
             found[name] = max(found.get(name, 1 if is_retry_topic(name) else QUEUES), queue.queue_id + 1)
     for name, queues in found.items():
-        topics.put(TopicConfig(name, queues, queues))
+        # Without a creation stamp: the former master had one, and consumers that have seen it would start again.
+        topics.put_as_is(TopicConfig(name, queues, queues))
         logger.warning("topic %s came from the former master with its messages only: made with %d queues", name, queues)

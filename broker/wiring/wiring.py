@@ -253,7 +253,7 @@ def _request_parts(
     resets = wire_resets(core, held)
     locks, filters = QueueLocks(core.clock), Filters()
     topic_handlers = TopicHandlers(store, core.metadata, core.persister.wait, core.removal)
-    offset_handlers = OffsetHandlers(store, core.metadata, resets, in_memory_bytes)
+    offset_handlers = OffsetHandlers(store, core.metadata, resets, lambda: core.role.now.is_master, in_memory_bytes)
     pops = wire_pop(core, held, filters, resets, offset_handlers.all_in_memory)
     reviving = pops[0]
     undelivered = Undelivered(

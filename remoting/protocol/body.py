@@ -125,11 +125,14 @@ class Member:
     kind: Kind
 
 
-def member(kind: Kind, default: Any = MISSING, *, wire: str | None = None) -> Any:
-    """A field of a body. ``wire`` is its name there, when that is not the camel case of the attribute."""
+def member(kind: Kind, default: Any = MISSING, *, wire: str | None = None, compare: bool = True) -> Any:
+    """A field of a body. ``wire`` is its name there, when that is not the camel case of the attribute.
+
+    ``compare`` false: bodies that differ in this field only are equal.
+    """
     metadata = {"kind": kind, "wire": wire}
     if default is not MISSING:
-        return field(default=default, metadata=metadata)
+        return field(default=default, metadata=metadata, compare=compare)
     return field(default_factory=kind.empty, metadata=metadata)
 
 

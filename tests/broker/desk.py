@@ -88,7 +88,7 @@ class Desk:
             self.ha,
             SlaveTableHandlers(meta.clock, meta.metadata.request_modes, lambda: self.timers),
             QueryHandlers(self.store, self.clients, meta.options),
-            OffsetHandlers(self.store, meta.metadata, self.resets, 4_000),
+            OffsetHandlers(self.store, meta.metadata, self.resets, lambda: self.role.now.is_master, 4_000),
             ResetOffsetHandlers(self.store, meta.metadata, self.clients, self.resets, meta.options),
             self.stats_handlers,
         ]

@@ -52,7 +52,8 @@ class QueryConsumerOffsetRequestHeader(Header):
 class UpdateConsumerOffsetRequestHeader(Header):
     """15: commits a group's offset. Clients do send -1, which must not be stored.
 
-    ``forward_only``, from Skylark's clients to Skylark's brokers: a lower offset than the present one is not stored.
+    Two fields are for Skylark's brokers. ``forward_only``: a lower offset than the present one is not stored.
+    ``topic_created_ms``: the creation stamp of the topic that the offset is of; refused when the topic has another one.
     """
 
     consumer_group: str = required(read_text)
@@ -60,6 +61,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
     queue_id: int = required(read_int)
     commit_offset: int = required(read_long)
     forward_only: bool | None = optional(read_flag)
+    topic_created_ms: int | None = optional(read_long)
 
 
 @lazy_dataclass(slots=True)
@@ -110,9 +112,10 @@ class QueueRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class OffsetResponseHeader(Header):
-    """The answer to 14, 29, 30, 31."""
+    """The answer to 14, 29, 30, 31. ``topic_created_ms``, Skylark's own: the creation stamp of the topic."""
 
     offset: int = required(read_long)
+    topic_created_ms: int | None = optional(read_long)
 
 
 @lazy_dataclass(slots=True)

@@ -44,7 +44,10 @@ class PullMessageRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class PullMessageResponseHeader(Header):
-    """The offset to go on from. Some servers do not suggest a broker."""
+    """The offset to go on from. Some servers do not suggest a broker.
+
+    ``topic_created_ms``, Skylark's own: the creation stamp of the topic, see `TopicConfig`.
+    """
 
     next_begin_offset: int = required(read_long)
     min_offset: int = required(read_long)
@@ -54,6 +57,7 @@ class PullMessageResponseHeader(Header):
     topic_sys_flag: int | None = optional(read_int)
     group_sys_flag: int | None = optional(read_int)
     forbidden_type: int | None = optional(read_int)
+    topic_created_ms: int | None = optional(read_long)
 
 
 # There are no messages; the fields say from which offset to go on.

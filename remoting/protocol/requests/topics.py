@@ -86,7 +86,12 @@ TOPIC_UNIT_SUB: Final = 2
 
 @lazy_dataclass(slots=True)
 class TopicConfig(Body):
-    """How a broker keeps a topic."""
+    """How a broker keeps a topic.
+
+    ``created_ms``, Skylark's own: when this broker's topic of the name was made, which tells it from one that had the
+    name before. None: not known, as in stores of RocketMQ and of older versions. It is no setting: two brokers keep a
+    topic alike although each has made it at its own time.
+    """
 
     topic_name: str = member(TEXT, "")
     read_queue_nums: int = member(INT, 16)
@@ -96,6 +101,7 @@ class TopicConfig(Body):
     topic_sys_flag: int = member(INT, 0)
     order: bool = member(FLAG, False)
     attributes: dict[str, str] = member(map_of(TEXT))
+    created_ms: int | None = member(LONG, None, compare=False)
 
     def __str__(self) -> str:
         """RocketMQ's ``TopicConfig.toString``: its tools print it, and so do refusals and logs."""
@@ -119,7 +125,7 @@ class TopicConfigAndMapping(TopicConfig):
         """``config`` with ``mapping``."""
         return cls(
             config.topic_name, config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_filter_type,
-            config.topic_sys_flag, config.order, config.attributes, mapping,
+            config.topic_sys_flag, config.order, config.attributes, config.created_ms, mapping,
         )  # fmt: skip
 
     @property
@@ -127,7 +133,7 @@ class TopicConfigAndMapping(TopicConfig):
         """The topic without the mapping."""
         return TopicConfig(
             self.topic_name, self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_filter_type,
-            self.topic_sys_flag, self.order, self.attributes,
+            self.topic_sys_flag, self.order, self.attributes, self.created_ms,
         )  # fmt: skip
 
 

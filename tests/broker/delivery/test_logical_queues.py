@@ -210,6 +210,7 @@ async def test_offsets_of_groups(moved: Moved) -> None:
     await commit(2)
     assert (await committed(), await own("broker-a")) == (2, 2)
     # With its first commit on the new broker a group has read all of the former one.
+    await moved.send(b"b0", b"b1")
     await commit(BLOCK)
     assert (await own("broker-a"), await own("broker-b")) == (3, 0)
     await commit(BLOCK + 2)

@@ -15,6 +15,7 @@ from remoting.protocol.requests.offsets import (
     UPDATE_CONSUMER_OFFSET,
     DelayOffsetTable,
 )
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
@@ -26,14 +27,17 @@ def at(queue_id: Any = 0, topic: str = "T", **more: Any) -> dict[str, Any]:
     return {"consumerGroup": "g", "topic": topic, "queueId": str(queue_id), "bname": "broker-a", "ReqT": "0", **more}
 
 
-def desk_with_topic(**changes: Any) -> Desk:
+def desk_with_topic(messages: int = 0, **changes: Any) -> Desk:
+    """Topic T has no creation stamp, as one of an older store, and messages in queue 0."""
     desk = Desk(options(**changes))
-    desk.meta.topics.create_on_send("T", "TBW102", 4)
+    desk.meta.topics.put_as_is(TopicConfig("T", 4, 4))
+    for _ in range(messages):
+        put(desk.store, "T", 0, b"x")
     return desk
 
 
 async def test_a_committed_offset_is_found() -> None:
-    desk = desk_with_topic()
+    desk = desk_with_topic(messages=17)
     answer = await desk.ask(COMMIT, at(commitOffset="17"))
     assert (answer.code, answer.ext) == (0, {})
     assert (await desk.ask(QUERY, at())).ext == {"offset": 17}
@@ -48,9 +52,7 @@ async def test_an_offset_of_minus_one_is_not_stored() -> None:
 
 
 async def test_a_late_commit_of_a_former_owner_does_not_set_the_group_back() -> None:
-    desk = desk_with_topic()
-    for _ in range(20):
-        put(desk.store, "T", 0, b"x")
+    desk = desk_with_topic(messages=20)
     await desk.ask(COMMIT, at(commitOffset="17", forwardOnly="true"))
     assert (await desk.ask(COMMIT, at(commitOffset="9", forwardOnly="true"))).code == 0
     assert (await desk.ask(QUERY, at())).ext == {"offset": 17}
@@ -61,12 +63,47 @@ async def test_a_late_commit_of_a_former_owner_does_not_set_the_group_back() -> 
 
 
 async def test_an_offset_that_the_queue_does_not_have_is_set_back() -> None:
-    """The topic was deleted and made again: its queue begins at 0."""
-    desk = desk_with_topic()
-    put(desk.store, "T", 0, b"x")
-    await desk.ask(COMMIT, at(commitOffset="17"))
+    """An older version stored it for a topic that had the name before."""
+    desk = desk_with_topic(messages=1)
+    desk.meta.offsets.commit("g", "T", 0, 17)
     await desk.ask(COMMIT, at(commitOffset="1", forwardOnly="true"))
     assert (await desk.ask(QUERY, at())).ext == {"offset": 1}
+
+
+async def test_a_master_refuses_an_offset_past_the_end_of_the_queue() -> None:
+    desk = desk_with_topic(messages=2)
+    answer = await desk.ask(COMMIT, at(commitOffset="3"))
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    assert answer.remark == "offset 3 is past the end of queue 0 of topic T, 2"
+    assert desk.meta.offsets.table() == {}
+    assert (await desk.ask(COMMIT, at(commitOffset="2"))).code == 0
+    assert (await desk.ask(COMMIT, at(1, commitOffset="1"))).code == ResponseCode.PULL_OFFSET_MOVED
+    assert (await desk.ask(COMMIT, at(1, commitOffset="0"))).code == 0
+
+
+async def test_an_acting_slave_that_lags_takes_an_offset_past_its_end() -> None:
+    desk = desk_with_topic(messages=2, broker_id=1, broker_role="SLAVE")
+    assert (await desk.ask(COMMIT, at(commitOffset="30"))).code == 0
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 30}
+
+
+async def test_an_offset_of_a_deleted_topic_is_refused_whichever_it_is() -> None:
+    for broker_id, role in ((0, "ASYNC_MASTER"), (1, "SLAVE")):
+        desk = desk_with_topic(messages=5, broker_id=broker_id, broker_role=role)
+        desk.meta.topics.put_as_is(TopicConfig("T", 4, 4, created_ms=2_000))
+        answer = await desk.ask(COMMIT, at(commitOffset="3", topicCreatedMs="1000"))
+        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+        assert answer.remark == "offset 3 is of a topic T that was deleted: the present one is another"
+        assert desk.meta.offsets.table() == {}
+        assert (await desk.ask(COMMIT, at(commitOffset="3", topicCreatedMs="2000"))).code == 0
+        assert (await desk.ask(COMMIT, at(commitOffset="4"))).code == 0
+        assert (await desk.ask(QUERY, at())).ext == {"offset": 4, "topicCreatedMs": 2_000}
+
+
+async def test_an_offset_with_a_stamp_is_taken_for_a_topic_without_one() -> None:
+    desk = desk_with_topic(messages=5)
+    assert (await desk.ask(COMMIT, at(commitOffset="3", topicCreatedMs="1000"))).code == 0
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 3}
 
 
 async def test_commits_for_unknown_groups_topics_and_queues_are_refused() -> None:

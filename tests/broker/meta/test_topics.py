@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from broker.meta.topics import RecentChanges
 from mqcommon.errors import DiskFull
 from mqcommon.names import PERM_INHERIT, PERM_READ, PERM_READ_WRITE
+from remoting.net.steps import finish
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 
@@ -133,3 +134,49 @@ def test_recent_changes_tell_all_names_or_none(notes: str, limit: int, asked: in
         assert found == list(dict.fromkeys(missed))
     else:
         assert found is None
+
+
+def test_a_topic_that_is_made_again_has_another_creation_stamp() -> None:
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("T", 4, 4))
+    first = meta.topics.created_ms("T")
+    assert first == meta.clock.now_ms()
+    meta.topics.put(TopicConfig("T", 8, 8))
+    assert meta.topics.created_ms("T") == first, "a change of settings is no other topic"
+    meta.topics.delete("T")
+    assert meta.topics.created_ms("T") is None
+    assert meta.topics.create_on_send("T", "TBW102", 4) is meta.topics.get("T")
+    second = meta.topics.created_ms("T")
+    assert first is not None
+    assert second == first + 1, "also within one millisecond"
+    meta.kill()
+    assert meta.topics.created_ms("T") == second
+    meta.topics.put(TopicConfig("T", 2, 2))
+    assert meta.topics.created_ms("T") == second
+
+
+def test_a_topic_without_a_stamp_gets_none_by_a_change() -> None:
+    meta = MetadataDir()
+    meta.topics.put_as_is(TopicConfig("Older", 4, 4))
+    meta.topics.put(TopicConfig("Older", 8, 8))
+    meta.topics.put(TopicConfig("SELF_TEST_TOPIC", 2, 2))
+    assert (meta.topics.created_ms("Older"), meta.topics.created_ms("SELF_TEST_TOPIC")) == (None, None)
+
+
+def test_a_copy_has_its_masters_stamps() -> None:
+    master, copy = MetadataDir(), MetadataDir()
+    copy.clock.advance(5_000)
+    for name in ("T", "U"):
+        master.topics.put(TopicConfig(name, 4, 4))
+    finish(copy.topics.mirror(dict(master.topics.all()), {}, master.topics.data_version))
+    assert copy.topics.created_ms("T") == master.topics.created_ms("T")
+    # Made again between two copies, with the same settings.
+    master.topics.delete("T")
+    master.topics.put(TopicConfig("T", 4, 4))
+    finish(copy.topics.mirror(dict(master.topics.all()), {}, master.topics.data_version))
+    assert copy.topics.created_ms("T") == master.topics.created_ms("T")
+    put, _ = master.topics.change_kinds
+    copy.topics.follow(put, TopicConfig("T", 4, 4, created_ms=77).to_wire())
+    copy.topics.follow(put, TopicConfig("New", 4, 4).to_wire())
+    copy.kill()
+    assert (copy.topics.created_ms("T"), copy.topics.created_ms("New")) == (77, None)
