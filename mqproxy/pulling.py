@@ -93,23 +93,31 @@ class TrioQueues:
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """The offset of a group; None when it has none."""
-        return await self._client.ask_master(
+        position = await self._client.ask_master(
             queue, lambda at: broker_api.committed_offset(at, group, queue.topic, queue.queue_id)
         )
+        return None if position is None else position.offset
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message."""
-        return await self._client.ask_master(queue, lambda at: broker_api.min_offset(at, queue.topic, queue.queue_id))
+        position = await self._client.ask_master(
+            queue, lambda at: broker_api.min_offset(at, queue.topic, queue.queue_id)
+        )
+        return position.offset
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
-        return await self._client.ask_master(queue, lambda at: broker_api.max_offset(at, queue.topic, queue.queue_id))
+        position = await self._client.ask_master(
+            queue, lambda at: broker_api.max_offset(at, queue.topic, queue.queue_id)
+        )
+        return position.offset
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message that was stored at this time or later."""
-        return await self._client.ask_master(
+        position = await self._client.ask_master(
             queue, lambda at: broker_api.search_offset(at, queue.topic, queue.queue_id, timestamp_ms)
         )
+        return position.offset
 
 
 class Queues(Facade[TrioQueues], of=TrioQueues):

@@ -7,7 +7,7 @@ remoting/protocol/requests; those that only admin tools use are sent by `sdk.adm
 
 from collections.abc import Sequence
 
-from mqcommon.errors import BrokerError
+from mqcommon.errors import BrokerError, SkylarkError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.failure import FailureNote
 from mqcommon.message.message import MessageExt, decode_messages
@@ -40,6 +40,7 @@ from remoting.protocol.requests.groups import (
 )
 from remoting.protocol.requests.offsets import (
     GetMaxOffsetRequestHeader,
+    OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
@@ -56,6 +57,7 @@ from remoting.protocol.requests.pulls import (
 from remoting.protocol.requests.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader
 from sdk.endpoint import Endpoint
+from sdk.position import Position
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -74,6 +76,10 @@ class PullAnswer:
     broker_id: int = MASTER_ID
     #: Of a logical queue: what to add to the offsets in the records, which are those of the broker's own queue.
     offset_delta: int | None = None
+    #: The creation stamp of the topic, from a Skylark.
+    created_ms: int | None = None
+    #: The topic was made again since the reader's last pull, see `Trail`. The broker has not said this itself.
+    is_made_again: bool = False
 
 
 # --- messages and offsets
@@ -112,27 +118,32 @@ async def pull(
         fields.max_offset,
         fields.suggest_which_broker_id,
         offset_delta=fields.offset_delta,
+        created_ms=fields.topic_created_ms,
     )
 
 
-async def max_offset(broker: Endpoint, topic: str, queue_id: int) -> int:
+async def max_offset(broker: Endpoint, topic: str, queue_id: int) -> Position:
     """The offset that the queue's next message will get."""
     header = GetMaxOffsetRequestHeader(topic, queue_id, committed=True)
-    return (await call(broker, offsets.GET_MAX_OFFSET, header)).header().offset
+    return _position((await call(broker, offsets.GET_MAX_OFFSET, header)).header())
 
 
-async def min_offset(broker: Endpoint, topic: str, queue_id: int) -> int:
+async def min_offset(broker: Endpoint, topic: str, queue_id: int) -> Position:
     """The offset of the queue's oldest message."""
     answer = await call(broker, offsets.GET_MIN_OFFSET, QueueRequestHeader(topic, queue_id))
-    return answer.header().offset
+    return _position(answer.header())
+
+
+def _position(header: OffsetResponseHeader) -> Position:
+    return Position(header.offset, header.topic_created_ms)
 
 
 async def search_offset(
     broker: Endpoint, topic: str, queue_id: int, timestamp_ms: int, *, boundary: str = "LOWER"
-) -> int:
+) -> Position:
     """The offset of the first message stored at or after ``timestamp_ms``; UPPER: of the last one at or before it."""
     header = SearchOffsetRequestHeader(topic, queue_id, timestamp_ms, boundary)
-    return (await call(broker, offsets.SEARCH_OFFSET_BY_TIMESTAMP, header)).header().offset
+    return _position((await call(broker, offsets.SEARCH_OFFSET_BY_TIMESTAMP, header)).header())
 
 
 async def earliest_store_time(broker: Endpoint, topic: str, queue_id: int) -> int | None:
@@ -144,22 +155,38 @@ async def earliest_store_time(broker: Endpoint, topic: str, queue_id: int) -> in
 
 async def committed_offset(
     broker: Endpoint, group: str, topic: str, queue_id: int, *, zero_if_new: bool = False
-) -> int | None:
+) -> Position | None:
     """The offset that the group has committed for the queue; None when there is none.
 
     ``zero_if_new``: 0 instead, when the queue still has its first message in memory.
     """
     header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=zero_if_new)
     answer = await call(broker, offsets.QUERY_CONSUMER_OFFSET, header)
-    return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header().offset
+    return None if answer.code == ResponseCode.QUERY_NOT_FOUND else _position(answer.header())
 
 
 async def commit_offset(
-    broker: Endpoint, group: str, topic: str, queue_id: int, offset: int, *, forward_only: bool = False
+    broker: Endpoint,
+    group: str,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    *,
+    forward_only: bool = False,
+    created_ms: int | None = None,
 ) -> None:
-    """Set the group's offset for the queue. ``forward_only``: a Skylark broker ignores it when the group is further."""
-    header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset, forward_only or None)
+    """Set the group's offset for the queue. ``forward_only``: a Skylark broker ignores it when the group is further.
+
+    ``created_ms`` is the creation stamp of the topic that the offset is of: when the topic has another one now, a
+    Skylark broker refuses the offset with `is_of_another_queue`.
+    """
+    header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset, forward_only or None, created_ms)
     await call(broker, offsets.UPDATE_CONSUMER_OFFSET, header)
+
+
+def is_of_another_queue(error: SkylarkError) -> bool:
+    """Whether a commit was refused since its offset is none of the queue: the topic was made again, for example."""
+    return isinstance(error, BrokerError) and error.code == ResponseCode.PULL_OFFSET_MOVED
 
 
 async def query_messages(

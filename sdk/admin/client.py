@@ -514,11 +514,11 @@ class Admin:
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
-        return await self._client.ask_master(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
+        return (await self._client.ask_master(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))).offset
 
     async def min_offset(self, mq: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
-        return await self._client.ask_master(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
+        return (await self._client.ask_master(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))).offset
 
     async def search_offset(
         self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
@@ -527,9 +527,10 @@ class Admin:
 
         With ``boundary`` UPPER: of its last message stored at or before it.
         """
-        return await self._client.ask_master(
+        position = await self._client.ask_master(
             mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
         )
+        return position.offset
 
     async def earliest_store_time(self, mq: MessageQueue) -> int | None:
         """The store time of the queue's oldest message (ms); None when the queue is empty."""
@@ -1019,7 +1020,7 @@ class Admin:
         for mq, progress in sorted(stats.offset_table.items()):
             by_time = progress.broker_offset
             if timestamp_ms != END_OF_QUEUE:
-                by_time = await broker_api.search_offset(at, topic, mq.queue_id, timestamp_ms)
+                by_time = (await broker_api.search_offset(at, topic, mq.queue_id, timestamp_ms)).offset
             row = rollback_of(mq, progress, by_time, force=force)
             await broker_api.commit_offset(at, group, topic, mq.queue_id, row.rollback_offset)
             rows.append(row)

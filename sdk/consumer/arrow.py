@@ -22,8 +22,10 @@ from sdk.consumer.expression import Sql
 from sdk.consumer.outcome import BatchHandler, Result
 from sdk.consumer.reader import PullStatus, Reader, as_in_light_queue
 from sdk.consumer.stream import QueueStream
+from sdk.consumer.trail import Trail
 from sdk.consumer.workers import ForeignHandlers
 from sdk.namespaces import Names
+from sdk.position import Position
 from sdk.runtime import off_loop
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class ArrowPull(NamedTuple):
     status: PullStatus
     messages: RecordBatch
     next_offset: int
+    is_made_again: bool = False
 
 
 class Wanted(NamedTuple):
@@ -71,18 +74,20 @@ class ArrowReader:
         self._reader = reader
         self._listen_to = listen_to
 
-    def stream(self, wanted: Wanted, start: int) -> ArrowBatches:
+    def stream(self, wanted: Wanted, start: Position, on_taken: Callable[[int | None], object]) -> ArrowBatches:
         """See `PullConsumer.arrow`."""
         self._reader.tags_of(wanted.expression)  # raises if the expression is invalid
         client = self._client
-        return ArrowBatches(partial(self._pull, wanted), client.nursery, start, wanted.end, client.instance.backoff)
+        return ArrowBatches(
+            partial(self._pull, wanted), client.nursery, start, wanted.end, client.instance.backoff, on_taken=on_taken
+        )
 
-    async def _pull(self, wanted: Wanted, offset: int) -> ArrowPull:
+    async def _pull(self, wanted: Wanted, trail: Trail, offset: int) -> ArrowPull:
         mq, expression, names = wanted.mq, wanted.expression, self._client.names
         self._listen_to(mq.topic, expression)
         pulled = await self._reader.pull_bytes(
             mq, offset, max_count=wanted.max_count, max_bytes=wanted.max_bytes, expression=expression,
-            wait_ms=wanted.wait_ms,
+            wait_ms=wanted.wait_ms, trail=trail,
         )  # fmt: skip
         data = as_in_light_queue(pulled.data, mq.topic) if is_light(mq.topic) else pulled.data
         try:
@@ -94,9 +99,8 @@ class ArrowReader:
             found = await off_loop(work) if (records.sys_flags & COMPRESSED).any() else work()
         except DamagedRecord as error:
             raise ProtocolError(f"{mq}: what a pull at offset {offset} returned cannot be decoded: {error}") from error
-        return ArrowPull(
-            pulled.status, found.messages, pulled.next_offset if found.next_offset is None else found.next_offset
-        )
+        next_offset = pulled.next_offset if found.next_offset is None else found.next_offset
+        return ArrowPull(pulled.status, found.messages, next_offset, pulled.is_made_again)
 
 
 def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[str], names: Names) -> Decoded:

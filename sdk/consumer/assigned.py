@@ -6,20 +6,26 @@ Positions are exact: a message was returned by `poll`, or its offset is at or pa
 the stream with all that it has fetched, and starts another; so nothing of the time before it can follow.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import trio
 
-from mqcommon.errors import InvalidArgument, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, UserError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from sdk.broker_api import is_of_another_queue
 from sdk.client import ClientHandle
 from sdk.consumer.decompression import keep_contents
 from sdk.consumer.expression import Sql
 from sdk.consumer.reader import PullResult, Reader
 from sdk.consumer.stream import FindStart, MessageStream
+from sdk.consumer.trail import Trail
 from sdk.endpoint import ask_all
+from sdk.position import Position
+
+logger = logging.getLogger(__name__)
 
 # Large enough to make the fixed cost of a pull negligible. RocketMQ's brokers have lower limits of their own (32
 # messages, 256 KiB).
@@ -33,23 +39,29 @@ CONTENT_RATIO = 4
 
 
 class _Row:
-    """One queue: its stream, the last batch that was taken from it, and how many messages of that were returned."""
+    """One queue: its stream, the last batch that was taken from it, and how many messages of that were returned.
 
-    __slots__ = ("batch", "committed", "expression", "is_paused", "returned", "stream")
+    ``created_ms`` is the creation stamp of the topic of that batch.
+    """
+
+    __slots__ = ("batch", "committed", "created_ms", "expression", "is_paused", "returned", "stream")
 
     def __init__(self, stream: MessageStream, expression: str | Sql) -> None:
         self.stream = stream
         self.expression = expression
         self.batch: list[MessageExt] = []
+        self.created_ms: int | None = None
         self.returned = 0
         self.is_paused = False
-        # The last offset that `commit` has committed.
-        self.committed: int | None = None
+        # The last position that `commit` has committed.
+        self.committed: Position | None = None
 
     @property
-    def position(self) -> int | None:
-        """The offset of the next message to return; None while it is not known."""
-        return self.batch[self.returned].queue_offset if self.batch else self.stream.position
+    def position(self) -> Position | None:
+        """Where the next message to return is; None while it is not known."""
+        if self.batch:
+            return Position(self.batch[self.returned].queue_offset, self.created_ms)
+        return self.stream.position
 
     def waiting(self) -> int:
         """How many messages can be returned now; raises the stream's error."""
@@ -77,13 +89,16 @@ class AssignedQueues:
         self,
         client: ClientHandle,
         reader: Reader,
-        first_offset: Callable[[MessageQueue], Awaitable[int]],
-        commit: Callable[[MessageQueue, int], Awaitable[None]],
+        first_offset: Callable[[MessageQueue], Awaitable[Position]],
+        commit: Callable[[MessageQueue, Position], Awaitable[None]],
+        on_taken: Callable[[MessageQueue, int | None], object] = lambda mq, created_ms: None,
     ) -> None:
+        """``on_taken`` is called with the creation stamp of the topic of each batch that comes to its turn."""
         self._client = client
         self._reader = reader
         self._first_offset = first_offset
         self._commit = commit
+        self._on_taken = on_taken
         # In the order of turns: those served last are last. None until `assign` was called.
         self._rows: dict[MessageQueue, _Row] | None = None
         self._changed = trio.lowlevel.ParkingLot()
@@ -112,12 +127,12 @@ class AssignedQueues:
         """The assigned queues, sorted."""
         return tuple(sorted(self._rows or {}))
 
-    def seek(self, mq: MessageQueue, offset: int) -> None:
-        """Go on at ``offset``."""
+    def seek(self, mq: MessageQueue, position: Position) -> None:
+        """Go on at ``position``."""
         row = self._row(mq)
         row.stream.close()
         row.batch, row.returned = [], 0
-        row.stream = self._stream(mq, offset, row.expression)
+        row.stream = self._stream(mq, position, row.expression)
         row.stream.look_ahead()
 
     def pause(self, queues: Iterable[MessageQueue], is_paused: bool) -> None:
@@ -128,7 +143,8 @@ class AssignedQueues:
 
     def position(self, mq: MessageQueue) -> int | None:
         """The offset of the next message to return; None while it is not known."""
-        return self._row(mq).position
+        position = self._row(mq).position
+        return None if position is None else position.offset
 
     def check(self, mq: MessageQueue) -> None:
         """Raise InvalidArgument unless ``mq`` is assigned."""
@@ -161,18 +177,26 @@ class AssignedQueues:
         return found
 
     async def commit(self) -> None:
-        """Commit the positions that have changed; raises the first error after all were tried."""
+        """Commit the positions that have changed; raises the first error after all were tried.
+
+        What was returned of a topic that was made again meanwhile is not committed: the new topic begins at 0.
+        """
         self._client.check_open()
         due = {
-            str(mq): (mq, row, offset)
+            str(mq): (mq, row, position)
             for mq, row in (self._rows or {}).items()
-            if (offset := row.position) is not None and offset != row.committed
+            if (position := row.position) is not None and position != row.committed
         }
 
         async def commit_one(name: str) -> None:
-            mq, row, offset = due[name]
-            await self._commit(mq, offset)
-            row.committed = offset
+            mq, row, position = due[name]
+            try:
+                await self._commit(mq, position)
+            except BrokerError as error:
+                if not is_of_another_queue(error):
+                    raise
+                logger.warning("offset %d of %s is not committed: %s", position.offset, mq, error)
+            row.committed = position
 
         (await ask_all(due, commit_one)).all()
 
@@ -183,16 +207,24 @@ class AssignedQueues:
             raise InvalidArgument(f"{mq} is not assigned to this consumer: pass it to assign first")
         return row
 
-    def _stream(self, mq: MessageQueue, start: int | FindStart, expression: str | Sql) -> MessageStream:
+    def _stream(self, mq: MessageQueue, start: Position | FindStart, expression: str | Sql) -> MessageStream:
         client = self._client
         pull = partial(self._pull, mq, expression)
-        return MessageStream(pull, client.nursery, start, None, client.instance.backoff, self._changed.unpark_all)
+        return MessageStream(
+            pull, client.nursery, start, None, client.instance.backoff, self._changed.unpark_all,
+            partial(self._note_taken, mq),
+        )  # fmt: skip
 
-    async def _pull(self, mq: MessageQueue, expression: str | Sql, offset: int) -> PullResult:
+    def _note_taken(self, mq: MessageQueue, created_ms: int | None) -> None:
+        self._row(mq).created_ms = created_ms
+        self._on_taken(mq, created_ms)
+
+    async def _pull(self, mq: MessageQueue, expression: str | Sql, trail: Trail, offset: int) -> PullResult:
         share = min(max(CACHED_BYTES // (2 * max(len(self._rows or {}), 1)), 1), STREAM_BYTES)
         result = await self._reader.pull(
-            mq, offset, max_count=STREAM_COUNT, max_bytes=share, expression=expression, wait_ms=STREAM_WAIT_MS
-        )
+            mq, offset, max_count=STREAM_COUNT, max_bytes=share, expression=expression, wait_ms=STREAM_WAIT_MS,
+            trail=trail,
+        )  # fmt: skip
         await keep_contents(result.messages, CONTENT_RATIO * share)
         return result
 

@@ -217,7 +217,7 @@ class PushMember:
 def _queue_info(queue: ProcessQueue, now_ms: int) -> ProcessQueueInfo:
     window, locked_for_s = queue.window, queue.locked_until - trio.current_time()
     return ProcessQueueInfo(
-        commit_offset=queue.window.offset if queue.committed is None else queue.committed,
+        commit_offset=window.offset if queue.committed is None else queue.committed.offset,
         cached_msg_min_offset=window.offset if window.messages else 0,
         cached_msg_max_offset=window.next_offset - 1 if window.messages else 0,
         cached_msg_count=window.messages,

@@ -9,6 +9,9 @@ before that, the group reads some messages again, but never skips one. A consume
 broker and no longer: a broker that does not answer, as a frozen machine, must not hold up the end of a program.
 Commits of one queue are sent one after another: two on their way could arrive in the wrong order. When a queue becomes
 another member's, what is kept for it is dropped (`forget`), since that member has committed later offsets meanwhile.
+A queue that leaves the route may come back as another one: its topic was made again, or its broker replaced by an empty
+one of the same name. So a commit has the creation stamp of its topic, and the broker refuses it if it has another
+topic. An offset without a stamp, as with RocketMQ's brokers, is dropped when its broker leaves the route.
 """
 
 import logging
@@ -40,6 +43,7 @@ from sdk.client import ClientHandle
 from sdk.consumer.outcome import ConsumeFrom, check_timestamp
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import PushSettings
+from sdk.position import Position
 from sdk.retry import is_transient
 from sdk.runtime import local_ip, survived
 
@@ -65,8 +69,8 @@ class Commits:
         self._client = client
         self._replicas = replicas
         self._group = group
-        # (offset, whether it may not go back).
-        self._kept: dict[MessageQueue, tuple[int, bool]] = {}
+        # (position, whether it may not go back).
+        self._kept: dict[MessageQueue, tuple[Position, bool]] = {}
         # For each queue: the lock of the commit that is on its way; how often the queue was forgotten.
         self._locks: dict[MessageQueue, trio.Lock] = {}
         self._forgotten: dict[MessageQueue, int] = {}
@@ -78,22 +82,23 @@ class Commits:
         # Brokers that have not answered since the consumer closes.
         self._silent: set[str] = set()
 
-    def kept(self, mq: MessageQueue) -> int | None:
-        """The kept offset of the queue, which the master has not accepted yet."""
+    def kept(self, mq: MessageQueue) -> Position | None:
+        """The kept position of the queue, which the master has not accepted yet."""
+        self._drop_if_gone(mq)
         kept = self._kept.get(mq)
         return None if kept is None else kept[0]
 
-    async def commit(self, mq: MessageQueue, offset: int, *, forward_only: bool = False) -> None:
+    async def commit(self, mq: MessageQueue, position: Position, *, forward_only: bool = False) -> None:
         """Commit the offset, or keep it. RouteNotFound for an unknown broker set; BrokerError when refused.
 
         ``forward_only``: a Skylark broker ignores an offset that the group is past already.
         """
         if not self._is_closing:
-            await self._commit(mq, offset, forward_only)
+            await self._commit(mq, position, forward_only)
         elif mq.broker_name not in self._silent:
             # The lock may be held for a commit that waits for the same broker.
             with trio.move_on_after(CLOSING_S) as scope:
-                await self._commit(mq, offset, forward_only)
+                await self._commit(mq, position, forward_only)
             if scope.cancelled_caught and mq.broker_name not in self._silent:
                 self._silent.add(mq.broker_name)
                 logger.warning(
@@ -102,7 +107,7 @@ class Commits:
                     mq.broker_name, CLOSING_S, self._group,
                 )  # fmt: skip
 
-    async def _commit(self, mq: MessageQueue, offset: int, forward_only: bool) -> None:
+    async def _commit(self, mq: MessageQueue, position: Position, forward_only: bool) -> None:
         # The queue may become another member's while the commit is on its way. Then it must not be kept: later it would
         # undo what that member commits.
         forgotten = self._forgotten.get(mq, 0)
@@ -111,13 +116,13 @@ class Commits:
             if route.has_queue_of(mq):
                 self._sets[mq.topic, mq.broker_name] = None
             try:
-                await self._send(mq, offset, forward_only)
+                await self._send(mq, position, forward_only)
             except (RemotingError, RouteNotFound) as error:
                 # A broker that was never in a route is a mistake of the caller, not an outage.
                 if (mq.topic, mq.broker_name) not in self._sets:
                     raise
                 if self._forgotten.get(mq, 0) == forgotten:
-                    self._keep(mq, offset, forward_only, error)
+                    self._keep(mq, position, forward_only, error)
             else:
                 # Not earlier: when this commit is cancelled or refused, the kept offset must not be lost.
                 self._kept.pop(mq, None)
@@ -146,14 +151,30 @@ class Commits:
                 len(self._kept), self._group,
             )  # fmt: skip
 
-    def _keep(self, mq: MessageQueue, offset: int, forward_only: bool, error: SkylarkError) -> None:
-        if not self._kept:
+    def _keep(self, mq: MessageQueue, position: Position, forward_only: bool, error: SkylarkError) -> None:
+        was_empty = not self._kept
+        self._kept[mq] = position, forward_only
+        self._drop_if_gone(mq)
+        if mq not in self._kept:
+            return
+        if was_empty:
             logger.warning("keeping offsets until the master of broker %s is back: %s", mq.broker_name, error)
-        self._kept[mq] = offset, forward_only
         self._note(error)
         if not self._is_retrying:
             self._is_retrying = True
             self._client.nursery.start_soon(self._retry_often)
+
+    def _drop_if_gone(self, mq: MessageQueue) -> None:
+        """Drop the kept offset of a queue that is in no route, unless its stamp will tell the queue when it is back."""
+        kept, route = self._kept.get(mq), self._client.instance.routes.get(mq.topic)
+        if kept is None or kept[0].created_ms is not None or route is None or route.has_queue_of(mq):
+            return
+        del self._kept[mq]
+        logger.warning(
+            "offset %d of %s is not committed: its broker has left the route, and the one that comes back may be"
+            " another; the group %s reads some messages again",
+            kept[0].offset, mq, self._group,
+        )  # fmt: skip
 
     @enable_ki_protection
     async def _retry_often(self) -> None:
@@ -167,25 +188,27 @@ class Commits:
 
     async def _retry(self, mq: MessageQueue) -> None:
         async with self._lock(mq):
+            self._drop_if_gone(mq)
             kept = self._kept.get(mq)
             if kept is None:
                 return
-            offset, forward_only = kept
+            position, forward_only = kept
             try:
-                await self._send(mq, offset, forward_only)
+                await self._send(mq, position, forward_only)
             except (RemotingError, RouteNotFound):
                 return
             except BrokerError as error:
                 if is_transient(error):
                     return
-                logger.warning("offset %d of %s is not committed: %s", offset, mq, error)
+                logger.warning("offset %d of %s is not committed: %s", position.offset, mq, error)
             self._kept.pop(mq, None)
 
-    async def _send(self, mq: MessageQueue, offset: int, forward_only: bool) -> None:
+    async def _send(self, mq: MessageQueue, position: Position, forward_only: bool) -> None:
         await self._replicas.ask_master(
             mq,
             lambda at: broker_api.commit_offset(
-                at, self._group, mq.topic, mq.queue_id, offset, forward_only=forward_only
+                at, self._group, mq.topic, mq.queue_id, position.offset, forward_only=forward_only,
+                created_ms=position.created_ms,
             ),
         )
 
@@ -193,14 +216,14 @@ class Commits:
 class OffsetStore(Protocol):
     """The offsets of one group."""
 
-    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
-        """The offset of the queue, None when there is none.
+    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> Position | None:
+        """The position in the queue, None when there is none.
 
         ``zero_if_new``: 0 instead, when the queue still has its first message in memory.
         """
 
-    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
-        """Keep these offsets; what cannot be kept now is logged.
+    async def save(self, positions: Mapping[MessageQueue, Position], *, is_reset: bool = False) -> None:
+        """Keep these positions; what cannot be kept now is logged.
 
         An offset that the group is past already is not taken unless ``is_reset``: it may be that of a former owner of
         the queue, which hears late of the change.
@@ -226,7 +249,7 @@ class GroupOffsets:
         self._commits = commits
         self._group = group
 
-    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
+    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> Position | None:
         kept = self._commits.kept(mq)
         if kept is not None:
             return kept
@@ -234,35 +257,38 @@ class GroupOffsets:
             mq, lambda at: broker_api.committed_offset(at, self._group, mq.topic, mq.queue_id, zero_if_new=zero_if_new)
         )
 
-    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
+    async def save(self, positions: Mapping[MessageQueue, Position], *, is_reset: bool = False) -> None:
         """Commit them: side by side to different brokers, so that one that does not answer delays no other."""
         by_broker: dict[str, list[MessageQueue]] = {}
-        for mq in offsets:
+        for mq in positions:
             by_broker.setdefault(mq.broker_name, []).append(mq)
         async with trio.open_nursery() as nursery:
             for queues in by_broker.values():
-                nursery.start_soon(self._save, {mq: offsets[mq] for mq in queues}, is_reset)
+                nursery.start_soon(self._save, {mq: positions[mq] for mq in queues}, is_reset)
 
     def forget(self, mq: MessageQueue) -> None:
         self._commits.forget(mq)
 
     @enable_ki_protection
-    async def _save(self, offsets: Mapping[MessageQueue, int], is_reset: bool) -> None:
-        for mq, offset in offsets.items():
+    async def _save(self, positions: Mapping[MessageQueue, Position], is_reset: bool) -> None:
+        for mq, position in positions.items():
             try:
-                await self._commits.commit(mq, offset, forward_only=not is_reset)
+                await self._commits.commit(mq, position, forward_only=not is_reset)
             except SkylarkError as error:
-                logger.warning("offset %d of %s is not committed: %s", offset, mq, error)
-                self._note(error)
+                logger.warning("offset %d of %s is not committed: %s", position.offset, mq, error)
+                # The next pull finds that the queue is another one, and begins it: nothing that lasts.
+                if not broker_api.is_of_another_queue(error):
+                    self._note(error)
             else:
                 self._note(None)
 
 
 @lazy_dataclass(slots=True)
 class OffsetsFile(Body):
-    """The content of offsets.json."""
+    """The content of offsets.json. ``created_table``, Skylark's own: the creation stamps of the queues' topics."""
 
     offset_table: dict[MessageQueue, int] = member(map_by_queue(LONG))
+    created_table: dict[MessageQueue, int] | None = member(map_by_queue(LONG), None)
 
 
 def _check(data: bytes) -> None:
@@ -283,9 +309,9 @@ class LocalOffsets:
         self._fs = fs
         self._folder = ""
         self._file_lock: FileLock | None = None
-        self._offsets: dict[MessageQueue, int] = {}
+        self._positions: dict[MessageQueue, Position] = {}
         # What the file holds. It differs after a write that failed, which the next `save` repeats.
-        self._written: dict[MessageQueue, int] = {}
+        self._written: dict[MessageQueue, Position] = {}
         self._is_failing = False
         self._writing = trio.Lock()
 
@@ -298,17 +324,17 @@ class LocalOffsets:
         if self._file_lock is not None:
             self._file_lock.close()
 
-    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
-        return self._offsets.get(mq)
+    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> Position | None:
+        return self._positions.get(mq)
 
-    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
+    async def save(self, positions: Mapping[MessageQueue, Position], *, is_reset: bool = False) -> None:
         async with self._writing:
-            self._offsets.update(offsets)
-            if self._offsets == self._written:
+            self._positions.update(positions)
+            if self._positions == self._written:
                 return
-            now = dict(self._offsets)
+            now = dict(self._positions)
             try:
-                await trio.to_thread.run_sync(self._write, encode_body(OffsetsFile(now)))
+                await trio.to_thread.run_sync(self._write, encode_body(_file_of(now)))
             except OSError as error:
                 if not self._is_failing:
                     logger.error("the offsets are not written to %s, still trying: %s", self._folder, error)
@@ -342,11 +368,21 @@ class LocalOffsets:
                 "and offsets.json.bak: the consumer then begins as a new one, where consume_from says"
             ) from None
         if found is not None:
-            self._offsets = decode_body(OffsetsFile, found).offset_table
-            self._written = dict(self._offsets)
+            self._positions = _positions_in(decode_body(OffsetsFile, found))
+            self._written = dict(self._positions)
 
     def _write(self, data: bytes) -> None:
         write_atomic(self._fs, self._path, data, keep_backup=True)
+
+
+def _file_of(positions: Mapping[MessageQueue, Position]) -> OffsetsFile:
+    created = {mq: at.created_ms for mq, at in positions.items() if at.created_ms is not None}
+    return OffsetsFile({mq: at.offset for mq, at in positions.items()}, created or None)
+
+
+def _positions_in(file: OffsetsFile) -> dict[MessageQueue, Position]:
+    created = file.created_table or {}
+    return {mq: Position(offset, created.get(mq)) for mq, offset in file.offset_table.items()}
 
 
 class StartChoice(Protocol):
@@ -378,7 +414,7 @@ class PullStart:
         check_timestamp(self.consume_from, self.consume_timestamp_ms)
 
 
-async def first_offset(mq: MessageQueue, choice: StartChoice, offsets: OffsetStore, replicas: Replicas) -> int:
+async def first_offset(mq: MessageQueue, choice: StartChoice, offsets: OffsetStore, replicas: Replicas) -> Position:
     """The offset of the first message to consume, as RocketMQ's clients choose it but for one difference.
 
     For FIRST_OFFSET and TIMESTAMP, too, they ask for the committed offset in a way that gives 0 for a queue without one

@@ -21,6 +21,7 @@ from sdk.consumer.expression import Sql
 from sdk.consumer.offsets import OffsetStore, first_offset
 from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready
 from sdk.consumer.replicas import Replicas
+from sdk.position import Position
 from sdk.retry import is_transient
 from sdk.runtime import survived
 
@@ -128,12 +129,12 @@ class QueueOwnership:
         They are repeated after each change of the group: a late commit of the former owner may overwrite the first one
         of this member, and would stay until the queue gets another message.
         """
-        offsets: dict[MessageQueue, int] = {}
+        positions: dict[MessageQueue, Position] = {}
         for mq, queue in self.owned.items():
-            offset = queue.window.offset
-            if repeat or offset != queue.committed:
-                offsets[mq] = queue.committed = offset
-        await self._offsets.save(offsets)
+            position = queue.position
+            if repeat or position != queue.committed:
+                positions[mq] = queue.committed = position
+        await self._offsets.save(positions)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on with these queues at these offsets, if they are this member's."""
@@ -148,8 +149,8 @@ class QueueOwnership:
     async def commit_unfinished(self) -> None:
         """Commit the offsets of queues that were not given up, as their handlers did not finish in time."""
         kept = self._kept()
-        await self._offsets.save({mq: queue.window.offset for mq, queue in kept.items() if queue.reset_to is None})
-        resets = {mq: queue.reset_to for mq, queue in kept.items() if queue.reset_to is not None}
+        await self._offsets.save({mq: queue.position for mq, queue in kept.items() if queue.reset_to is None})
+        resets = {mq: queue.position for mq, queue in kept.items() if queue.reset_to is not None}
         await self._offsets.save(resets, is_reset=True)
 
     def _kept(self) -> dict[MessageQueue, ProcessQueue]:
@@ -210,7 +211,7 @@ class QueueOwnership:
                     if mq not in locked:
                         return
                     is_locked = True
-                offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
+                start = await first_offset(mq, self._settings, self._offsets, self._replicas)
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
                 self._failed_to_take[mq] = None
@@ -230,7 +231,7 @@ class QueueOwnership:
         if mq in self._failed_to_take:
             del self._failed_to_take[mq]
             self._problems.note(_taking_problem(mq), None)
-        queue = self.owned[mq] = self._flow.own(mq, expression, offset)
+        queue = self.owned[mq] = self._flow.own(mq, expression, start)
         queue.locked_until = locked_until
         queue.is_paused = self.is_paused(mq)
         assert self._nursery is not None
@@ -251,12 +252,12 @@ class QueueOwnership:
         queue.work.set()
         self._ready.drop(queue.window)
         async with queue.working:
-            offset = queue.window.offset if reset_to is None else reset_to
+            position = queue.position
             self._flow.drop(queue)
         if not queue.is_lost:
             async with self._limiter(mq):
                 with survived("committing offsets"):
-                    await self._offsets.save({mq: offset}, is_reset=reset_to is not None)
+                    await self._offsets.save({mq: position}, is_reset=reset_to is not None)
         # A kept offset must not be committed after the next owner has committed a later one. A queue whose broker is in
         # no route stays this member's as far as it can know, so its offset is kept until that is decided.
         if reset_to is None:

@@ -34,6 +34,7 @@ from sdk.consumer.reader import Reader
 from sdk.consumer.retry_policy import Pause
 from sdk.consumer.window import Batch, Window
 from sdk.endpoint import Endpoint
+from sdk.position import Position
 from sdk.retry import is_transient, until_answered
 from sdk.runtime import survived
 
@@ -159,7 +160,7 @@ class Popping:
             if queue is not None:
                 queue.expression = expression
                 continue
-            queue = self.owned[mq] = self._flow.own(mq, expression, 0)
+            queue = self.owned[mq] = self._flow.own(mq, expression, Position(0))
             queue.is_paused = is_paused(mq)
             self._nursery.start_soon(self._pop, queue)
 

@@ -18,7 +18,9 @@ from mqcommon.signal import Signal
 from sdk.consumer.expression import Sql
 from sdk.consumer.rates import Rates
 from sdk.consumer.settings import PushSettings
+from sdk.consumer.trail import Trail
 from sdk.consumer.window import Again, Batch, Window
+from sdk.position import Position
 
 # A queue is pulled at most this many times ``max_queue_messages`` past its oldest message that is not consumed. Without
 # a limit one stuck message would let a crash deliver everything after it again.
@@ -28,28 +30,29 @@ MAX_SPAN = 10
 class ProcessQueue:
     """A queue, its messages in memory, and the task that pulls; ``now_ms`` is when this member got it.
 
-    ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``committed`` is the offset that was
-    committed last. ``pulled_ms`` is when a pull ended, ``consumed_ms`` when it was last seen that messages were
-    consumed; ``finished`` is the window's at that look. The rest is for orderly consumption: ``locked_until`` is the
-    time until which the broker's lock is certain, ``is_lost`` says that it is another member's now, ``reset_to`` is the
-    offset to commit instead of the window's when the group's offset was reset, ``batches`` have
-    messages that were not handled, ``work`` tells that there are some or that the queue was given up, ``working`` is
-    held while the handler runs.
+    ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``trail`` says of which topic the offsets
+    are. ``committed`` is the position that was committed last. ``pulled_ms`` is when a pull ended, ``consumed_ms`` when
+    it was last seen that messages were consumed; ``finished`` is the window's at that look. The rest is for orderly
+    consumption: ``locked_until`` is the time until which the broker's lock is certain, ``is_lost`` says that it is
+    another member's now, ``reset_to`` is the offset to commit instead of the window's when the group's offset was
+    reset, ``batches`` have messages that were not handled, ``work`` tells that there are some or that the queue was
+    given up, ``working`` is held while the handler runs.
     """
 
     __slots__ = (
         *("committed", "consumed_ms", "expression", "finished", "is_paused", "mq", "pulled_ms", "scope", "wake"),
-        *("batches", "is_given_up", "is_lost", "locked_until", "reset_to", "window", "work", "working"),
+        *("batches", "is_given_up", "is_lost", "locked_until", "reset_to", "trail", "window", "work", "working"),
     )
 
-    def __init__(self, mq: MessageQueue, expression: str | Sql, window: Window, now_ms: int) -> None:
+    def __init__(self, mq: MessageQueue, expression: str | Sql, window: Window, trail: Trail, now_ms: int) -> None:
         self.mq = mq
+        self.trail = trail
         self.expression = expression
         self.window = window
         self.scope = trio.CancelScope()
         self.wake = Signal()
         self.is_paused = False
-        self.committed: int | None = None
+        self.committed: Position | None = None
         self.locked_until = -inf
         self.batches: deque[Batch] = deque()
         self.work = Signal()
@@ -60,6 +63,11 @@ class ProcessQueue:
         self.pulled_ms = now_ms
         self.consumed_ms = now_ms
         self.finished = 0
+
+    @property
+    def position(self) -> Position:
+        """What to commit: the offset of the first message that is not consumed yet, or that of a reset."""
+        return Position(self.window.offset if self.reset_to is None else self.reset_to, self.trail.created_ms)
 
 
 class FlowControl:
@@ -73,10 +81,11 @@ class FlowControl:
         self.messages = 0
         self.size_bytes = 0
 
-    def own(self, mq: MessageQueue, expression: str | Sql, offset: int) -> ProcessQueue:
-        """Begin with the queue at ``offset``."""
-        window = Window(mq, offset, self._emptied, self._rates.of(mq.topic, trio.current_time()))
-        queue = self._queues[mq] = ProcessQueue(mq, expression, window, self._clock.now_ms())
+    def own(self, mq: MessageQueue, expression: str | Sql, start: Position) -> ProcessQueue:
+        """Begin with the queue at ``start``."""
+        window = Window(mq, start.offset, self._emptied, self._rates.of(mq.topic, trio.current_time()))
+        trail = Trail(start.created_ms, has_been_there=True)
+        queue = self._queues[mq] = ProcessQueue(mq, expression, window, trail, self._clock.now_ms())
         return queue
 
     def drop(self, queue: ProcessQueue) -> None:

@@ -25,6 +25,7 @@ from sdk.consumer.arrow import ArrowBatches, ArrowReader, Wanted
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
 from sdk.consumer.decompression import keep_contents
 from sdk.consumer.expression import Expression, Sql
+from sdk.consumer.given import GivenOffsets
 from sdk.consumer.member import PullMember
 from sdk.consumer.offsets import Commits, GroupOffsets, PullStart, first_offset
 from sdk.consumer.outcome import ConsumeFrom
@@ -32,10 +33,12 @@ from sdk.consumer.reader import PullBytes, PullResult, Reader
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.stream import Messages, MessageStream
 from sdk.consumer.tracing import Tracing
+from sdk.consumer.trail import Trail
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.position import Position
 from sdk.producer.producer import traces_of
 from sdk.retry import until_answered
 from sdk.runtime import Home, survived
@@ -98,10 +101,12 @@ class PullConsumer:
         self._commits = Commits(client, self._replicas, wire_group)
         self._offsets = offsets = GroupOffsets(self._replicas, self._commits, wire_group)
         self._reader = Reader(client, self._replicas, wire_group)
+        self._given = GivenOffsets()
         self._arrow = ArrowReader(client, self._reader, self._listen_to)
         self._assigned = AssignedQueues(
-            client, self._reader, lambda mq: first_offset(mq, beginning, offsets, self._replicas), self._commit
-        )
+            client, self._reader, lambda mq: first_offset(mq, beginning, offsets, self._replicas), self._commit,
+            self._given.note_read,
+        )  # fmt: skip
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -151,12 +156,20 @@ class PullConsumer:
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get; while the master is unreachable, as a slave knows it."""
         mq = self._names.queue(mq)
-        return await self._replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
+        return self._given.note_asked(mq, await self._max(mq))
 
     async def min_offset(self, mq: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
         mq = self._names.queue(mq)
-        return await self._replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
+        return self._given.note_asked(mq, await self._min(mq))
+
+    async def end_position(self, mq: MessageQueue) -> Position:
+        """As `max_offset`, with the creation stamp of the queue's topic on its broker, if the broker knows it.
+
+        A topic that is deleted and made again has another stamp, and an empty broker that takes the place of another
+        one has, too: offsets from before are worth nothing there.
+        """
+        return await self._max(self._names.queue(mq))
 
     async def search_offset(
         self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
@@ -166,9 +179,7 @@ class PullConsumer:
         With ``boundary`` UPPER: of its last message stored at or before it.
         """
         mq = self._names.queue(mq)
-        return await self._replicas.ask(
-            mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
-        )
+        return self._given.note_asked(mq, await self._search(mq, timestamp_ms, boundary))
 
     async def earliest_store_time(self, mq: MessageQueue) -> int | None:
         """The store time of the queue's oldest message (ms); None when the queue is empty."""
@@ -180,14 +191,19 @@ class PullConsumer:
 
         While the master is unreachable: the last one that this consumer committed, else the one that a slave has.
         """
-        return await self._offsets.read(self._names.queue(mq), zero_if_new=False)
+        mq = self._names.queue(mq)
+        position = await self._offsets.read(mq, zero_if_new=False)
+        return None if position is None else self._given.note_asked(mq, position)
 
     async def commit_offset(self, mq: MessageQueue, offset: Offset) -> None:
         """Set this group's offset for the queue: the offset of the first message that is not consumed yet.
 
         While the master is unreachable the offset is kept in the consumer, and committed when the master is back.
+        BrokerError when the queue has no such offset: it is past the end, or one of a topic that was deleted and made
+        again since this consumer read it.
         """
-        await self._commit(self._names.queue(mq), offset)
+        mq = self._names.queue(mq)
+        await self._commit(mq, self._given.position(mq, offset))
 
     # --- messages
 
@@ -208,12 +224,9 @@ class PullConsumer:
         store whole batches (BatchCQ). Whatever the status, the next pull should be at ``next_offset``.
         """
         mq = self._names.queue(mq)
-        self._listen_to(mq.topic, expression)
-        result = await self._reader.pull(
-            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
-        )
-        await keep_contents(result.messages)
-        self._trace(result.messages)
+        trail = self._given.trail(mq, offset)
+        result = await self._pull(mq, max_count, max_bytes, expression, wait_ms, trail, offset)
+        self._given.note_pulled(mq, trail, offset, result.created_ms, is_made_again=result.is_made_again)
         return result
 
     async def pull_bytes(
@@ -232,9 +245,12 @@ class PullConsumer:
         """
         mq = self._names.queue(mq)
         self._listen_to(mq.topic, expression)
-        return await self._reader.pull_bytes(
-            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
+        trail = self._given.trail(mq, offset)
+        result = await self._reader.pull_bytes(
+            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms, trail=trail
         )
+        self._given.note_pulled(mq, trail, offset, result.created_ms, is_made_again=result.is_made_again)
+        return result
 
     def stream(
         self,
@@ -253,8 +269,12 @@ class PullConsumer:
         documents what ends it.
         """
         self._reader.tags_of(expression)  # raises if the expression is invalid
-        pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
-        return MessageStream(pull, self._client.nursery, start, end, self._instance.backoff)
+        mq = self._names.queue(mq)
+        pull = partial(self._pull, mq, max_count, max_bytes, expression, wait_ms)
+        return MessageStream(
+            pull, self._client.nursery, self._given.position(mq, start), end, self._instance.backoff,
+            on_taken=partial(self._given.note_read, mq),
+        )  # fmt: skip
 
     def messages(
         self,
@@ -298,7 +318,7 @@ class PullConsumer:
 
         mq = self._names.queue(mq)
         wanted = Wanted(mq, end, schema_of(columns), expression, max_count, max_bytes, wait_ms)
-        return self._arrow.stream(wanted, start)
+        return self._arrow.stream(wanted, self._given.position(mq, start), partial(self._given.note_read, mq))
 
     # --- assigned queues
 
@@ -342,22 +362,26 @@ class PullConsumer:
 
     def seek(self, mq: MessageQueue, offset: Offset) -> None:
         """Go on at ``offset`` of an assigned queue; what was fetched of it is dropped."""
-        self._assigned.seek(self._names.queue(mq), offset)
+        mq = self._names.queue(mq)
+        self._assigned.seek(mq, self._given.position(mq, offset))
 
     async def seek_to_begin(self, mq: MessageQueue) -> None:
         """Go on at the oldest message of an assigned queue."""
-        self._assigned.check(self._names.queue(mq))
-        self.seek(mq, await self.min_offset(mq))
+        mq = self._names.queue(mq)
+        self._assigned.check(mq)
+        self._assigned.seek(mq, await self._min(mq))
 
     async def seek_to_end(self, mq: MessageQueue) -> None:
         """Go on at the next message that an assigned queue will get."""
-        self._assigned.check(self._names.queue(mq))
-        self.seek(mq, await self.max_offset(mq))
+        mq = self._names.queue(mq)
+        self._assigned.check(mq)
+        self._assigned.seek(mq, await self._max(mq))
 
     async def seek_to_time(self, mq: MessageQueue, timestamp_ms: Offset) -> None:
         """Go on at the first message of an assigned queue that was stored at or after ``timestamp_ms``."""
-        self._assigned.check(self._names.queue(mq))
-        self.seek(mq, await self.search_offset(mq, timestamp_ms))
+        mq = self._names.queue(mq)
+        self._assigned.check(mq)
+        self._assigned.seek(mq, await self._search(mq, timestamp_ms, "LOWER"))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Return no messages of these assigned queues until `resume`; their positions stay."""
@@ -390,9 +414,38 @@ class PullConsumer:
         if self._tracing is not None and messages:
             self._tracing.read(messages)
 
-    async def _commit(self, mq: MessageQueue, offset: int) -> None:
-        await self._commits.commit(mq, offset)
-        self._member.committed(mq, offset)
+    async def _max(self, mq: MessageQueue) -> Position:
+        return await self._replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
+
+    async def _min(self, mq: MessageQueue) -> Position:
+        return await self._replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
+
+    async def _search(self, mq: MessageQueue, timestamp_ms: int, boundary: str) -> Position:
+        return await self._replicas.ask(
+            mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
+        )
+
+    async def _pull(
+        self,
+        mq: MessageQueue,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql,
+        wait_ms: int,
+        trail: Trail,
+        offset: int,
+    ) -> PullResult:
+        self._listen_to(mq.topic, expression)
+        result = await self._reader.pull(
+            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms, trail=trail
+        )
+        await keep_contents(result.messages)
+        self._trace(result.messages)
+        return result
+
+    async def _commit(self, mq: MessageQueue, position: Position) -> None:
+        await self._commits.commit(mq, position)
+        self._member.committed(mq, position.offset)
 
     def _listen_to(self, topic: str, expression: str | Sql) -> None:
         """Add the topic to this consumer's heartbeats. Raises if the expression is invalid, or this is not open."""

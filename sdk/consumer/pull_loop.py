@@ -73,6 +73,10 @@ class PullLoop:
             # messages belong to the next owner, or to the new window.
             if window.is_closed or queue.is_given_up:
                 return
+            if result.is_made_again:
+                # What is in memory is of the topic that had the name before. Its offsets are none of this queue.
+                self._reset({queue.mq: result.next_offset})
+                return
             if result.messages:
                 self._take(queue, result)
                 if len(result.messages) <= FEW_MESSAGES:
@@ -96,6 +100,7 @@ class PullLoop:
             max_bytes=self._settings.pull_bytes,
             expression=queue.expression,
             wait_ms=self._settings.wait_ms,
+            trail=queue.trail,
         )
         if result.messages:
             totals = queue.window.totals

@@ -34,6 +34,8 @@ class PullOutcome(Protocol):
     def status(self) -> PullStatus: ...
     @property
     def next_offset(self) -> int: ...
+    @property
+    def is_made_again(self) -> bool: ...
 
 
 P = TypeVar("P", bound=PullOutcome)
@@ -90,8 +92,10 @@ async def pull_with_retry(
     """
     asked_at = trio.current_time()
     result = await read_with_retry(partial(pull, offset), backoff, what, f"offset {offset}", gives_up, note)
-    if result.status is PullStatus.OFFSET_ILLEGAL:
+    # Of a topic that was made again the log has a line already.
+    if result.status is PullStatus.OFFSET_ILLEGAL and not result.is_made_again:
         logger.warning("offset %d is not in the queue, %s continues at %d", offset, what, result.next_offset)
-    if result.next_offset == offset and trio.current_time() < asked_at + IDLE_S:
+    # It is told at once: until then the reader's position is one of the old topic.
+    if not result.is_made_again and result.next_offset == offset and trio.current_time() < asked_at + IDLE_S:
         await trio.sleep(IDLE_S)
     return result

@@ -6,6 +6,9 @@ answer, the other replicas are asked, and all of them again until the timeout.
 A slave may be behind, or lack the oldest messages. So when it does not have the asked offset, that says nothing about
 the queue: the other replicas are asked, and while none of them answers the result is NO_NEW_MESSAGE. Only the master
 can say that an offset does not exist. If a slave could, a reader would skip messages that only the master has.
+A pull with a `Trail` returns no messages of a topic that was made again, unless it reads at their beginning: its result
+is OFFSET_ILLEGAL, ``is_made_again``, and the reader begins the new queue at ``next_offset``. One line in the log says
+so.
 """
 
 import logging
@@ -32,6 +35,7 @@ from sdk.broker_api import PullAnswer
 from sdk.client import ClientHandle
 from sdk.consumer.expression import Sql, subscription_to, text_and_type
 from sdk.consumer.replicas import Replicas
+from sdk.consumer.trail import Trail
 from sdk.retry import until_answered
 
 logger = logging.getLogger(__name__)
@@ -52,7 +56,9 @@ class PullResult:
 
     ``next_offset`` is valid for every status: it follows the messages, or those that did not match; when the asked
     offset does not exist, it is the nearest one that does. ``min_offset`` and ``max_offset`` are the queue's bounds on
-    the broker with id ``broker_id``: 0 is the master, and a slave may be behind.
+    the broker with id ``broker_id``: 0 is the master, and a slave may be behind. ``created_ms`` is the creation stamp
+    of the topic on its broker, if the broker knows it. ``is_made_again``: the topic was deleted and made again since
+    this consumer's last pull of the queue, and the asked offset was one of the old topic.
     """
 
     status: PullStatus
@@ -61,6 +67,8 @@ class PullResult:
     min_offset: int
     max_offset: int
     broker_id: int = 0
+    created_ms: int | None = None
+    is_made_again: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -76,6 +84,8 @@ class PullBytes:
     min_offset: int
     max_offset: int
     broker_id: int = 0
+    created_ms: int | None = None
+    is_made_again: bool = False
 
 
 # The pause before a slave that lacks the asked offset is asked again.
@@ -102,11 +112,19 @@ class Reader:
         self._tags: dict[str | Sql, frozenset[str]] = {}
 
     async def pull(
-        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql,
+        wait_ms: int,
+        trail: Trail | None = None,
     ) -> PullResult:
-        """Messages from ``offset`` on; see `PullConsumer.pull`."""
+        """Messages from ``offset`` on; see `PullConsumer.pull`. ``trail`` is that of the position that is read on."""
         tags = self.tags_of(expression)
-        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
+        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms, trail)
         status = _STATUS[answer.code]
         # Records of a light queue carry the offsets of their own topic: they are replaced by those in the light queue.
         data = as_in_light_queue(answer.data, mq.topic) if is_light(mq.topic) else answer.data
@@ -116,21 +134,40 @@ class Reader:
             messages = [message for message in messages if message.tags in tags]
             if not messages:
                 status = PullStatus.NO_MATCHED_MESSAGE
-        return PullResult(status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id)
+        return PullResult(
+            status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id,
+            answer.created_ms, answer.is_made_again,
+        )  # fmt: skip
 
     async def pull_bytes(
-        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql,
+        wait_ms: int,
+        trail: Trail | None = None,
     ) -> PullBytes:
         """Stored records from ``offset`` on; see `PullConsumer.pull_bytes`."""
         self.tags_of(expression)  # raises if the expression is invalid
-        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
+        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms, trail)
         status = _STATUS[answer.code]
         return PullBytes(
-            status, answer.data, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id
-        )
+            status, answer.data, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id,
+            answer.created_ms, answer.is_made_again,
+        )  # fmt: skip
 
     async def _pull(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
+        self,
+        mq: MessageQueue,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql,
+        wait_ms: int,
+        trail: Trail | None,
     ) -> PullAnswer:
         text, kind = text_and_type(expression)
         ask = partial(
@@ -142,12 +179,23 @@ class Reader:
         async def ask_each() -> PullAnswer:
             # What brokers that failed have waited counts: the caller waits ``wait_ms`` for a message, not for each.
             waited_ms = (trio.current_time() - started) * 1000
-            return await self._pull_once(mq, offset, ask, max(wait_ms - int(waited_ms), 0))
+            return await self._pull_once(mq, offset, ask, max(wait_ms - int(waited_ms), 0), trail)
 
-        return await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
+        answer = await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
+        if trail is not None and (why := trail.change(answer, offset)) and offset:
+            logger.warning("%s: %s, reading goes on at offset %d, not %d", mq, why, answer.min_offset, offset)
+            return replace(
+                answer, code=ResponseCode.PULL_OFFSET_MOVED, data=b"", next_offset=answer.min_offset, is_made_again=True
+            )
+        return answer
 
     async def _pull_once(
-        self, mq: MessageQueue, offset: int, ask: Callable[..., Awaitable[PullAnswer]], wait_ms: int
+        self,
+        mq: MessageQueue,
+        offset: int,
+        ask: Callable[..., Awaitable[PullAnswer]],
+        wait_ms: int,
+        trail: Trail | None,
     ) -> PullAnswer:
         """The answer of the first broker of the set that has one."""
         asked: dict[str, None] = {}
@@ -168,7 +216,7 @@ class Reader:
                 if answer.offset_delta is not None:
                     placed = as_in_logical_queue(answer.data, mq.queue_id, answer.offset_delta)
                     answer = replace(answer, data=placed)
-                if not _lacks(answer, offset):
+                if not _lacks(answer, offset) and not (trail is not None and trail.is_outdated(answer)):
                     self._waiting.pop(mq, None)
                     return answer
                 behind = answer
@@ -189,7 +237,8 @@ class Reader:
             )  # fmt: skip
         if wait_ms and trio.current_time() < started + BEHIND_S:
             await trio.sleep(BEHIND_S)
-        return replace(behind, code=ResponseCode.PULL_NOT_FOUND, next_offset=offset)
+        # Without its stamp, too, which may be that of an older topic.
+        return replace(behind, code=ResponseCode.PULL_NOT_FOUND, data=b"", next_offset=offset, created_ms=None)
 
     def tags_of(self, expression: str | Sql) -> frozenset[str]:
         """The tags in an expression; empty when it matches all, or is SQL. InvalidArgument when it is invalid."""

@@ -6,6 +6,7 @@ first error or cancellation, and these go on with the next call.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Generic, Protocol, Self, TypeVar, cast
 
 import trio
@@ -15,8 +16,10 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
 from sdk.consumer.read_retry import PullOutcome, gives_up_when_refused, pull_with_retry, read_with_retry
+from sdk.consumer.trail import Trail
+from sdk.position import Position
 
-FindStart = Callable[[], Awaitable[int]]
+FindStart = Callable[[], Awaitable[Position]]
 B = TypeVar("B")
 B_co = TypeVar("B_co", covariant=True)
 
@@ -29,14 +32,15 @@ class PulledBatch(PullOutcome, Protocol[B_co]):
 
 
 class _Ahead(Generic[B]):
-    """The next batch, or the error instead of it."""
+    """The next batch, or the error instead of it. ``created_ms``: of which topic ``next_offset`` is."""
 
-    __slots__ = ("done", "error", "messages", "next_offset")
+    __slots__ = ("created_ms", "done", "error", "messages", "next_offset")
 
-    def __init__(self, next_offset: int) -> None:
+    def __init__(self, next_offset: int, created_ms: int | None) -> None:
         self.done = trio.Event()
         self.messages: B | None = None
         self.next_offset = next_offset
+        self.created_ms = created_ms
         self.error: Exception | None = SkylarkError("the consumer was closed")
 
 
@@ -45,24 +49,32 @@ class QueueStream(Generic[B]):
 
     def __init__(
         self,
-        pull: Callable[[int], Awaitable[PulledBatch[B]]],
+        pull: Callable[[Trail, int], Awaitable[PulledBatch[B]]],
         nursery: trio.Nursery,
-        start: int | FindStart,
+        start: Position | FindStart,
         end: int | None,
         backoff: Backoff,
         on_ready: Callable[[], object] = lambda: None,
+        on_taken: Callable[[int | None], object] = lambda created_ms: None,
     ) -> None:
-        """``start`` may be a function that finds the offset; ``on_ready`` is called for each batch or error."""
-        self._pull = pull
+        """``start`` may be a function that finds the position; ``on_ready`` is called for each batch or error.
+
+        ``on_taken`` is called with the creation stamp of the topic of each batch that is returned.
+        """
+        self._trail = Trail(start.created_ms if isinstance(start, Position) else None)
+        self._pull = partial(pull, self._trail)
         self._nursery = nursery
-        self._find_start = None if isinstance(start, int) else start
+        self._find_start = None if isinstance(start, Position) else start
         self._end = end
         self._backoff = backoff
         self._on_ready = on_ready
+        self._on_taken = on_taken
         self._closed = False
         self._scope = trio.CancelScope()
         self._ahead: _Ahead[B] | None = None
-        self.next_offset = start if isinstance(start, int) else 0
+        self.next_offset = start.offset if isinstance(start, Position) else 0
+        # That of the topic whose offset ``next_offset`` is. The next pull may have found another topic already.
+        self._created_ms = self._trail.created_ms
 
     def __aiter__(self) -> Self:
         return self
@@ -80,14 +92,16 @@ class QueueStream(Generic[B]):
         raise StopAsyncIteration
 
     @property
-    def position(self) -> int | None:
-        """The offset of the next message, after those that do not match; None until ``start`` has been found."""
+    def position(self) -> Position | None:
+        """Where the next message is, after those that do not match; None until ``start`` has been found."""
         if self._find_start is not None:
             return None
         # A batch that is ready and has not been returned does not count; a pull that found nothing has moved past what
         # does not match.
         ahead = self._ahead
-        return self.next_offset if ahead is None or ahead.messages else ahead.next_offset
+        if ahead is None or ahead.messages:
+            return Position(self.next_offset, self._created_ms)
+        return Position(ahead.next_offset, ahead.created_ms)
 
     def _take(self, ahead: _Ahead[B]) -> B:
         """The batch, after the next pull was started."""
@@ -95,7 +109,8 @@ class QueueStream(Generic[B]):
         self._ahead = None
         if ahead.error is not None:
             raise ahead.error
-        self.next_offset = ahead.next_offset
+        self.next_offset, self._created_ms = ahead.next_offset, ahead.created_ms
+        self._on_taken(ahead.created_ms)
         if not self._at_end(self.next_offset):
             self.look_ahead()
         return cast(B, ahead.messages)
@@ -118,7 +133,7 @@ class QueueStream(Generic[B]):
         """Start to fetch the next batch, unless that has been done."""
         ahead = self._ahead
         if ahead is None:
-            ahead = self._ahead = _Ahead(self.next_offset)
+            ahead = self._ahead = _Ahead(self.next_offset, self._created_ms)
             self._nursery.start_soon(self._fill, ahead)
         return ahead
 
@@ -130,7 +145,9 @@ class QueueStream(Generic[B]):
                 if self._closed:
                     return
                 if self._find_start is not None:
-                    ahead.next_offset = self.next_offset = await self._patiently(self._find_start)
+                    found = await self._patiently(self._find_start)
+                    ahead.next_offset, ahead.created_ms = self.next_offset, self._created_ms = found
+                    self._trail.created_ms, self._trail.has_been_there = found.created_ms, True
                     self._find_start = None
                 await self._pull_batch(ahead)
                 ahead.error = None
@@ -143,7 +160,7 @@ class QueueStream(Generic[B]):
     async def _pull_batch(self, ahead: _Ahead[B]) -> None:
         while not ahead.messages and not self._at_end(ahead.next_offset):
             result = await pull_with_retry(self._pull, ahead.next_offset, self._backoff, "the stream", self._gives_up)
-            ahead.next_offset = result.next_offset
+            ahead.next_offset, ahead.created_ms = result.next_offset, self._trail.created_ms
             ahead.messages = result.messages
             # A pull may return more than was asked for, as brokers give whole batches.
             if self._end is not None and result.next_offset > self._end:
@@ -154,7 +171,7 @@ class QueueStream(Generic[B]):
         """Those before offset ``end``; for pulls that may return later ones."""
         return messages
 
-    async def _patiently(self, find_start: FindStart) -> int:
+    async def _patiently(self, find_start: FindStart) -> Position:
         return await read_with_retry(find_start, self._backoff, "the stream", "its first offset", self._gives_up)
 
     def _gives_up(self, error: SkylarkError) -> bool:
@@ -169,7 +186,7 @@ class MessageStream(QueueStream[list[MessageExt]]):
     cancellation, `close`, or a permanent error: the topic or the queue was deleted, or reading is not permitted. With
     ``end``, servers that stay down longer than a pull's timeout also cause an error. An error is raised once; iterating
     again resumes at the same offset. An offset that the queue does not have is no error: the stream goes on at the
-    nearest one that exists.
+    nearest one that exists. A topic that was deleted and made again is read from its beginning.
 
     ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from.
     """

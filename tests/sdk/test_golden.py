@@ -113,7 +113,7 @@ async def test_every_recorded_answer_is_understood(release: str) -> None:
     (found,) = answers[12]
     assert (found.topic, found.keys, found.body) == ("AdminT", "adminkey", b"hello admin")
     for code in (14, 29, 30, 31):
-        assert answers[code] == int((golden.answers[code].ext or {})["offset"])
+        assert answers[code].offset == int((golden.answers[code].ext or {})["offset"])
     assert answers[28]["msgPutTotalTodayNow"].isdigit()
     route = make_route(TOPIC, answers[105])
     assert QUEUE in route.writable and route.master("broker-a")

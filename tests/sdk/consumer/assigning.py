@@ -14,6 +14,8 @@ from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.assigned import AssignedQueues
 from sdk.consumer.reader import PullResult, PullStatus, Reader
+from sdk.consumer.trail import Trail
+from sdk.position import Position
 from tests.sdk.fakes import queue, record
 
 A, B, C = (queue(number) for number in range(3))
@@ -52,7 +54,15 @@ class Store:
     _tags: dict[str, frozenset[str]] = field(default_factory=dict)
 
     async def pull(
-        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str, wait_ms: int
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str,
+        wait_ms: int,
+        trail: Trail,
     ) -> PullResult:
         self.pulls.append((mq, offset, max_bytes))
         await trio.sleep(0.01)
@@ -66,15 +76,15 @@ class Store:
         data = b"".join(record("t", mq.queue_id, at, b"%d" % at) for at in range(offset, end))
         return PullResult(PullStatus.FOUND, decode_messages(data, mq.broker_name), end, 0, size)
 
-    async def first_offset(self, mq: MessageQueue) -> int:
+    async def first_offset(self, mq: MessageQueue) -> Position:
         await trio.sleep(0.01)
-        return self.committed_offsets.get(mq, self.first.get(mq, 0))
+        return Position(self.committed_offsets.get(mq, self.first.get(mq, 0)))
 
-    async def commit(self, mq: MessageQueue, offset: int) -> None:
+    async def commit(self, mq: MessageQueue, position: Position) -> None:
         await trio.sleep(0.01)
         if self.errors.get(mq):
             raise self.errors[mq].pop(0)
-        self.committed_offsets[mq] = offset
+        self.committed_offsets[mq] = position.offset
 
     def assigned(self) -> AssignedQueues:
         me = cast(Any, self)

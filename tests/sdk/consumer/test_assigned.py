@@ -9,6 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from mqcommon.errors import BrokerError, ConnectionLost, InvalidArgument, SkylarkError, UserError
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.assigned import CACHED_BYTES, STREAM_BYTES, AssignedQueues, share_out
+from sdk.position import Position
 from tests.sdk.consumer.assigning import QUEUES, A, B, C, Store, of, places, poll, run
 from tests.sdk.fakes import queue
 
@@ -90,11 +91,11 @@ def test_a_seek_drops_what_was_fetched() -> None:
         store.put(A, 20)
         queues.assign([A], "*")
         assert places(await poll(queues, 1000, 2)) == of(A, 0, 1)
-        queues.seek(A, 10)
+        queues.seek(A, Position(10))
         assert queues.position(A) == 10
         assert places(await poll(queues, 1000, 2)) == of(A, 10, 11)
-        queues.seek(A, 1)
-        queues.seek(A, 11)
+        queues.seek(A, Position(1))
+        queues.seek(A, Position(11))
         assert places(await poll(queues, 1000, 2)) == of(A, 11, 12)
         assert (A, 1, STREAM_BYTES) not in store.pulls
 
@@ -106,7 +107,7 @@ def test_a_seek_before_the_first_offset_is_known() -> None:
         store.put(A, 20)
         queues.assign([A], "*")
         await wait_all_tasks_blocked()
-        queues.seek(A, 7)
+        queues.seek(A, Position(7))
         assert queues.position(A) == 7
         assert places(await poll(queues, 1000, 1)) == of(A, 7)
 
@@ -188,7 +189,7 @@ def test_commits_are_the_positions_that_changed() -> None:
         store.committed_offsets.clear()
         await queues.commit()
         assert store.committed_offsets == {}
-        queues.seek(C, 9)
+        queues.seek(C, Position(9))
         store.errors[A] = [BrokerError(1, "not now", "b:1")]
         await poll(queues, 0, 1)
         with pytest.raises(BrokerError, match="not now"):
@@ -246,7 +247,7 @@ def test_what_cannot_be_asked() -> None:
         with pytest.raises(UserError, match="assign"):
             await poll(queues, 0, 1)
         queues.assign([A], "*")
-        for ask in (lambda: queues.seek(B, 0), lambda: queues.pause([B], True), lambda: queues.check(B)):
+        for ask in (lambda: queues.seek(B, Position(0)), lambda: queues.pause([B], True), lambda: queues.check(B)):
             with pytest.raises(InvalidArgument, match="not assigned"):
                 ask()
         with pytest.raises(InvalidArgument, match="use '\\*'"):
@@ -304,7 +305,7 @@ def test_any_use_returns_each_message_from_the_position_on(steps: list[tuple[str
                 queues.assign(list(expected), "*")
             elif mq in expected and step == "seek":
                 expected[mq] = number
-                queues.seek(mq, number)
+                queues.seek(mq, Position(number))
             elif mq in expected:
                 queues.pause([mq], bool(number))
                 (paused.add if number else paused.discard)(mq)

@@ -16,7 +16,8 @@ from sdk.client import LEAVE_TIMEOUT_S
 from sdk.consumer import offsets, ownership, replicas
 from sdk.consumer.offsets import Commits
 from sdk.consumer.pull import PullConsumer
-from sdk.routes import TopicRoute
+from sdk.position import Position
+from sdk.routes import RouteCache, TopicRoute
 from tests.sdk.consumer.sets import broker_set
 from tests.sdk.fakes import queue, until
 
@@ -121,7 +122,7 @@ async def test_a_forgotten_queue_is_not_committed_any_more() -> None:
         await brokers.consumer.commit_offset(queue(), 1)
         brokers.master.stop()
         await brokers.consumer.commit_offset(queue(), 2)
-        assert commits_of.kept(queue()) == 2
+        assert commits_of.kept(queue()) == Position(2)
         commits_of.forget(queue())
         assert commits_of.kept(queue()) is None
         await brokers.start(0)
@@ -136,7 +137,7 @@ async def test_a_commit_on_its_way_is_not_kept_for_a_queue_that_was_forgotten() 
         await brokers.consumer.commit_offset(queue(), 1)
         brokers.master.on(15, lambda request: None)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(commits_of.commit, queue(), 2)
+            nursery.start_soon(commits_of.commit, queue(), Position(2))
             await brokers.master.wait_asked(15, 2)
             commits_of.forget(queue())
             brokers.master.stop()
@@ -157,17 +158,17 @@ async def test_a_frozen_broker_holds_up_a_closing_consumer_once_and_only_for_a_m
     async def route(topic: str) -> object:
         return TopicRoute("t", {"frozen": {}, "live": {}}, (), (), {})
 
-    client = SimpleNamespace(instance=SimpleNamespace(route=route))
+    client = SimpleNamespace(instance=SimpleNamespace(route=route, routes=RouteCache()))
     kept = Commits(cast(Any, client), cast(Any, SimpleNamespace(ask_master=ask_master)), "g")
     async with trio.open_nursery() as nursery:
         # One is on its way already.
-        nursery.start_soon(kept.commit, MessageQueue("t", "frozen", 0), 1)
+        nursery.start_soon(kept.commit, MessageQueue("t", "frozen", 0), Position(1))
         await trio.testing.wait_all_tasks_blocked()
         kept.begin_close()
         started = trio.current_time()
         for number in range(20):
-            await kept.commit(MessageQueue("t", "frozen", number), 2)
-            await kept.commit(MessageQueue("t", "live", number), 2)
+            await kept.commit(MessageQueue("t", "frozen", number), Position(2))
+            await kept.commit(MessageQueue("t", "live", number), Position(2))
         await kept.close()
         assert trio.current_time() - started <= offsets.CLOSING_S
         assert committed == [MessageQueue("t", "live", number) for number in range(20)]
@@ -195,12 +196,12 @@ async def test_a_later_commit_that_comes_to_nothing_does_not_lose_the_kept_offse
         return TopicRoute("t", {"a": {}}, (MessageQueue("t", "a", 0),), (), {})
 
     async with trio.open_nursery() as nursery:
-        client = SimpleNamespace(instance=SimpleNamespace(route=route), nursery=nursery)
+        client = SimpleNamespace(instance=SimpleNamespace(route=route, routes=RouteCache()), nursery=nursery)
         commits = Commits(cast(Any, client), cast(Any, SimpleNamespace(ask_master=ask_master)), "g")
         mq = MessageQueue("t", "a", 0)
-        await commits.commit(mq, 2)
+        await commits.commit(mq, Position(2))
         with trio.move_on_after(offsets.RETRY_S / 2) as later, suppress(BrokerError):
-            await commits.commit(mq, 3)
+            await commits.commit(mq, Position(3))
         assert later.cancelled_caught == (how == "cancelled")
-        assert commits.kept(mq) == 2 and not committed
+        assert commits.kept(mq) == Position(2) and not committed
     assert committed == [mq] and commits.kept(mq) is None

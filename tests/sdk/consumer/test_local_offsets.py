@@ -15,6 +15,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk import PushConsumer
 from sdk.consumer import offsets as offsets_module
 from sdk.consumer.offsets import LocalOffsets
+from sdk.position import Position
 from tests.sdk.consumer.test_workers import settings_of
 from tests.support.in_process import Servers
 from tests.support.memory_files import MemoryFiles
@@ -40,22 +41,22 @@ async def test_offsets_that_could_not_be_written_are_written_when_there_is_room(
     with pytest.MonkeyPatch.context() as full:
         full.setattr("sdk.consumer.offsets.write_atomic", no_space)
         for _ in range(3):
-            await offsets.save({MQ: 5})
+            await offsets.save({MQ: Position(5)})
     assert len(caplog.records) == 1 and "still trying: [Errno 28]" in caplog.text
     # Nothing new was consumed.
     await offsets.save({})
     await offsets.close()
-    assert await (await opened(files)).read(MQ, zero_if_new=False) == 5
+    assert await (await opened(files)).read(MQ, zero_if_new=False) == Position(5)
 
 
 async def test_offsets_that_have_not_changed_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     files = MemoryFiles()
     offsets = await opened(files)
-    await offsets.save({MQ: 5})
+    await offsets.save({MQ: Position(5)})
     await offsets.close()
     offsets = await opened(files)
     monkeypatch.setattr("sdk.consumer.offsets.write_atomic", no_space)
-    await offsets.save({MQ: 5})
+    await offsets.save({MQ: Position(5)})
     assert not offsets._is_failing
 
 

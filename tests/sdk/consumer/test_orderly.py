@@ -16,6 +16,7 @@ from sdk.consumer.problems import Problems
 from sdk.consumer.process_queue import FlowControl
 from sdk.consumer.rates import Rates
 from sdk.consumer.retry_policy import RetryPolicy
+from sdk.position import Position
 from tests.sdk.consumer.test_workers import settings_of
 from tests.sdk.fakes import queue, record
 
@@ -44,7 +45,7 @@ async def handle_all(handler: BatchHandler, failures: Sequence[int], returns: Fa
     settings = settings_of(None, batch_handler=handler, batch_size=3, orderly=True, suspend_ms=1_000.0, retry=retry)
     flow, counters = FlowControl(settings, SystemClock(), Rates()), Counters()
     orderly = Orderly(settings, flow, cast(Returns, returns), counters, HandlerErrors(Problems()), SystemClock())
-    mine = flow.own(queue(), "*", 0)
+    mine = flow.own(queue(), "*", Position(0))
     mine.locked_until = trio.current_time() + 1_000
     messages = decode_messages(b"".join(record("t", 0, offset, b"x") for offset in range(len(failures))))
     for message, times in zip(messages, failures, strict=True):

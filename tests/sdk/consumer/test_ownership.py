@@ -17,6 +17,7 @@ from sdk.consumer.ownership import QueueOwnership
 from sdk.consumer.problems import Problems
 from sdk.consumer.process_queue import FlowControl, Ready
 from sdk.consumer.rates import Rates
+from sdk.position import Position
 from tests.sdk.consumer.test_workers import settings_of
 
 TIMEOUT_S = 3.0
@@ -26,19 +27,19 @@ class FakeOffsets:
     """Those of broker ``dead`` cannot be read."""
 
     def __init__(self) -> None:
-        self.saved: dict[MessageQueue, int] = {}
-        self.resets: dict[MessageQueue, int] = {}
+        self.saved: dict[MessageQueue, Position] = {}
+        self.resets: dict[MessageQueue, Position] = {}
 
-    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
+    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> Position | None:
         if mq.broker_name == "dead":
             await trio.sleep(TIMEOUT_S)
             raise RemotingError("no answer")
-        return 7
+        return Position(7)
 
-    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
-        self.saved.update(offsets)
+    async def save(self, positions: Mapping[MessageQueue, Position], *, is_reset: bool = False) -> None:
+        self.saved.update(positions)
         if is_reset:
-            self.resets.update(offsets)
+            self.resets.update(positions)
         await trio.lowlevel.checkpoint()
 
     def forget(self, mq: MessageQueue) -> None: ...
@@ -55,13 +56,13 @@ async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_
     async with trio.open_nursery() as nursery:
         await nursery.start(ownership.run)
         for mq in (lost, kept):
-            ownership.owned[mq] = flow.own(mq, "*", 5)
+            ownership.owned[mq] = flow.own(mq, "*", Position(5))
         async with ownership.owned[lost].working:
             ownership._lost(ownership.owned[lost])
             await trio.testing.wait_all_tasks_blocked()
             await ownership.commit_unfinished()
             nursery.cancel_scope.cancel()
-    assert offsets.saved == {kept: 5}
+    assert offsets.saved == {kept: Position(5)}
 
 
 async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_clock: trio.testing.MockClock) -> None:
@@ -94,13 +95,13 @@ async def test_the_reset_of_a_queue_whose_handler_still_runs_is_not_undone_at_th
     async with trio.open_nursery() as nursery:
         await nursery.start(ownership.run)
         for mq in (reset, other):
-            ownership.owned[mq] = flow.own(mq, "*", 5)
+            ownership.owned[mq] = flow.own(mq, "*", Position(5))
         async with ownership.owned[reset].working:
             ownership.reset({reset: 0})
             await trio.testing.wait_all_tasks_blocked()
             await ownership.commit_unfinished()
             nursery.cancel_scope.cancel()
-    assert offsets.saved == {reset: 0, other: 5} and offsets.resets == {reset: 0}
+    assert offsets.saved == {reset: Position(0), other: Position(5)} and offsets.resets == {reset: Position(0)}
 
 
 class LockingBroker:
@@ -146,7 +147,7 @@ async def test_a_close_waits_for_handlers_of_queues_that_were_being_given_up(
             closing.start_soon(ownership.give_up_all)
             await trio.sleep(50)
             assert broker.locked == [mq] and not broker.offsets.saved
-        assert broker.offsets.saved == {mq: 7} and not broker.locked
+        assert broker.offsets.saved == {mq: Position(7)} and not broker.locked
         nursery.cancel_scope.cancel()
 
 
@@ -192,7 +193,7 @@ async def test_a_queue_whose_offset_a_broker_refuses_is_unlocked_again(
 ) -> None:
     """Without an answer the lock stays: the unlock could arrive after the next lock."""
 
-    async def read(mq: MessageQueue, *, zero_if_new: bool) -> int | None:
+    async def read(mq: MessageQueue, *, zero_if_new: bool) -> Position | None:
         raise error
 
     broker, mq = LockingBroker(monkeypatch), MessageQueue("t", "live", 0)

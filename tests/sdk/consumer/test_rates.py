@@ -14,6 +14,7 @@ from sdk.consumer.process_queue import FlowControl, Ready
 from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.window import Window
 from sdk.consumer.workers import Workers
+from sdk.position import Position
 from tests.sdk.consumer.test_workers import Bench, FakeFailures, FakeMessage, settings_of
 from tests.sdk.fakes import queue
 from tests.support.clock import ManualClock
@@ -95,7 +96,7 @@ async def test_a_queue_goes_on_when_a_part_of_its_batch_is_consumed() -> None:
     """Tools take a queue for stuck by that time, and the last message of a large batch may take long."""
     clock = ManualClock()
     flow = FlowControl(settings_of(None), clock, Rates())
-    owned = flow.own(queue(0), "*", 0)
+    owned = flow.own(queue(0), "*", Position(0))
     batch = owned.window.add(cast(Any, [FakeMessage(number) for number in range(5)]), 5, 1)
     flow.added(batch)
     seen = []

@@ -11,6 +11,8 @@ from mqcommon.message.message import decode_messages
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.reader import PullResult, PullStatus
 from sdk.consumer.stream import MessageStream
+from sdk.consumer.trail import Trail
+from sdk.position import Position
 from tests.sdk.consumer.test_pull import cluster
 from tests.sdk.fakes import queue, record
 
@@ -26,7 +28,7 @@ class Source:
         self.asked: list[int] = []
         self.errors: list[Exception] = []
 
-    async def pull(self, offset: int) -> PullResult:
+    async def pull(self, trail: Trail, offset: int) -> PullResult:
         self.asked.append(offset)
         await trio.lowlevel.checkpoint()
         if self.errors:
@@ -44,20 +46,20 @@ async def taken(stream: MessageStream) -> list[list[int]]:
 
 async def test_batches_up_to_the_end(nursery: trio.Nursery) -> None:
     source = Source(size=10, step=4)
-    stream = MessageStream(source.pull, nursery, 1, 10, BACKOFF)
+    stream = MessageStream(source.pull, nursery, Position(1), 10, BACKOFF)
     assert await taken(stream) == [[1, 2, 3, 4], [5, 6, 7, 8], [9]]
     assert stream.next_offset == 10
     assert source.asked == [1, 5, 9]
 
 
 async def test_the_end_cuts_a_batch(nursery: trio.Nursery) -> None:
-    assert await taken(MessageStream(Source(10, 4).pull, nursery, 0, 6, BACKOFF)) == [[0, 1, 2, 3], [4, 5]]
-    assert await taken(MessageStream(Source(10, 4).pull, nursery, 6, 6, BACKOFF)) == []
+    assert await taken(MessageStream(Source(10, 4).pull, nursery, Position(0), 6, BACKOFF)) == [[0, 1, 2, 3], [4, 5]]
+    assert await taken(MessageStream(Source(10, 4).pull, nursery, Position(6), 6, BACKOFF)) == []
 
 
 async def test_one_pull_ahead_and_no_more(nursery: trio.Nursery) -> None:
     source = Source(size=100, step=10)
-    stream = MessageStream(source.pull, nursery, 0, None, BACKOFF)
+    stream = MessageStream(source.pull, nursery, Position(0), None, BACKOFF)
     await anext(stream)
     await wait_all_tasks_blocked()
     assert source.asked == [0, 10]
@@ -67,7 +69,7 @@ async def test_one_pull_ahead_and_no_more(nursery: trio.Nursery) -> None:
 async def test_an_error_is_raised_once(nursery: trio.Nursery) -> None:
     source = Source(size=4, step=2)
     source.errors = [BrokerError(2, "busy")]
-    stream = MessageStream(source.pull, nursery, 0, 4, BACKOFF)
+    stream = MessageStream(source.pull, nursery, Position(0), 4, BACKOFF)
     with pytest.raises(BrokerError, match="busy"):
         await anext(stream)
     assert await taken(stream) == [[0, 1], [2, 3]]
@@ -75,7 +77,7 @@ async def test_an_error_is_raised_once(nursery: trio.Nursery) -> None:
 
 async def test_a_cancelled_wait_loses_nothing(nursery: trio.Nursery) -> None:
     source = Source(size=2, step=1)
-    stream = MessageStream(source.pull, nursery, 0, 2, BACKOFF)
+    stream = MessageStream(source.pull, nursery, Position(0), 2, BACKOFF)
     with trio.move_on_after(0):
         await anext(stream)
     assert await taken(stream) == [[0], [1]]
@@ -84,7 +86,7 @@ async def test_a_cancelled_wait_loses_nothing(nursery: trio.Nursery) -> None:
 
 async def test_closing_ends_the_pull_that_waits(nursery: trio.Nursery) -> None:
     source = Source(size=1, step=1)
-    async with MessageStream(source.pull, nursery, 0, None, BACKOFF) as stream:
+    async with MessageStream(source.pull, nursery, Position(0), None, BACKOFF) as stream:
         assert [message.queue_offset for message in await anext(stream)] == [0]
         await wait_all_tasks_blocked()
         assert nursery.child_tasks
@@ -100,10 +102,10 @@ async def test_steps_without_messages_are_passed_over(nursery: trio.Nursery) -> 
         8: PullResult(PullStatus.FOUND, decode_messages(record("t", 0, 8, b"x")), 9, 5, 9),
     }
 
-    async def pull(offset: int) -> PullResult:
+    async def pull(trail: Trail, offset: int) -> PullResult:
         return answers[offset]
 
-    assert await taken(MessageStream(pull, nursery, 0, 9, BACKOFF)) == [[8]]
+    assert await taken(MessageStream(pull, nursery, Position(0), 9, BACKOFF)) == [[8]]
 
 
 async def test_a_broker_that_does_not_wait_is_not_asked_without_pause(
@@ -111,12 +113,12 @@ async def test_a_broker_that_does_not_wait_is_not_asked_without_pause(
 ) -> None:
     asked: list[float] = []
 
-    async def pull(offset: int) -> PullResult:
+    async def pull(trail: Trail, offset: int) -> PullResult:
         asked.append(trio.current_time())
         messages = decode_messages(record("t", 0, 0, b"x")) if len(asked) == 4 else []
         return PullResult(PullStatus.NO_NEW_MESSAGE, messages, len(messages), 0, 0)
 
-    assert await taken(MessageStream(pull, nursery, 0, 1, BACKOFF)) == [[0]]
+    assert await taken(MessageStream(pull, nursery, Position(0), 1, BACKOFF)) == [[0]]
     assert all(later > earlier for earlier, later in pairwise(asked))
 
 

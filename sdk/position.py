@@ -1,0 +1,14 @@
+"""`Position`: an offset, with the topic that it is an offset of."""
+
+from typing import NamedTuple
+
+
+class Position(NamedTuple):
+    """An offset of a queue. ``created_ms`` is the creation stamp of the queue's topic on its broker.
+
+    A topic that is deleted and made again has another stamp: offsets of the first one mean nothing in the second.
+    None: not known, as with RocketMQ's brokers and topics of older stores.
+    """
+
+    offset: int
+    created_ms: int | None = None
