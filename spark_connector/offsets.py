@@ -30,15 +30,24 @@ class QueueBounds(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Messages of a queue from ``start`` up to, not including, ``end``."""
+    """Messages of a queue from ``start`` up to, not including, ``end``.
+
+    ``created_ms`` is the creation stamp of the topic that they are in: one that is made again has another one. None: it
+    is not known.
+    """
 
     queue: MessageQueue
     start: int
     end: int
+    created_ms: int | None = None
+
+
+#: Why messages are lost that were in a topic which was deleted.
+MADE_AGAIN = "the topic was deleted and made again"
 
 
 class LostRange(NamedTuple):
-    """Messages that were asked for and do not exist."""
+    """Messages that were asked for and do not exist. Where ``end`` is ``start``, nobody knows how many there were."""
 
     queue: MessageQueue
     start: int
@@ -55,8 +64,9 @@ class DataLost(SkylarkError):
 
     def __str__(self) -> str:
         count = sum(one.end - one.start for one in self.lost)
+        are_counted = all(one.start < one.end for one in self.lost)
         return (
-            f"{count} messages that should be read do not exist:\n{lost_table(self.lost)}\n"
+            f"{count if are_counted else 'some'} messages that should be read do not exist:\n{lost_table(self.lost)}\n"
             "Set option onDataLoss to skip (or failOnDataLoss to false) to read the others and to log these, or to"
             " report to have them in a table, too."
         )
@@ -170,13 +180,15 @@ def spread(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 def lost_table(lost: Iterable[LostRange]) -> str:
     """A table of the lost ranges, one per line."""
     head = ("topic", "broker", "queue", "from", "to", "messages", "reason")
-    rows = [head] + [
-        (*map(str, (*one.queue, one.start, one.end - 1, one.end - one.start)), one.reason) for one in sorted(lost)
-    ]
+    rows = [head] + [(*map(str, (*one.queue, one.start)), *_end_and_count(one), one.reason) for one in sorted(lost)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     return "\n".join(
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def _end_and_count(one: LostRange) -> tuple[str, str]:
+    return (str(one.end - 1), str(one.end - one.start)) if one.start < one.end else ("?", "?")
 
 
 def _absolute(offset: int, bounds: QueueBounds) -> int:
@@ -187,7 +199,7 @@ def _even(one: OffsetRange, count: int) -> list[OffsetRange]:
     size = one.end - one.start
     # Rounding each edge down from the whole, not from the last edge, keeps the parts within one message of each other.
     edges = [one.start + size * part // count for part in range(count + 1)]
-    return [OffsetRange(one.queue, low, high) for low, high in pairwise(edges)]
+    return [one._replace(start=low, end=high) for low, high in pairwise(edges)]
 
 
 def _names(queues: Iterable[MessageQueue]) -> str:

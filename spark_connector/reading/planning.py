@@ -203,8 +203,10 @@ def _narrowed(directory: QueueDirectory, ranges: list[OffsetRange], only: Only) 
     starts = {} if low is None else _searched(directory, dict.fromkeys(queues, low))
     ends = {} if high is None else _searched(directory, dict.fromkeys(queues, high))
     found = [
-        OffsetRange(queue, max(start, starts.get(queue, start)), min(end, ends.get(queue, end)))
-        for queue, start, end in left
+        one._replace(
+            start=max(one.start, starts.get(one.queue, one.start)), end=min(one.end, ends.get(one.queue, one.end))
+        )
+        for one in left
     ]
     return [one for one in found if one.start < one.end]
 

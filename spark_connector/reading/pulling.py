@@ -18,7 +18,7 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkEr
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from sdk.consumer.expression import Sql
-from spark_connector.offsets import LostRange, OffsetRange
+from spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange
 from spark_connector.options.read import ReadOptions
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class Pulled(Protocol):
     def max_offset(self) -> int: ...
     @property
     def broker_id(self) -> int: ...
+    @property
+    def created_ms(self) -> int | None: ...
 
 
 class QueueReader(Protocol):
@@ -94,9 +96,14 @@ def pulls(
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[Buffer]:
     """Buffers with all messages of ``wanted`` that the broker's filter lets pass; the last may have later ones, too."""
-    queue, offset, end = wanted
+    queue, offset, end, created_ms = wanted
     while offset < end:
-        pulled = _pull(reader, OffsetRange(queue, offset, end), options, sleep, now)
+        pulled = _pull(reader, OffsetRange(queue, offset, end, created_ms), options, sleep, now)
+        # From the first answer on: what is planned and what is read must be of one topic, and of one all along.
+        created_ms = pulled.created_ms if created_ms is None else created_ms
+        if is_other_topic(pulled, created_ms):
+            on_lost(LostRange(queue, offset, end, f"{MADE_AGAIN} since this range was planned"))
+            return
         # Three answers: records; none, but a later offset; none, and no later offset, so the rest of the range does not
         # exist.
         if pulled.data:
@@ -182,6 +189,10 @@ def _answer(reader: QueueReader, wanted: OffsetRange, options: ReadOptions) -> P
         expression=options.expression,
         wait_ms=options.pull_timeout_ms,
     )
+    if pulled.broker_id != MASTER_ID and is_other_topic(pulled, wanted.created_ms):
+        raise SlaveBehind(
+            f"the master is unreachable, and the slave with id {pulled.broker_id} has another topic of this name"
+        )
     # Only the master can say that a message does not exist. A slave may be behind.
     if pulled.broker_id == MASTER_ID or pulled.data or pulled.next_offset > wanted.start:
         return pulled
@@ -189,6 +200,11 @@ def _answer(reader: QueueReader, wanted: OffsetRange, options: ReadOptions) -> P
         f"the master is unreachable, and the slave with id {pulled.broker_id} does not have the message (yet):"
         f" its queue ends at {pulled.max_offset}"
     )
+
+
+def is_other_topic(pulled: Pulled, created_ms: int | None) -> bool:
+    """Whether an answer is about another topic than the one with this creation stamp."""
+    return created_ms is not None and pulled.created_ms not in (None, created_ms)
 
 
 def _name(queue: MessageQueue) -> str:

@@ -19,7 +19,7 @@ from mqcommon.errors import ProtocolError
 from mqcommon.message.record import decode_record
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options.read import SQL92, ReadOptions
-from spark_connector.reading.pulling import AWAY, MAX_PULL_BYTES, QueueReader
+from spark_connector.reading.pulling import AWAY, MAX_PULL_BYTES, QueueReader, is_other_topic
 from spark_connector.store.files import QUEUES, LogBytes, ReadOnlyFiles, StorePart
 from spark_connector.store.reader import StoreRows
 
@@ -81,6 +81,8 @@ def _check_same(options: ReadOptions, log: LogBytes, consumer: QueueReader, want
         raise NotHere(f"the broker does not answer: {error}") from None
     except ProtocolError as error:
         raise NotHere(f"the broker's message at offset {offset} cannot be decoded: {error}") from None
+    if is_other_topic(pulled, wanted.created_ms):
+        raise NotHere("the topic was deleted and made again")
     if record is None or record.queue_offset != offset:
         raise NotHere(f"the broker has no single message at offset {offset}")
     if log.read(record.physical_offset, record.size) != pulled.data[: record.size]:

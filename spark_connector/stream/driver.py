@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import OffsetRange, QueueBounds, split, spread
-from spark_connector.options.read import ReadOptions
+from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import (
     ask_all,
@@ -30,11 +30,13 @@ from spark_connector.reading.planning import (
 from spark_connector.reading.pulling import AWAY
 from spark_connector.stream.offsets import (
     StreamOffsets,
+    TopicOnBroker,
     advanced,
     between,
     check_chosen,
     check_cluster,
     first_end,
+    made_again,
     rows_in,
     shares,
     waiting,
@@ -73,6 +75,12 @@ class StreamQueues:
         #: Brokers that did not answer since then. They are asked again after the next look: each time may take seconds.
         self._silent: dict[str, str] = {}
         self._logged_away: set[str] = set()
+        #: The creation stamps of the topics, as brokers told them last.
+        self.stamps: dict[TopicOnBroker, int] = {}
+
+    def stamp_of(self, queue: MessageQueue) -> int | None:
+        """The creation stamp of the queue's topic, if its broker has told it."""
+        return self.stamps.get((queue.topic, queue.broker_name))
 
     @property
     def found(self) -> Sequence[MessageQueue]:
@@ -91,12 +99,17 @@ class StreamQueues:
         return self._answered(here, self._bounds_of)
 
     def confirmed(
-        self, bounds: Mapping[MessageQueue, QueueBounds], read_to: Mapping[MessageQueue, int]
+        self, bounds: Mapping[MessageQueue, QueueBounds], start: StreamOffsets
     ) -> dict[MessageQueue, QueueBounds]:
         """``bounds`` without those of slaves that have less than was read already; says which brokers are away."""
-        # An end below what was read already is either a slave that is behind, or a loss. Only the master can tell:
-        # without it the queue is left out of this micro-batch.
-        short = [queue for queue, (_, high) in bounds.items() if high < read_to.get(queue, 0)]
+        # An end below what was read already is either a slave that is behind, or a loss; another topic of the name may
+        # be an older one, of a slave. Only the master can tell: without it the queue is left out of this micro-batch.
+        read_to = start.at
+        short = [
+            queue
+            for queue, (_, high) in bounds.items()
+            if high < read_to.get(queue, 0) or start.stamp_of(queue) not in (None, self.stamp_of(queue))
+        ]
         masters = self._answered(short, lambda queue: check_masters(self._consumer, [queue], bounds))
         gone = {_broker(queue) for queue in read_to} - {_broker(queue) for queue in self._found}
         self._say(dict.fromkeys(gone, "no NameServer lists it for the topics that are read"))
@@ -142,7 +155,10 @@ class StreamQueues:
             return list(dict.fromkeys(queue.topic for queue in self._found))
 
     def _bounds_of(self, queue: MessageQueue) -> QueueBounds:
-        low, high = self._lows.get(queue), self._consumer.max_offset(queue)
+        high, created_ms = self._consumer.end_position(queue)
+        low, place = self._lows.get(queue), (queue.topic, queue.broker_name)
+        if created_ms is not None and created_ms != self.stamps.get(place):
+            self.stamps[place], low = created_ms, None
         if low is None or high < low:
             low = self._consumer.min_offset(queue)
         self._lows[queue] = low
@@ -222,7 +238,9 @@ class StreamDriver:
             self._frozen = {
                 queue: QueueBounds(low, max(high, capped_starts.get(queue, 0))) for queue, (low, high) in frozen
             }
-        self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts)
+        places = {(queue.topic, queue.broker_name) for queue in starts}
+        stamps = {place: stamp for place, stamp in self._queues.stamps.items() if place in places}
+        self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts, stamps=stamps)
         return self._initial
 
     def unknown(self) -> StreamOffsets:
@@ -256,6 +274,8 @@ class StreamDriver:
             return
         # Only what has changed: a query without new messages commits nothing.
         late = [queue for queue, offset in end.at.items() if self._committed.get(queue) != offset]
+        # Not those of a topic that was made again since.
+        late = [queue for queue in late if end.stamp_of(queue) in (None, self._queues.stamp_of(queue))]
         errors = [error for error in ask_all(lambda queue: self._commit(queue, end.at[queue]), late) if error]
         if errors and not self._is_commit_late:
             logger.warning("offsets are committed later: %s", errors[0])
@@ -268,9 +288,14 @@ class StreamDriver:
         max_bytes = options.max_bytes_per_trigger if is_limited else 0
         bounds = self._queues.bounds() if self._frozen is None else self._frozen
         self._check(start)
-        seen = self._queues.confirmed(bounds, start.at)
-        counts = waiting(start.at, seen)
-        self.newest = advanced(start, seen, counts)
+        seen = self._queues.confirmed(bounds, start)
+        stamps = self._queues.stamps
+        again = made_again(start, seen, stamps)
+        if again and options.when_lost == FAIL:
+            report_lost(between(start, advanced(start, seen, {}, stamps, again))[1], options)
+        read_to = {queue: offset for queue, offset in start.at.items() if queue not in again}
+        counts = waiting(read_to, seen)
+        self.newest = advanced(start, seen, counts, stamps, again)
         total = sum(counts.values())
         # With AvailableNow nothing more comes, so it is not waited for.
         if total < min_rows and self._frozen is None and not self._has_waited_long():
@@ -278,11 +303,11 @@ class StreamDriver:
         limit = min(total, max_rows or total)
         if max_bytes and total:
             firsts = {
-                queue: max(start.at.get(queue, 0), seen[queue].minimum) for queue, count in counts.items() if count
+                queue: max(read_to.get(queue, 0), seen[queue].minimum) for queue, count in counts.items() if count
             }
             limit = min(limit, rows_in(max_bytes, counts, self._queues.mean_bytes(firsts)))
         # The starts grow by what is taken, so the turn goes round, also over restarts.
-        end = advanced(start, seen, shares(counts, limit, turn=sum(start.at.values())))
+        end = advanced(start, seen, shares(counts, limit, turn=sum(start.at.values())), stamps, again)
         if end is not start:
             self._last_batch_s = self._now()
         return end

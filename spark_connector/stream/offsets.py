@@ -5,37 +5,46 @@ A queue that a stream finds later has no start in the offsets before. So the fir
 ``"topic|broker|queue|from"``, where it begins: a micro-batch that is run again reads the same messages. So does the
 first one, since its end has ``"first": true`` and all beginnings: Spark does not keep where a query started.
 Topics and brokers may contain ``|``; it is written ``%7C``.
+``"stamp@topic@broker"`` is the creation stamp of the topic whose offsets these are, if its broker knows it (versions
+that do not know the stamps ignore them). A topic that was deleted and made again has another one: its queues are begun
+anew, with ``from`` as for new queues, since an offset of the old topic means nothing there.
 A limit is shared in proportion to what waits (`shares`). If it suffices, each queue gets at least one message, so that
 a busy queue cannot starve a quiet one; otherwise the queues take turns. The shares add up to the limit exactly.
 
 Invariant (property-tested): whatever is taken in each micro-batch, each message of a queue is in exactly one of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import LostRange, OffsetRange, QueueBounds
+from spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange, QueueBounds
 
 VERSION = 1
 _REMEDY = "use another checkpointLocation to start a new query"
 
 Offsets = Mapping[MessageQueue, int]
+#: Topic and broker.
+TopicOnBroker = tuple[str, str]
+Stamps = Mapping[TopicOnBroker, int]
+_STAMP = "stamp@"
 
 
 @dataclass(frozen=True)
 class StreamOffsets:
     """Up to where each queue is read; ``began``: where the queues that are new in these offsets start.
 
-    ``is_first``: they are the end of the first micro-batch, in which all queues are new.
+    ``is_first``: they are the end of the first micro-batch, in which all queues are new. ``stamps`` are the creation
+    stamps of the topics.
     """
 
     cluster: str
     at: Offsets
     began: Offsets = field(default_factory=dict)
     is_first: bool = False
+    stamps: Stamps = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark keeps it. Spark compares texts, so the order of queues is always the same."""
@@ -46,7 +55,13 @@ class StreamOffsets:
             found[_key(queue)] = self.at[queue]
         for queue in sorted(self.began):
             found[f"{_key(queue)}|from"] = self.began[queue]
+        for topic, broker in sorted(self.stamps):
+            found[f"{_STAMP}{_escaped(topic)}@{_escaped(broker)}"] = self.stamps[topic, broker]
         return found
+
+    def stamp_of(self, queue: MessageQueue) -> int | None:
+        """The creation stamp of the queue's topic, if it is known."""
+        return self.stamps.get((queue.topic, queue.broker_name))
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> "StreamOffsets":
@@ -59,6 +74,7 @@ class StreamOffsets:
             )
         at: dict[MessageQueue, int] = {}
         began: dict[MessageQueue, int] = {}
+        stamps: dict[TopicOnBroker, int] = {}
         try:
             if version != VERSION:
                 raise ValueError
@@ -67,7 +83,11 @@ class StreamOffsets:
                     topic, broker, queue_id, *rest = key.split("|")
                     into = began if rest == ["from"] else at
                     into[MessageQueue(_plain(topic), _plain(broker), int(queue_id))] = int(offset)
-            return cls(str(found["cluster"]), at, began, found.get("first") is True)
+                elif key.startswith(_STAMP):
+                    # No topic's name has the sign.
+                    topic, _, broker = key.removeprefix(_STAMP).partition("@")
+                    stamps[_plain(topic), _plain(broker)] = int(offset)
+            return cls(str(found["cluster"]), at, began, found.get("first") is True, stamps)
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"the offsets in the checkpoint were not written by this source ({str(dict(found))[:200]}); {_REMEDY}"
@@ -79,20 +99,48 @@ def waiting(start: Offsets, seen: Mapping[MessageQueue, QueueBounds]) -> dict[Me
     return {queue: max(high - max(start.get(queue, low), low), 0) for queue, (low, high) in seen.items()}
 
 
-def advanced(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], taken: Offsets) -> StreamOffsets:
+def made_again(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], stamps: Stamps) -> list[MessageQueue]:
+    """The queues of ``start`` that are others now, with no offset of those before.
+
+    Without stamps, as from RocketMQ's brokers, one sign tells: the queue ends before the offset, and has its first
+    message still. A stamp that is seen for the first time tells nothing.
+    """
+    found = []
+    for queue, (low, high) in seen.items():
+        if queue in start.at:
+            before, now = start.stamp_of(queue), stamps.get((queue.topic, queue.broker_name))
+            is_other = low == 0 and high < start.at[queue] if before is None or now is None else before != now
+            if is_other:
+                found.append(queue)
+    return found
+
+
+def advanced(
+    start: StreamOffsets,
+    seen: Mapping[MessageQueue, QueueBounds],
+    taken: Offsets,
+    stamps: Stamps | None = None,
+    again: Collection[MessageQueue] = (),
+) -> StreamOffsets:
     """The offsets after ``taken`` messages of each queue. Queues that are not in ``seen`` stay where they are.
+
+    ``again`` are those that were made again: they begin anew. ``stamps`` are the present ones.
 
     Messages before a queue's minimum are passed: its task finds that they are lost. So is a queue that is shorter than
     it was; the query then goes on at its end.
     """
     at, began = dict(start.at), {}
     for queue, (low, high) in seen.items():
-        if queue not in at:
-            began[queue] = low
+        if queue not in at or queue in again:
+            at[queue] = began[queue] = low
         # The minimum may have passed the position, as a broker deletes; the maximum may be before it, as after a loss.
-        at[queue] = min(max(start.at.get(queue, low), low) + taken.get(queue, 0), high)
+        at[queue] = min(max(at[queue], low) + taken.get(queue, 0), high)
     # The very same offsets tell Spark that there is nothing new, and no micro-batch is begun.
-    return StreamOffsets(start.cluster, at, began) if at != start.at else start
+    if at == start.at and not again:
+        return start
+    here = {(queue.topic, queue.broker_name) for queue in seen}
+    new = {place: stamp for place, stamp in (stamps or {}).items() if place in here}
+    return StreamOffsets(start.cluster, at, began, stamps={**start.stamps, **new})
 
 
 def first_end(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
@@ -108,13 +156,28 @@ def between(start: StreamOffsets, end: StreamOffsets) -> tuple[list[OffsetRange]
         # A queue that is new in this micro-batch says where it began: to look it up again could give another answer
         # when the micro-batch is run again.
         first = end.began.get(queue, stop)
-        if not end.is_first:
+        if not end.is_first and _is_begun_anew(queue, start, end):
+            is_known = start.stamp_of(queue) is not None and end.stamp_of(queue) is not None
+            why = MADE_AGAIN if is_known else f"missing: the queue ends before that; {MADE_AGAIN}, or lost its end"
+            reason = f"{why}: what it has now is read from offset {first} on"
+            lost.append(LostRange(queue, start.at[queue], start.at[queue], reason))
+        elif not end.is_first:
             first = start.at.get(queue, first)
         if first < stop:
-            ranges.append(OffsetRange(queue, first, stop))
+            ranges.append(OffsetRange(queue, first, stop, end.stamp_of(queue)))
         elif first > stop:
             lost.append(LostRange(queue, stop, first, f"missing: the queue ends at {stop}, before the start"))
     return ranges, lost
+
+
+def _is_begun_anew(queue: MessageQueue, start: StreamOffsets, end: StreamOffsets) -> bool:
+    """Whether the queue was made again between these offsets."""
+    if queue not in start.at or queue not in end.began:
+        return False
+    before, after = start.stamp_of(queue), end.stamp_of(queue)
+    if before is not None and after is not None:
+        return before != after
+    return end.began[queue] == 0 and start.at[queue] > end.at[queue]
 
 
 def check_cluster(start: StreamOffsets, clusters: Iterable[str], queues: Iterable[MessageQueue]) -> None:

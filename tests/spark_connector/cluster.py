@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 from mqcommon.errors import ConnectFailed, RouteNotFound
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.expression import Sql
+from sdk.position import Position
 from tests.sdk.arrow.records import Stored
 
 
@@ -17,6 +18,7 @@ class Pulled(NamedTuple):
     min_offset: int
     max_offset: int
     broker_id: int = 0
+    created_ms: int | None = None
 
 
 @dataclass
@@ -47,6 +49,8 @@ class MemoryCluster:
         self.committed: dict[MessageQueue, int] = {}
         #: Names of brokers that do not answer, and are in no route.
         self.away: set[str] = set()
+        #: By topic and broker; brokers that know none are like RocketMQ's.
+        self.stamps: dict[tuple[str, str], int] = {}
 
     def add(self, queue: MessageQueue, count: int, *, minimum: int = 0) -> None:
         records = [
@@ -105,6 +109,15 @@ class MemoryCluster:
     def max_offset(self, mq: MessageQueue) -> int:
         return self.log(mq).maximum
 
+    def end_position(self, mq: MessageQueue) -> Position:
+        return Position(self.log(mq).maximum, self.stamps.get((mq.topic, mq.broker_name)))
+
+    def make_again(self, queue: MessageQueue, count: int, created_ms: int | None) -> None:
+        """The topic was deleted and made again: its queue has ``count`` messages from 0 on."""
+        if created_ms is not None:
+            self.stamps[queue.topic, queue.broker_name] = created_ms
+        self.add(queue, count)
+
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
         log = self.log(mq)
         return min(max(log.minimum, -(-timestamp_ms // 1000)), log.maximum)
@@ -124,10 +137,11 @@ class MemoryCluster:
             raise self.failures.pop(0)
         log = self.log(mq)
         if offset < log.minimum:
-            return Pulled(b"", log.minimum, log.minimum, log.maximum)
+            return Pulled(b"", log.minimum, log.minimum, log.maximum, 0, self.stamps.get((mq.topic, mq.broker_name)))
         at = offset - log.minimum
         records = log.records[at : at + min(max_count, self.limit)]
         next_offset = min(offset, log.maximum) if not records else offset + len(records)
         if self.passes is not None and expression != "*":
             records = [one for number, one in enumerate(records, offset) if self.passes(number)]
-        return Pulled(b"".join(records), next_offset, log.minimum, log.maximum)
+        stamp = self.stamps.get((mq.topic, mq.broker_name))
+        return Pulled(b"".join(records), next_offset, log.minimum, log.maximum, 0, stamp)

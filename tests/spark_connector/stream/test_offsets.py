@@ -13,6 +13,7 @@ from spark_connector.stream.offsets import (
     between,
     check_chosen,
     check_cluster,
+    made_again,
     rows_in,
     shares,
     waiting,
@@ -23,18 +24,25 @@ names = st.text(st.sampled_from("ab|%-7C"), min_size=1, max_size=5)
 offsets = st.dictionaries(st.builds(MessageQueue, names, names, st.integers(0, 99)), st.integers(0, 2**62))
 
 
-@given(names, offsets, offsets)
-def test_a_checkpoint_keeps_them(cluster: str, at: dict[MessageQueue, int], began: dict[MessageQueue, int]) -> None:
-    given_offsets = StreamOffsets(cluster, at, began)
+@given(names, offsets, offsets, st.dictionaries(st.tuples(names, st.text("@ab|%")), st.integers(0, 2**62)))
+def test_a_checkpoint_keeps_them(
+    cluster: str,
+    at: dict[MessageQueue, int],
+    began: dict[MessageQueue, int],
+    stamps: dict[tuple[str, str], int],
+) -> None:
+    given_offsets = StreamOffsets(cluster, at, began, stamps=stamps)
     text = json.dumps(given_offsets.to_dict())
     assert StreamOffsets.from_dict(json.loads(text)) == given_offsets
-    shuffled = StreamOffsets(cluster, dict(reversed(at.items())), began)
+    shuffled = StreamOffsets(cluster, dict(reversed(at.items())), began, stamps=dict(reversed(stamps.items())))
     assert json.dumps(shuffled.to_dict()) == text
 
 
 def test_they_are_a_flat_dict() -> None:
     found = StreamOffsets("c", {B0: 7, A1: 5}, {A1: 2}).to_dict()
     assert list(found.items()) == [("v", 1), ("cluster", "c"), ("t|a|1", 5), ("t|b|0", 7), ("t|a|1|from", 2)]
+    found = StreamOffsets("c", {A0: 5}, stamps={("t", "a"): 99}).to_dict()
+    assert list(found.items()) == [("v", 1), ("cluster", "c"), ("t|a|0", 5), ("stamp@t@a", 99)]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +68,58 @@ def test_new_queues_begin_at_their_minimum_and_say_so() -> None:
     assert end == StreamOffsets("c", {A0: 6, B0: 103}, {B0: 100})
     assert between(start, end) == ([OffsetRange(A0, 5, 6), OffsetRange(B0, 100, 103)], [])
     assert advanced(end, seen, {}) is end
+
+
+STAMPS, OTHERS = {("t", "a"): 10, ("t", "b"): 11}, {("t", "a"): 20, ("t", "b"): 11}
+
+
+def test_a_topic_that_was_made_again_is_begun_anew() -> None:
+    start = StreamOffsets("c", {A0: 5, A1: 0, B0: 7}, stamps=STAMPS)
+    seen = {A0: QueueBounds(0, 9), A1: QueueBounds(0, 3), B0: QueueBounds(0, 8)}
+    again = made_again(start, seen, OTHERS)
+    assert again == [A0, A1]
+    end = advanced(start, seen, {A0: 2, A1: 3, B0: 1}, OTHERS, again)
+    assert end == StreamOffsets("c", {A0: 2, A1: 3, B0: 8}, {A0: 0, A1: 0}, stamps=OTHERS)
+    ranges, lost = between(start, end)
+    assert ranges == [OffsetRange(A0, 0, 2, 20), OffsetRange(A1, 0, 3, 20), OffsetRange(B0, 7, 8, 11)]
+    assert [one[:3] for one in lost] == [(A0, 5, 5), (A1, 0, 0)]
+    assert lost[0].reason == "the topic was deleted and made again: what it has now is read from offset 0 on"
+    # The next one is as any other.
+    after = advanced(end, seen, {A0: 7}, OTHERS, made_again(end, seen, OTHERS))
+    assert between(end, after) == ([OffsetRange(A0, 2, 9, 20)], [])
+
+
+def test_a_topic_that_was_made_again_and_is_empty_moves_the_checkpoint() -> None:
+    start, seen = StreamOffsets("c", {A0: 5}, stamps=STAMPS), {A0: QueueBounds(0, 0)}
+    end = advanced(start, seen, {}, OTHERS, made_again(start, seen, OTHERS))
+    assert (end.at, end.stamp_of(A0)) == ({A0: 0}, 20)
+    assert len(between(start, end)[1]) == 1
+    assert advanced(end, seen, {}, OTHERS, made_again(end, seen, OTHERS)) is end
+
+
+@pytest.mark.parametrize(("before", "now"), [({}, OTHERS), (STAMPS, {}), ({}, {}), (STAMPS, STAMPS)])
+def test_a_stamp_that_is_new_or_missing_is_no_change(
+    before: dict[tuple[str, str], int], now: dict[tuple[str, str], int]
+) -> None:
+    start, seen = StreamOffsets("c", {A0: 5}, stamps=before), {A0: QueueBounds(0, 9)}
+    assert made_again(start, seen, now) == []
+    end = advanced(start, seen, {A0: 1}, now)
+    assert between(start, end) == ([OffsetRange(A0, 5, 6, end.stamp_of(A0))], [])
+    assert end.stamp_of(A0) == (now or before).get(("t", "a"))
+
+
+def test_without_stamps_the_end_of_a_queue_tells() -> None:
+    start = StreamOffsets("c", {A0: 5, A1: 5, B0: 105})
+    seen = {A0: QueueBounds(0, 3), A1: QueueBounds(0, 5), B0: QueueBounds(100, 103)}
+    again = made_again(start, seen, {})
+    assert again == [A0]
+    ranges, lost = between(start, advanced(start, seen, {A0: 3}, {}, again))
+    assert ranges == [OffsetRange(A0, 0, 3)]
+    # A queue without its first message was not made anew: it has lost its end.
+    assert [one[:3] for one in lost] == [(A0, 5, 5), (B0, 103, 105)]
+    # So has one whose topic is known to be the same.
+    same = StreamOffsets("c", {A0: 5}, stamps=STAMPS)
+    assert made_again(same, {A0: QueueBounds(0, 3)}, STAMPS) == []
 
 
 def test_queues_that_are_away_stay_where_they_are() -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from mqcommon.errors import ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
+from sdk.position import Position
 from spark_connector.offsets import DataLost
 from spark_connector.options.read import ReadOptions
 from spark_connector.stream.admitting_reader import AdmittingStreamReader
@@ -157,11 +158,11 @@ def test_a_broker_that_is_listed_and_silent_is_not_asked_in_each_trigger(
         asked = 0
         is_silent = False
 
-        def max_offset(self, mq: MessageQueue) -> int:
+        def end_position(self, mq: MessageQueue) -> Position:
             if self.is_silent and mq == B0:
                 self.asked += 1
                 raise ConnectFailed("b:1", "refused")
-            return super().max_offset(mq)
+            return super().end_position(mq)
 
     silent = Silent()
     silent.logs = cluster.logs
@@ -207,7 +208,7 @@ def test_a_slave_that_is_behind_is_no_loss(cluster: MemoryCluster, caplog: pytes
     assert "the slave with id 1 has messages up to offset 8 only" in caplog.text
     slave.broker_id = 0
     query.start()
-    with pytest.raises(DataLost, match="missing: the queue ends at 8, before the start"):
+    with pytest.raises(DataLost, match="missing: the queue ends before that"):
         query.trigger()
 
 
@@ -245,6 +246,8 @@ def test_a_loss_that_is_found_again_is_one_row(cluster: MemoryCluster, tmp_path:
 
 
 def test_a_queue_that_became_shorter_goes_on_at_its_end(cluster: MemoryCluster) -> None:
+    """As after a loss of the machine's power: the topic is the same, which its stamp tells."""
+    cluster.stamps["t", "a"] = 1_000
     query = Query(cluster, onDataLoss="skip")
     query.trigger()
     cluster.add(A0, 6)
@@ -252,6 +255,83 @@ def test_a_queue_that_became_shorter_goes_on_at_its_end(cluster: MemoryCluster) 
     cluster.grow(A0, 3)
     query.trigger()
     assert query.of(A0) == [*range(10), 6, 7, 8]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1_000, 2_000), (None, None)])
+def test_a_topic_that_was_made_again_ends_the_query_or_is_read_from_its_beginning(
+    before: int | None, after: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = MemoryCluster()
+    cluster.make_again(A0, 20, before)
+    query = Query(cluster)
+    assert query.trigger()
+    cluster.make_again(A0, 50 if after else 10, after)
+    query.start()
+    for _ in range(2):  # as often as the query is started again
+        with pytest.raises(DataLost, match=r"t +a +0 +20 .* the topic was deleted and made again") as caught:
+            query.trigger()
+        assert "some messages that should be read do not exist" in str(caught.value)
+        assert "Set option onDataLoss to skip (or failOnDataLoss to false)" in str(caught.value)
+    query.start(failOnDataLoss="false", maxOffsetsPerTrigger="6")
+    query.rows.clear()
+    while query.trigger():
+        # A batch that is run again after a failure has the same rows.
+        assert query.batch() == query.rows[-query.sizes[-1] :]
+    assert query.of(A0) == list(range(50 if after else 10))
+    lines = [line for line in caplog.messages if "made again" in line]
+    assert set(lines) == {lines[0]}
+    assert "what it has now is read from offset 0 on" in lines[0]
+
+
+def test_a_slave_with_an_older_topic_of_the_name_is_waited_out(cluster: MemoryCluster) -> None:
+    class Slave(MemoryCluster):
+        broker_id = 0
+
+        def pull_bytes(self, *args: Any, **more: Any) -> Any:
+            return super().pull_bytes(*args, **more)._replace(broker_id=self.broker_id)
+
+    slave = Slave()
+    slave.make_again(A0, 10, 2_000)
+    query = Query(slave)
+    assert query.trigger()
+    slave.make_again(A0, 40, 1_000)
+    slave.broker_id = 1
+    assert not query.trigger()
+    slave.make_again(A0, 12, 2_000)
+    slave.broker_id = 0
+    query.start()
+    assert query.trigger()
+    assert query.of(A0) == list(range(12))
+
+
+def test_a_checkpoint_without_stamps_goes_on_and_learns_them() -> None:
+    cluster = MemoryCluster()
+    cluster.add(A0, 20)
+    query = Query(cluster)
+    assert query.trigger()
+    cluster.stamps["t", "a"] = 1_000  # its broker was upgraded
+    query.start()
+    assert not query.trigger()
+    cluster.grow(A0, 1)
+    assert query.trigger()
+    assert query.of(A0) == list(range(21))
+    cluster.make_again(A0, 30, 2_000)
+    query.start()
+    with pytest.raises(DataLost, match="made again"):
+        query.trigger()
+
+
+def test_a_batch_whose_topic_is_made_again_before_it_runs_reads_nothing_of_the_new_one() -> None:
+    cluster = MemoryCluster()
+    cluster.make_again(A0, 20, 1_000)
+    query = Query(cluster, failOnDataLoss="false")
+    assert query.trigger()
+    assert len(query.batch()) == 20
+    cluster.make_again(A0, 20, 2_000)
+    assert query.batch() == []
+    query.start(failOnDataLoss="true")
+    with pytest.raises(DataLost, match="made again since this range was planned"):
+        query.batch()
 
 
 def test_commits_only_go_forward_and_only_when_asked_for(
