@@ -103,17 +103,18 @@ class LogicalQueues(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """A broker's queues of one topic. Many topics share one object."""
+    """A broker's queues of one topic; ``created_ms`` is its creation stamp. Topics without one share objects."""
 
     read_queue_nums: int
     write_queue_nums: int
     perm: int
     topic_sys_flag: int = 0
     logical: LogicalQueues | None = None
+    created_ms: int | None = None
 
     def data(self, broker_name: str) -> QueueData:
         """The queues as routes show them."""
-        return QueueData(broker_name, *self[:4])
+        return QueueData(broker_name, *self[:4], self.created_ms)
 
 
 @lazy_dataclass(frozen=True, slots=True)

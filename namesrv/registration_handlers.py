@@ -259,12 +259,15 @@ class _Topics:
     def take(self, topics: Mapping[str, TopicConfig]) -> None:
         """Keep of ``topics`` what routes need."""
         for name, one in topics.items():
-            queues = Queues(one.read_queue_nums, one.write_queue_nums, one.perm, one.topic_sys_flag)
+            queues = Queues(
+                one.read_queue_nums, one.write_queue_nums, one.perm, one.topic_sys_flag, created_ms=one.created_ms
+            )
             fault = queues_fault(queues) if name in self._own else topic_fault(name, queues)
-            # Most topics have the same queues, and share one object: a table may have a million of them.
+            # Topics with the same queues, and without a creation stamp, share one object.
             if fault is None:
                 # The sets that have a topic share its name, too.
-                self.good[intern(name)] = self._shared.setdefault(queues, queues)
+                stamped = queues.created_ms is not None
+                self.good[intern(name)] = queues if stamped else self._shared.setdefault(queues, queues)
             else:
                 self._left_out(name, fault)
 

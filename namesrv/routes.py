@@ -292,7 +292,10 @@ class RouteTable(Generic[C]):
         if not queues or any(queue.broker_name not in self._sets for queue in queues):
             return False
         for queue in queues:
-            one = Queues(queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag)
+            one = Queues(
+                queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag,
+                created_ms=queue.topic_created_ms,
+            )  # fmt: skip
             self._queues.put(queue.broker_name, {topic: one})
         return True
 

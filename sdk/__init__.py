@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from sdk.consumer.simple import SimpleConsumer
     from sdk.consumer.stream_message import StreamMessage
     from sdk.credentials import read_credentials
+    from sdk.position import Position
     from sdk.producer.producer import Producer, Ticket
     from sdk.producer.result import BulkResult, SendResult, SendStatus
     from sdk.producer.transaction import Transaction, TransactionState
@@ -77,6 +78,7 @@ __all__ = [
     "Message",
     "MessageExt",
     "MessageQueue",
+    "Position",
     "Problem",
     "Producer",
     "PullBytes",
@@ -134,6 +136,7 @@ _HOMES = {
     "sdk.consumer.simple": ("SimpleConsumer",),
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.credentials": ("read_credentials",),
+    "sdk.position": ("Position",),
     "sdk.producer.producer": ("Producer", "Ticket"),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
     "sdk.producer.transaction": ("Transaction", "TransactionState"),

@@ -54,6 +54,8 @@ class TopicRoute:
     is_guess: bool = False
     #: Of a static topic: the broker that leads each logical queue now; empty for other topics.
     leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
+    #: By broker name: the creation stamp of the topic there, as far as NameServers know it.
+    stamps: Mapping[str, int] = field(default_factory=dict)
 
     def master(self, broker_name: str) -> str | None:
         """The address of the broker's master; None when it is not in the route."""
@@ -109,6 +111,9 @@ def make_route(
         _queues(topic, counts[PERM_READ]),
         _by_master(writable, lambda queue: queue.broker_name, brokers),
         tuple(skipped),
+        stamps=MappingProxyType(
+            {each.broker_name: each.topic_created_ms for each in data.queue_datas if each.topic_created_ms is not None}
+        ),
     )
 
 

@@ -10,7 +10,7 @@ Neighbours: table.py, tasks/persist.py, offset_handlers.py and delivery/pull_han
 """
 
 from collections import deque
-from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -201,12 +201,16 @@ class ConsumerOffsets:
                     known[queue_id] = offset
                     self._note((key, queue_id))
 
-    def advance(self, table: Mapping[str, Mapping[int, int]]) -> None:
-        """Commit the offsets that are higher in ``table``, which is from a slave that acted for this master."""
+    def advance(self, table: Mapping[str, Mapping[int, int]], end_of: Callable[[str, int], int]) -> None:
+        """Commit the offsets that are higher in ``table``, which is from a slave that acted for this master.
+
+        Not those past the ends of this master's queues, which ``end_of`` tells: they are of a topic that this master
+        has deleted and made again, which the slave had not copied yet.
+        """
         for key, queues in table.items():
             topic, _, group = key.partition("@")
             for queue_id, offset in queues.items():
-                if offset > self.query(group, topic, queue_id):
+                if self.query(group, topic, queue_id) < offset <= end_of(topic, queue_id):
                     self.commit(group, topic, queue_id, offset)
 
     def take_version(self, version: DataVersion) -> None:

@@ -10,6 +10,7 @@ replication/offset_hand_over.py sends later offsets.
 """
 
 import logging
+from collections.abc import Callable
 
 import trio
 
@@ -54,7 +55,10 @@ class PreOnline:
         members: Members,
         acks: AckLedger,
         durability: Durability,
+        end_of: Callable[[str, int], int],
     ) -> None:
+        """``end_of`` is the end of a queue here."""
+        self._end_of = end_of
         self._identity = identity
         self._options = options
         self._namesrvs = namesrvs
@@ -136,7 +140,7 @@ class PreOnline:
         page: PageRequestHeader | None = FIRST_PAGE
         while page is not None:
             got = await slave.consumer_offsets(None, page)
-            offsets.advance(got.table.offset_table)
+            offsets.advance(got.table.offset_table, self._end_of)
             page = got.next_page
         try:
             self._metadata.delay_offsets.advance((await slave.delay_offsets()).table)

@@ -243,8 +243,9 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
     prepare = None
     if role.now.is_master:
         pre_online = PreOnline(
-            identity, options, core.namesrvs, core.metadata, core.persister, members, core.acks, core.durability
-        )
+            identity, options, core.namesrvs, core.metadata, core.persister, members, core.acks, core.durability,
+            core.store.max_offset,
+        )  # fmt: skip
         prepare = pre_online.prepare
 
     def members_changed() -> None:

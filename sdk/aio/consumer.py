@@ -121,6 +121,7 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
 
     message_queues = call_of(TrioPullConsumer.message_queues)
     max_offset = call_of(TrioPullConsumer.max_offset)
+    end_position = call_of(TrioPullConsumer.end_position)
     min_offset = call_of(TrioPullConsumer.min_offset)
     search_offset = call_of(TrioPullConsumer.search_offset)
     earliest_store_time = call_of(TrioPullConsumer.earliest_store_time)

@@ -165,16 +165,19 @@ class Commits:
             self._client.nursery.start_soon(self._retry_often)
 
     def _drop_if_gone(self, mq: MessageQueue) -> None:
-        """Drop the kept offset of a queue that is in no route, unless its stamp will tell the queue when it is back."""
+        """Drop the kept offset of a queue that is in no route, or that is another one now."""
         kept, route = self._kept.get(mq), self._client.instance.routes.get(mq.topic)
-        if kept is None or kept[0].created_ms is not None or route is None or route.has_queue_of(mq):
+        if kept is None or route is None:
+            return
+        offset, created_ms = kept[0]
+        if created_ms is None and not route.has_queue_of(mq):
+            why = "its broker has left the route, and the one that comes back may be another; some messages come again"
+        elif created_ms is not None and route.stamps.get(mq.broker_name, 0) > created_ms:  # a route may be older
+            why = "the topic was deleted and made again"
+        else:
             return
         del self._kept[mq]
-        logger.warning(
-            "offset %d of %s is not committed: its broker has left the route, and the one that comes back may be"
-            " another; the group %s reads some messages again",
-            kept[0].offset, mq, self._group,
-        )  # fmt: skip
+        logger.warning("offset %d of %s is not committed for group %s: %s", offset, mq, self._group, why)
 
     @enable_ki_protection
     async def _retry_often(self) -> None:
@@ -207,7 +210,12 @@ class Commits:
         await self._replicas.ask_master(
             mq,
             lambda at: broker_api.commit_offset(
-                at, self._group, mq.topic, mq.queue_id, position.offset, forward_only=forward_only,
+                at,
+                self._group,
+                mq.topic,
+                mq.queue_id,
+                position.offset,
+                forward_only=forward_only,
                 created_ms=position.created_ms,
             ),
         )

@@ -55,6 +55,7 @@ class Nothing(NamedTuple):
     min_offset: int = 0
     max_offset: int = 0
     broker_id: int = MASTER_ID
+    created_ms: int | None = None
 
 
 class StoreQueue:

@@ -3,7 +3,7 @@
 """
 
 from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import FLAG, INT, TEXT, Body, KVTable, body_of, list_of, map_by_int, map_of, member
+from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, KVTable, body_of, list_of, map_by_int, map_of, member
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
@@ -177,13 +177,17 @@ class BrokerData(Body):
 
 @lazy_dataclass(slots=True)
 class QueueData(Body):
-    """The queues that one broker name has of the topic."""
+    """The queues that one broker name has of the topic.
+
+    ``topic_created_ms``, Skylark's own: the creation stamp of the topic there, see `TopicConfig`.
+    """
 
     broker_name: str = member(TEXT, "")
     read_queue_nums: int = member(INT, 0)
     write_queue_nums: int = member(INT, 0)
     perm: int = member(INT, 0)
     topic_sys_flag: int = member(INT, 0)
+    topic_created_ms: int | None = member(LONG, None)
 
 
 @lazy_dataclass(slots=True)

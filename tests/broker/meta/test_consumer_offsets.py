@@ -38,7 +38,9 @@ def test_offsets_that_a_slave_committed_for_its_master_move_forward_only() -> No
     meta = MetadataDir()
     meta.offsets.commit("g", "T", 0, 7)
     meta.offsets.commit("g", "T", 1, 7)
-    meta.offsets.advance({"T@g": {0: 9, 1: 3, 2: 0, 3: -1}, "%RETRY%g@g": {0: 1}})
+    ends = {("T", 0): 9, ("%RETRY%g", 0): 1, ("T", 4): 5}
+    table = {"T@g": {0: 9, 1: 3, 2: 0, 3: -1, 4: 6}, "%RETRY%g@g": {0: 1}}
+    meta.offsets.advance(table, lambda topic, queue_id: ends.get((topic, queue_id), 0))
     assert meta.offsets.table() == {"T@g": {0: 9, 1: 7, 2: 0}, "%RETRY%g@g": {0: 1}}
     flush(meta)
     meta.kill()

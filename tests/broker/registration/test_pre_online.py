@@ -74,6 +74,7 @@ async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master
             members,
             acks,
             durability,
+            lambda topic, queue_id: 100,
         )
         with trio.fail_after(DEADLINE_S):
             nursery.start_soon(persister.run)

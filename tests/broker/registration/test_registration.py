@@ -20,9 +20,11 @@ from namesrv.routes import RouteTable
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
 from remoting.protocol.command import VERSION
-from remoting.protocol.dialect import decode_body
+from remoting.protocol.dialect import decode_body, encode_body
 from remoting.protocol.requests.registrations import RegisterBrokerBody, decode_compressed
+from remoting.protocol.requests.routes import TopicRouteData
 from remoting.protocol.requests.topics import TopicConfig
+from sdk.routes import make_route
 from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
 from tests.namesrv.registrations import all_topics
 from tests.support.clock import ManualClock
@@ -117,6 +119,30 @@ async def test_a_nameserver_that_forgot_is_told_all_again(monkeypatch: pytest.Mo
         meta.topics.put(TopicConfig("Two"))
         await until(lambda: registrar.registered_addrs == [addr])
         assert all_topics(namesrv.routes) == set(meta.topics.names())
+
+
+async def test_routes_have_the_creation_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    namesrv = Counting(monkeypatch)
+    async with namesrv.serving() as addr, broker(addr) as (meta, registrar):
+        meta.topics.put(TopicConfig("One"))
+        meta.topics.put_as_is(TopicConfig("Older"))
+        await until(lambda: registrar.registered_addrs == [addr])
+
+        def stamp_of(topic: str) -> int | None:
+            route = namesrv.routes.route(topic)
+            assert route is not None
+            # As clients get it.
+            found = decode_body(TopicRouteData, encode_body(route)).queue_datas
+            return make_route(topic, TopicRouteData(found, route.broker_datas)).stamps.get(found[0].broker_name)
+
+        first = stamp_of("One")
+        assert first is not None and first == meta.topics.created_ms("One")
+        assert stamp_of("Older") is None
+        # With the same settings: the route has changed all the same, and watchers hear of it.
+        meta.topics.delete("One")
+        meta.topics.put(TopicConfig("One"))
+        await until(lambda: registrar.registered_addrs == [addr])
+        assert stamp_of("One") == meta.topics.created_ms("One") != first
 
 
 async def test_a_connection_lost_between_parts_costs_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir
+from tests.broker.store.support import put
 from tests.support.waiting import DEADLINE_S, until
 
 
@@ -68,8 +69,12 @@ async def made(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
 
 
 def has_topics(desk: Desk, *names: str) -> None:
+    """With 20 messages in the queues that the tests use: a master takes no offset past an end."""
     for name in names:
         desk.meta.topics.put(TopicConfig(name))
+        for queue_id in (0, 3):
+            for _ in range(20):
+                put(desk.store, name, queue_id, b"x")
 
 
 async def test_offsets_that_are_further_reach_the_master_and_none_goes_back(made: Pair) -> None:

@@ -205,3 +205,53 @@ async def test_a_later_commit_that_comes_to_nothing_does_not_lose_the_kept_offse
         assert later.cancelled_caught == (how == "cancelled")
         assert commits.kept(mq) == Position(2) and not committed
     assert committed == [mq] and commits.kept(mq) is None
+
+
+async def away(mq: MessageQueue, ask: Any) -> None:
+    raise RequestTimeout("a", 15, 3_000)
+
+
+def route_of(*brokers: str, **stamps: int) -> TopicRoute:
+    return TopicRoute("t", {name: {} for name in brokers}, (), (), {}, stamps=stamps)
+
+
+@pytest.mark.parametrize("created_ms", [None, 1_000])
+async def test_an_offset_is_kept_over_a_broker_that_leaves_the_route_only_if_it_can_be_told_from_another(
+    created_ms: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(offsets, "RETRY_S", 1_000)
+    routes, mq = RouteCache(), MessageQueue("t", "a", 0)
+    routes.put(route_of("a", "b"))
+
+    async def route(topic: str) -> TopicRoute | None:
+        return routes.get(topic)
+
+    async with trio.open_nursery() as nursery:
+        client = SimpleNamespace(instance=SimpleNamespace(route=route, routes=routes), nursery=nursery)
+        commits = Commits(cast(Any, client), cast(Any, SimpleNamespace(ask_master=away)), "g")
+        await commits.commit(mq, Position(5, created_ms))
+        assert commits.kept(mq) == Position(5, created_ms)
+        routes.put(route_of("b"))
+        # The queue is given up now, which commits once more.
+        await commits.commit(mq, Position(6, created_ms))
+        assert commits.kept(mq) == (Position(6, 1_000) if created_ms else None)
+        routes.put(route_of("a", "b", a=1_000))
+        assert commits.kept(mq) == (Position(6, 1_000) if created_ms else None)
+        routes.put(route_of("a", "b", a=2_000))
+        assert commits.kept(mq) is None
+        nursery.cancel_scope.cancel()
+    (line,) = [text for text in caplog.messages if "offset 6 of" in text]
+    assert ("made again" in line) == (created_ms is not None)
+
+
+async def test_a_commit_names_its_topic_and_what_is_refused_for_that_is_no_problem() -> None:
+    problems: list[Exception | None] = []
+    async with broker_set() as brokers:
+        brokers.master.on(15, lambda request: request.respond(ResponseCode.PULL_OFFSET_MOVED, "another topic"))
+        consumer = brokers.consumer
+        await offsets.GroupOffsets(consumer._replicas, consumer._commits, "g", problems.append).save(
+            {queue(): Position(5, 1_000)}
+        )
+        (sent,) = brokers.master.asked(15)
+        assert int((sent.ext or {})["topicCreatedMs"]) == 1_000
+        assert consumer._commits.kept(queue()) is None and problems == []

@@ -64,14 +64,14 @@ async def test_offsets_that_have_not_changed_are_not_written_again(monkeypatch: 
 async def test_a_damaged_file_is_no_new_consumer_and_the_error_says_what_to_do(data: bytes) -> None:
     files = MemoryFiles()
     offsets = await opened(files)
-    await offsets.save({MQ: 5})
+    await offsets.save({MQ: Position(5)})
     path = offsets._path
-    await offsets.save({MQ: 6})
+    await offsets.save({MQ: Position(6)})
     await offsets.close()
     write_atomic(files, path, data)
     # The backup is used, as after a crash: some messages come again.
     again = await opened(files)
-    assert await again.read(MQ, zero_if_new=False) == 5
+    assert await again.read(MQ, zero_if_new=False) == Position(5)
     await again.close()
     write_atomic(files, f"{path}.bak", data)
     damaged = made(files)
@@ -81,6 +81,20 @@ async def test_a_damaged_file_is_no_new_consumer_and_the_error_says_what_to_do(d
     files.remove(path)
     files.remove(f"{path}.bak")
     assert await (await opened(files)).read(MQ, zero_if_new=False) is None
+
+
+async def test_a_file_without_stamps_is_read_and_one_with_stamps_by_older_versions_too() -> None:
+    files = MemoryFiles()
+    offsets = await opened(files)
+    other = MessageQueue("t", "b", 0)
+    await offsets.save({MQ: Position(5), other: Position(7)})
+    (path,) = [path for path in files.paths() if path.endswith("offsets.json")]
+    assert b"created" not in files.read(path), "as older versions write it"
+    await offsets.save({MQ: Position(6, 1_000)})
+    await offsets.close()
+    offsets = await opened(files)
+    assert await offsets.read(MQ, zero_if_new=False) == Position(6, 1_000)
+    assert await offsets.read(other, zero_if_new=False) == Position(7)
 
 
 def no_space(*args: object, **more: object) -> None:
