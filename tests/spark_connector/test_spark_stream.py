@@ -18,7 +18,7 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from mqcommon.message.queue import MessageQueue
 from sdk import Message
 from sdk.admin.cli import mqadmin as commands
-from sdk.blocking import Producer, PullConsumer
+from sdk.blocking import Admin, Producer, PullConsumer
 from sdk.testing import Cluster
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT
@@ -93,6 +93,23 @@ def test_each_run_goes_on_where_the_last_one_ended(spark: SparkSession, cluster:
         assert numbers(spark, tmp_path) == list(range(160))
         committed = [consumer.committed_offset(queue) for queue in consumer.message_queues(TOPIC)]
         assert sum(offset or 0 for offset in committed) == 100  # Spark does not tell the end of a run with once
+
+
+def test_a_topic_that_is_made_again_ends_a_query_or_is_read_from_its_beginning(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    send(cluster, range(20))
+    run(stream(spark, cluster), tmp_path)
+    with Admin(cluster.nameserver) as admin:
+        for node in cluster.brokers:
+            admin.delete_topic_in_broker(node.address, TOPIC)
+    cluster.create_topic(TOPIC, queues=2)
+    send(cluster, range(100, 300))  # more than the old one had, in each queue
+    with pytest.raises(PySparkException, match="the topic was deleted and made again"):
+        run(stream(spark, cluster), tmp_path)
+    progress = run(stream(spark, cluster, failOnDataLoss="false"), tmp_path)
+    assert [one["numInputRows"] for one in progress] == [200]
+    assert numbers(spark, tmp_path) == [*range(20), *range(100, 300)]
 
 
 def test_a_query_reads_what_comes_while_a_broker_goes_and_comes(
