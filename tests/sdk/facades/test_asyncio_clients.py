@@ -35,7 +35,7 @@ from sdk import MessageQueue
 async def main():
     async with PullConsumer(sys.argv[1], group="ctrl-c") as consumer:
         queue = (await consumer.message_queues(sys.argv[2]))[0]
-        await consumer.commit_offset(queue, 7)
+        await consumer.commit_offset(queue, 0)
         print("ready", flush=True)
         await consumer.pull(queue, 0, wait_ms=60_000)
 
