@@ -12,11 +12,6 @@ Invariant: all of the log before ``logOffset`` is on disk, and so are the queue 
 Recovery reads nothing before it, so a checkpoint that says too much loses messages from their queues. It is therefore
 written last, after everything that it claims is synced. A power loss can tear only the slot that is being written: its
 CRC is then wrong, and the other slot, which claims less, is used.
-
-The flush mark says how far the log alone is on disk. It is set after each fsync of the log, before the sends that
-waited are answered, and is not synced itself: a power loss leaves an earlier mark, which claims less. So damage before
-the mark is never a torn tail, and nothing after it was acknowledged with SYNC_FLUSH. A mark counts only with the
-sequence of the newest slot or a higher one: an older version, or a cut of the log, makes earlier marks void.
 """
 
 import os
@@ -116,7 +111,14 @@ class CheckpointMark:
 
 
 class StoreCheckpoint:
-    """The file ``path``, which is created if missing."""
+    """The file ``path``, which is created if missing.
+
+    The flush mark in it says how far the log alone is on disk. It is set after each fsync of the log, before the sends
+    that waited are answered, and is not synced itself: a power loss leaves an earlier mark, which claims less. So
+    damage before the mark is never a torn tail, and nothing after it was acknowledged with SYNC_FLUSH. A mark counts
+    only with the sequence of the newest slot or a higher one: an older version, or a cut of the log, makes earlier
+    marks void.
+    """
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         short = fs.exists(path) and fs.size(path) < CHECKPOINT_BYTES
