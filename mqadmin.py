@@ -5,7 +5,7 @@ from mqcommon.daemons.start import start
 
 def main() -> None:
     """The entry point of the console script."""
-    start("sdk.admin.cli:mqadmin", prog_name="mqadmin")
+    start("sdk.admin.cli:main", prog_name="mqadmin")
 
 
 if __name__ == "__main__":

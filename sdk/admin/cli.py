@@ -7,12 +7,14 @@ Exit codes: 0 done, 1 an operation failed (one line on stderr says what to do), 
 
 import difflib
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
 import click
 
+from mqcommon.daemons.output import OutputFailed, guard_stdout
 from sdk.admin.command import common_options
 from sdk.admin.commands import (
     accounts,
@@ -239,3 +241,13 @@ for _module in (
     for _family, _commands in _module.FAMILIES.items():
         mqadmin.add_family(_family, _commands)
 mqadmin.add_family("Help", (help_command, completion))
+
+
+def main(prog_name: str) -> None:
+    """The console command."""
+    guard_stdout()
+    try:
+        mqadmin(prog_name=prog_name)
+    except OutputFailed as error:
+        click.echo(f"{prog_name}: {error}", err=True)
+        sys.exit(1)

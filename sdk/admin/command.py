@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqcommon.daemons.output import OutputFailed
 from mqcommon.errors import SkylarkError, UserError
 from mqcommon.options.command_line import refuse_repeated
 from sdk.admin.failures import error_document, explain, first_of
@@ -164,6 +165,8 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         if (pipe := first_of(error, BrokenPipeError)) is not None:
             # the reader of stdout has closed it: click ends without an error message
             raise pipe from None
+        if (output := first_of(error, OutputFailed)) is not None:
+            raise output from None
         if (failure := first_of(error, SkylarkError)) is None:
             raise
         in_json = settings.output == "json"
