@@ -9,7 +9,6 @@ does not correct the reader's offset, since the slave may only be behind.
 """
 
 from functools import partial
-from typing import Any
 
 import trio
 
@@ -245,7 +244,8 @@ class PullHandlers(Part):
             "maxOffset": self._store.visible_end(topic, queue_id),
             "minOffset": self._store.min_offset(topic, queue_id),
         }
-        self._add_stamp(fields, topic)
+        if (created_ms := self._topics.created_ms(topic)) is not None:
+            fields["topicCreatedMs"] = created_ms
         return request.respond(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
 
     def _filter(self, header: PullMessageRequestHeader) -> Filter:
@@ -322,14 +322,10 @@ class PullHandlers(Part):
             "maxOffset": result.max_offset,
             "minOffset": result.min_offset,
         }
-        self._add_stamp(fields, topic)
-        return pull.request.respond(code, result.status.value, fields, result.records)
-
-    def _add_stamp(self, fields: dict[str, Any], topic: str) -> None:
-        """The reader sees by it that the topic is another one than that of its last pull."""
-        created_ms = self._topics.created_ms(topic)
-        if created_ms is not None:
+        # The reader sees by it that the topic is another one than that of its last pull.
+        if (created_ms := self._topics.created_ms(topic)) is not None:
             fields["topicCreatedMs"] = created_ms
+        return pull.request.respond(code, result.status.value, fields, result.records)
 
 
 class ReadAdvice:
