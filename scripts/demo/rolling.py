@@ -4,7 +4,6 @@ The exit code is 0 only when no send failed and each acknowledged message is whe
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import trio
@@ -15,8 +14,8 @@ from scripts.controller_set import NOT_YET, until
 from scripts.daemons import Daemon, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
 from scripts.demo.options import Options
 from scripts.demo.progress import Progress
-from scripts.demo.report import Differs, first_of
-from scripts.demo.stages import Stages
+from scripts.demo.report import Differs
+from scripts.demo.stages import Stages, run_stage
 from scripts.demo.switching import SMALL
 from sdk import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
 
@@ -47,11 +46,11 @@ class RollingDemo:
         try:
             with self._stages.stage("1. a NameServer, two masters, a slave of each"):
                 self._start()
-                _run(self._make_topic)
+                run_stage(self._make_topic)
             with self._stages.stage("2. send, with each broker restarted in turn"):
-                _run(self._send)
+                run_stage(self._send)
             with self._stages.stage("3. read all of it"):
-                _run(self._read)
+                run_stage(self._read)
             with self._stages.stage("4. graceful stop"):
                 self._stop()
         finally:
@@ -210,11 +209,3 @@ class Sending:
 
 def _place(queue: MessageQueue, offset: int) -> tuple[str, int, int]:
     return queue.broker_name, queue.queue_id, offset
-
-
-def _run(stage: Callable[[], Awaitable[None]]) -> None:
-    """Run a stage; when several of its tasks fail, the first error is raised."""
-    try:
-        trio.run(stage)
-    except BaseExceptionGroup as group:
-        raise first_of(group) from None

@@ -1,8 +1,12 @@
 """The stages of a run: their titles as they begin, and at the end what each took."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+
+import trio
+
+from scripts.demo.report import first_of
 
 
 class Stages:
@@ -22,3 +26,11 @@ class Stages:
         print()
         for title, seconds in self._ended:
             print(f"{title:<50} {seconds:6.1f} s")
+
+
+def run_stage(stage: Callable[[], Awaitable[None]]) -> None:
+    """Run a stage in trio; when several of its tasks fail, the first error is raised."""
+    try:
+        trio.run(stage)
+    except BaseExceptionGroup as group:
+        raise first_of(group) from None

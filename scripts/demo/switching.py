@@ -1,6 +1,5 @@
 """The quickstart with --controller or --dledger: three brokers, of which the master is killed under load."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import trio
@@ -9,8 +8,8 @@ from scripts.controller_set import ControllerSet, until
 from scripts.daemons import DaemonFailed
 from scripts.demo.options import Options
 from scripts.demo.progress import Progress
-from scripts.demo.report import Differs, first_of
-from scripts.demo.stages import Stages
+from scripts.demo.report import Differs
+from scripts.demo.stages import Stages, run_stage
 from scripts.dledger_set import DLedgerSet
 from sdk import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
 
@@ -44,11 +43,11 @@ class SwitchingDemo:
             controllers = "three Controllers, " if self._set.controllers else ""
             with self._stages.stage(f"1. a NameServer, {controllers}three brokers"):
                 self._set.start()
-                _run(self._start)
+                run_stage(self._start)
             with self._stages.stage("2. send, with the master killed meanwhile"):
-                _run(self._send)
+                run_stage(self._send)
             with self._stages.stage("3. read all of it"):
-                _run(self._read)
+                run_stage(self._read)
             with self._stages.stage("4. graceful stop"):
                 self._stop()
         finally:
@@ -181,11 +180,3 @@ class Sending:
         self.worst_s = max(self.worst_s, now - started)
         if self._killed_at and not self.again_s and (started >= self._killed_at or result.tries > 1):
             self.again_s = now - self._killed_at
-
-
-def _run(stage: Callable[[], Awaitable[None]]) -> None:
-    """Run a stage; when several of its tasks fail, the first error is raised."""
-    try:
-        trio.run(stage)
-    except BaseExceptionGroup as group:
-        raise first_of(group) from None
