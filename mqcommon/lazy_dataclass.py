@@ -39,6 +39,7 @@ else:
                 raise TypeError(f"{cls.__qualname__} has a field without an argument: it needs `dataclass`")
             for name in _methods(frozen, eq) - own:
                 setattr(made, name, _first_call(made, name, frozen, eq, own))
+            made.__signature__ = _SIGNATURE
             if eq and not frozen and "__hash__" not in own:
                 made.__hash__ = None
             if frozen:
@@ -126,6 +127,33 @@ def _like(cls: type[Any]) -> list[Any]:
         )
         for each in fields(cls)
     ]
+
+
+class _Signature:
+    """What ``help`` and editors show of the constructor: its arguments, as `dataclasses.dataclass` has them."""
+
+    def __get__(self, instance: Any, cls: type[Any]) -> Any:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        # Rarely asked for, and the module is slow to import.
+        from inspect import Parameter, Signature
+
+        def parameter(each: Any) -> Parameter:
+            has_factory = each.default_factory is not MISSING
+            default = _FACTORY if has_factory else Parameter.empty if each.default is MISSING else each.default
+            kind = Parameter.KEYWORD_ONLY if each.kw_only is True else Parameter.POSITIONAL_OR_KEYWORD
+            return Parameter(each.name, kind, default=default, annotation=each.type)
+
+        every = sorted(map(parameter, fields(cls)), key=lambda one: one.kind)
+        return Signature(every, return_annotation=None)
+
+
+class _Factory:
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_SIGNATURE, _FACTORY = _Signature(), _Factory()
 
 
 def _refuse_to_set(self: Any, name: str, value: object) -> NoReturn:

@@ -3,6 +3,7 @@
 import pickle
 from copy import copy, deepcopy
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -129,3 +130,18 @@ def test_a_wrong_call_does_not_spoil_the_constructor(arguments: dict[str, Any]) 
     with pytest.raises(TypeError, match="multiple values"):
         make(lazy_dataclass)("a", name="b")
     assert cls("a").name == "a"
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_help_shows_the_arguments_of_the_constructor(options: dict[str, bool]) -> None:
+    assert str(signature(make(lazy_dataclass(**options)))) == str(signature(make(dataclass(**options))))
+
+
+def test_a_subclass_has_the_arguments_of_its_own() -> None:
+    def derived(decorate: Any) -> Any:
+        class More(make(decorate)):  # type: ignore[misc]
+            number: int = 1
+
+        return decorate(More)
+
+    assert str(signature(derived(lazy_dataclass()))) == str(signature(derived(dataclass())))

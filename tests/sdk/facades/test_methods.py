@@ -3,6 +3,8 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -69,3 +71,15 @@ def test_a_subclass_says_what_it_wants(package: ModuleType) -> None:
         """Mine."""
 
     assert Mine.__doc__ == "Mine."
+
+
+@pytest.mark.parametrize("package", [sdk, aio, blocking])
+def test_every_signature_names_its_arguments(package: ModuleType) -> None:
+    """What ``help`` shows to a caller, who would guess names otherwise."""
+    for name in package.__all__:
+        one = getattr(package, name)
+        members = [one, *[each for key, each in inspect.getmembers(one, callable) if not key.startswith("_")]]
+        for each in members if inspect.isclass(one) and not issubclass(one, BaseException | Enum) else []:
+            with suppress(ValueError):  # of C functions
+                kinds = {parameter.kind for parameter in inspect.signature(each).parameters.values()}
+                assert inspect.Parameter.VAR_POSITIONAL not in kinds, each
