@@ -28,7 +28,6 @@ from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
 
 logger = logging.getLogger(__name__)
 
-SCAN_S = 0.1
 # A broker that was killed may still accept for the moment in which its process ends.
 PROBE_TRIES = 3
 PROBE_TIMEOUT_S = 0.3
@@ -249,9 +248,11 @@ class Elections:
         clock = self._view.clock
         while True:
             slept_from_ms = clock.monotonic_ms()
-            await trio.sleep(SCAN_S)
+            # In a NameServer scanNotActiveBrokerInterval is the key of its routes, which need not be so quick.
+            interval_ms = self._view.options.scan_brokers_ms
+            await trio.sleep(interval_ms / 1000)
             now_ms = clock.monotonic_ms()
-            if now_ms - slept_from_ms > 1_000:
+            if now_ms - slept_from_ms > interval_ms + 900:
                 # This process was stopped, not the brokers: their heartbeats wait in the sockets. Read those first.
                 logger.warning("this process was stopped for %d ms; no broker counts as dead", now_ms - slept_from_ms)
                 continue

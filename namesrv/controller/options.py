@@ -16,6 +16,10 @@ from remoting.net.tls.options import TlsOptions
 _PEERS = "where all Controllers of the group listen for each other and for brokers: n0-10.0.0.1:9877;n1-10.0.0.2:9877"
 
 
+# A dead master is found so much later at most.
+DEFAULT_SCAN_MS = 100
+
+
 @lazy_dataclass(frozen=True)
 class ControllerOptions:
     """Part of the options of a NameServer and of the command ``controller``."""
@@ -48,6 +52,11 @@ class ControllerOptions:
     def controller_peers(self) -> dict[str, str]:
         """``controllerDLegerPeers``: addresses by id. ConfigError when it is wrong."""
         return parse_peers(self.controller_d_leger_peers, "controllerDLegerPeers", "Controllers")
+
+    @property
+    def scan_brokers_ms(self) -> int:
+        """The time between two scans of a Controller for silent brokers."""
+        return DEFAULT_SCAN_MS
 
     def check_controller(self) -> None:
         """ConfigError when these options cannot make a Controller."""
@@ -88,6 +97,10 @@ class ControllerDaemonOptions(
         "", "conf file that keeps options changed by updateControllerConfig; set by -c, empty: they last until the stop"
     )
     config_black_list: str = option("configBlackList;configStorePath", "keys that updateControllerConfig may not touch")
+    scan_not_active_broker_interval: int = option(
+        DEFAULT_SCAN_MS, "time between two scans for silent brokers; RocketMQ's default is 5000", unit="ms", minimum=10,
+        mutable=True,
+    )  # fmt: skip
 
     # threads, buffers, metrics and JRaft: RocketMQ's options that mean nothing here
     ignored_keys: ClassVar[frozenset[str]] = frozenset(
@@ -102,7 +115,6 @@ class ControllerDaemonOptions(
             "mappedFileSize",
             "metricsExporterType",
             "rocketmqHome",
-            "scanNotActiveBrokerInterval",
         }
     )
 
@@ -112,6 +124,10 @@ class ControllerDaemonOptions(
         self.check_inner_credentials()
         check_that_controllers_sign(self)
         parse_levels(self.log_levels)
+
+    @property
+    def scan_brokers_ms(self) -> int:
+        return self.scan_not_active_broker_interval
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

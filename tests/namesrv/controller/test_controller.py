@@ -1,10 +1,14 @@
 """Controllers on loopback: brokers get ids and a master, masters die, Controllers die."""
 
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
 from mqcommon.errors import BrokerError
+from mqcommon.options.conf_file import update
+from namesrv.controller.options import DEFAULT_SCAN_MS, ControllerDaemonOptions
+from namesrv.options import NamesrvOptions
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.controller import (
@@ -43,6 +47,9 @@ async def test_a_master_that_was_killed_is_replaced_and_all_are_told() -> None:
         assert await third.register(at) == 2
 
 
+ONE_PEER: dict[str, Any] = {"controller_d_leger_peers": "n0-127.0.0.1:9877", "controller_d_leger_self_id": "n0"}
+
+
 async def test_a_connection_that_closes_is_no_death_while_the_broker_listens() -> None:
     async with open_controllers("n0") as controllers, open_stand_in() as first, open_stand_in() as second:
         at = await controllers.leader_addr()
@@ -66,6 +73,16 @@ async def test_a_silent_master_is_replaced() -> None:
         # It was only slow: it is a slave now, and what it asks as the master is refused.
         assert await first.register(at) == 2
         assert await code_of(first.alter(at, [1], 2)) == ResponseCode.CONTROLLER_INVALID_MASTER
+
+
+def test_the_time_between_scans_can_be_set_and_changed() -> None:
+    options = ControllerDaemonOptions(**ONE_PEER, scan_not_active_broker_interval=5_000)
+    assert options.scan_brokers_ms == 5_000
+    changed = update(options, [("scanNotActiveBrokerInterval", "50")])
+    assert changed.scan_brokers_ms == 50
+    # The key of a NameServer is that of its routes: the Controller in it goes on finding dead masters quickly.
+    inside = NamesrvOptions(enable_controller_in_namesrv=True, **ONE_PEER, scan_not_active_broker_interval=5_000)
+    assert inside.scan_brokers_ms == DEFAULT_SCAN_MS == ControllerDaemonOptions(**ONE_PEER).scan_brokers_ms
 
 
 async def test_a_broker_that_is_not_electable_is_never_elected() -> None:
@@ -151,7 +168,9 @@ async def test_administrators_see_and_change_it() -> None:
         assert await code_of(call(remote, CLEAN_BROKER_DATA, clean)) == ResponseCode.SUCCESS
         assert await code_of(first.register(at)) == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
         await call(remote, UPDATE_CONTROLLER_CONFIG, None, b"enableElectUncleanMaster=true\n")
+        await call(remote, UPDATE_CONTROLLER_CONFIG, None, b"scanNotActiveBrokerInterval=50\n")
         config = (await call(remote, GET_CONTROLLER_CONFIG)).command.body
+        assert b"scanNotActiveBrokerInterval=50" in config
         assert b"enableElectUncleanMaster=true" in config
         members = (await call(remote, RAFT_MEMBERS, RaftMembersRequestHeader("list"))).body()
         assert (members.leader, members.voters, members.learners) == ("n0", {"n0": at}, {})
