@@ -69,6 +69,11 @@ class OffsetResets:
             return False
         return True
 
+    def topic_deleted(self, name: str) -> None:
+        """Forget the offsets of a topic: they are none of one that is made with its name."""
+        for key in [key for key in self.pending if key[1] == name]:
+            del self.pending[key]
+
     def clear(self) -> None:
         """This broker is no longer the master: its consumers ask another one."""
         self.pending.clear()

@@ -375,6 +375,7 @@ def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:
     """Offsets that were set wait for consumers, as long as this broker is the master."""
     resets = OffsetResets(core.metadata.consumer_offsets, core.clients, held.release_group)
     core.role.observe(lambda before, now: None if now.is_master else resets.clear())
+    core.metadata.topics.deletions.on_begin.append(resets.topic_deleted)
     return resets
 
 

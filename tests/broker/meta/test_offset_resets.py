@@ -55,3 +55,12 @@ def test_a_group_without_consumers_has_nothing_pending() -> None:
     table.set("g", "T", 0, 7)
     assert not table.pending
     assert meta.offsets.query("g", "T", 0) == 7
+
+
+def test_an_offset_that_was_set_ends_with_its_topic() -> None:
+    table, _, channel = with_member()
+    for topic in ("T", "U"):
+        table.set("g", topic, 0, 7)
+    table.topic_deleted("T")
+    assert table.take(channel, "g", "T", 0) is None
+    assert table.take(channel, "g", "U", 0) == 7

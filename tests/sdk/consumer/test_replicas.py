@@ -1,6 +1,7 @@
 """Reads go on without the master, come back to it, and nothing is skipped because a slave lacks it."""
 
 import logging
+from functools import partial
 
 import pytest
 import trio
@@ -216,3 +217,25 @@ async def test_an_idle_slave_is_not_asked_in_a_rush(
         await brokers.consumer.pull(queue(), 7, wait_ms=1_000)
         await brokers.consumer.pull(queue(), 7, wait_ms=1_000)
         assert trio.current_time() >= started + 0.05
+
+
+async def test_a_slave_that_has_an_older_topic_of_the_name_is_not_read() -> None:
+    """The topic was made again, which the slave has not copied yet. What it has would be taken for the new one."""
+    async with broker_set() as brokers:
+        for broker, stamp in ((brokers.master, 2_000), (brokers.slave, 1_000)):
+            broker.on(11, partial(stamped, broker, stamp))
+        brokers.put(b"0", b"1")
+        consumer = brokers.consumer
+        assert (await consumer.pull(queue(), 0, max_count=1)).created_ms == 2_000
+        brokers.master.stop()
+        found = await consumer.pull(queue(), 1)
+        assert (found.status, found.messages, found.next_offset) == (PullStatus.NO_NEW_MESSAGE, [], 1)
+        brokers.slave.on(11, partial(stamped, brokers.slave, 2_000))
+        assert [message.body for message in (await consumer.pull(queue(), 1)).messages] == [b"1"]
+
+
+def stamped(broker: FakeBroker, stamp: int, request: Command) -> Command | None:
+    answer = broker._pull(request)
+    if answer is not None:
+        answer.ext = {**(answer.ext or {}), "topicCreatedMs": stamp}
+    return answer
