@@ -253,7 +253,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not missing:
         return None
     if not is_file:
-        return collection_path.name == "spark_connector" or None
+        conftest = collection_path / "conftest.py"
+        if not conftest.exists():
+            return None
+        collection_path = conftest  # it would be imported for any file of the folder
     text = collection_path.read_text(encoding="utf-8")
     return any(needs.search(text) for needs in missing) or None
 

@@ -127,7 +127,12 @@ class SocketTransport(Transport):
         try:
             await self._stream.send_all(data)
         except trio.BrokenResourceError as error:
-            raise _failure(error.__cause__) from None
+            cause = error.__cause__
+            if cause is not None:
+                # Since Python 3.12 this traceback has the frame of a context manager that holds ``cause`` itself: a
+                # circle, which would keep the callers' frames, and so their channel, until a garbage collection.
+                cause.__traceback__ = None
+            raise _failure(cause) from None
 
     async def send_file(self, file: "MappedFile", at: int, size: int) -> None:
         while size:
