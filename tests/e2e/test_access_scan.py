@@ -36,7 +36,7 @@ from remoting.protocol.frame import encode as encode_frame
 from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 from remoting.protocol.requests.clients import CHALLENGE
 from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO
-from remoting.protocol.requests.raft import RAFT_JOIN, RAFT_MESSAGES, RAFT_STATUS
+from remoting.protocol.requests.raft import DLEDGER_ENTRY, RAFT_JOIN, RAFT_MESSAGES, RAFT_STATUS
 from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from remoting.protocol.requests.routes import GET_BROKER_CLUSTER_INFO
 from remoting.protocol.requests.table import BY_CODE
@@ -60,7 +60,7 @@ MARK = b"what strangers must not read"
 TLS, ACL_1, ACL_2 = "certificates of clients", "accounts", "users and policies"
 MASTER_SLAVE, CONTROLLER, DLEDGER = "Master/Slave", "Controller", "DLedger"
 # What only members of a DLedger group ask, at a port of their own.
-OF_MEMBERS = {CHALLENGE.code, RAFT_MESSAGES.code, RAFT_STATUS.code, RAFT_JOIN.code}
+OF_MEMBERS = {CHALLENGE.code, DLEDGER_ENTRY.code, RAFT_MESSAGES.code, RAFT_STATUS.code, RAFT_JOIN.code}
 # What administrators ask; each daemon serves one of them.
 CONTROLS = (
     GET_BROKER_RUNTIME_INFO.code, GET_BROKER_CLUSTER_INFO.code, CONTROLLER_GET_METADATA_INFO.code,
