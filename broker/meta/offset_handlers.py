@@ -15,7 +15,7 @@ from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
+from remoting.protocol.command import CBOR, OFFER_FIELD, Command
 from remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     GET_ALL_DELAY_OFFSET,
@@ -98,7 +98,11 @@ class OffsetHandlers(Part):
         """
         header = UPDATE_CONSUMER_OFFSET.header(request)
         group, topic = header.consumer_group, header.topic
-        if self._groups.get_or_create(group) is None:
+        # A consumer of ours may commit before it says that it is one. For others RocketMQ's rule holds: its mqadmin
+        # clones offsets by commits, which must not make a group of a mistyped name.
+        is_ours = request.codec == CBOR or OFFER_FIELD in (request.ext or {})
+        known = self._groups.get_or_create(group) if is_ours else self._groups.get(group)
+        if known is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR
+from remoting.protocol.command import CBOR, OFFER_CBOR, OFFER_FIELD
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.offsets import (
     GET_ALL_DELAY_OFFSET,
@@ -33,7 +35,17 @@ def desk_with_topic(messages: int = 0, **changes: Any) -> Desk:
     desk.meta.topics.put_as_is(TopicConfig("T", 4, 4))
     for _ in range(messages):
         put(desk.store, "T", 0, b"x")
+    desk.meta.groups.get_or_create("g")
     return desk
+
+
+@pytest.mark.parametrize("how", [{"codec": CBOR}, {"ext": {OFFER_FIELD: OFFER_CBOR}}])
+async def test_a_commit_of_a_client_of_ours_makes_the_group(how: dict[str, Any]) -> None:
+    desk = Desk(options())
+    desk.meta.topics.create_on_send("T", "TBW102", 4)
+    ext = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 0, **how.pop("ext", {})}
+    assert (await desk.ask(COMMIT, ext, **how)).code == 0
+    assert desk.meta.groups.get("g") is not None
 
 
 async def test_a_committed_offset_is_found() -> None:
@@ -106,8 +118,10 @@ async def test_an_offset_with_a_stamp_is_taken_for_a_topic_without_one() -> None
     assert (await desk.ask(QUERY, at())).ext == {"offset": 3}
 
 
-async def test_commits_for_unknown_groups_topics_and_queues_are_refused() -> None:
-    desk = desk_with_topic(auto_create_subscription_group=False)
+@pytest.mark.parametrize("may_create", [False, True])
+async def test_commits_for_unknown_groups_topics_and_queues_are_refused(may_create: bool) -> None:
+    desk = Desk(options(auto_create_subscription_group=may_create))
+    desk.meta.topics.create_on_send("T", "TBW102", 4)
     answer = await desk.ask(COMMIT, at(commitOffset=1))
     assert (answer.code, answer.remark) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group g not exist!")
     desk = desk_with_topic()
