@@ -7,6 +7,7 @@ import pytest
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, OFFER_CBOR, OFFER_FIELD
 from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.offsets import (
     GET_ALL_DELAY_OFFSET,
     GET_EARLIEST_MSG_STORETIME,
@@ -35,7 +36,7 @@ def desk_with_topic(messages: int = 0, **changes: Any) -> Desk:
     desk.meta.topics.put_as_is(TopicConfig("T", 4, 4))
     for _ in range(messages):
         put(desk.store, "T", 0, b"x")
-    desk.meta.groups.get_or_create("g")
+    desk.meta.groups.put(SubscriptionGroupConfig("g"))
     return desk
 
 
