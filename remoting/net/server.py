@@ -246,12 +246,13 @@ class Server:
             except Exception as error:
                 response = failure(request, error)
         if response is not None:
-            self._answer(channel, request, response)
+            if request.flag & FLAG_ONEWAY:
+                self._note_if_refused(channel, request, response)
+            channel.reply(request, response)
 
-    def _answer(self, channel: Channel, request: Command, response: Command) -> None:
-        if request.flag & FLAG_ONEWAY and response.code != ResponseCode.SUCCESS:
+    def _note_if_refused(self, channel: Channel, request: Command, response: Command) -> None:
+        if response.code != ResponseCode.SUCCESS:
             self._unanswered.note(channel.remote, request, response, trio.current_time())
-        channel.reply(request, response)
 
     def _start_slow(self, channel: Channel, request: Command) -> Command | None:
         handler = self._slow_handlers.get(request.code)
@@ -285,7 +286,9 @@ class Server:
             if held_bytes:
                 channel.let_go(held_bytes)
         if response is not None:
-            self._answer(channel, request, response)
+            if request.flag & FLAG_ONEWAY:
+                self._note_if_refused(channel, request, response)
+            channel.reply(request, response)
 
     async def _scan(self) -> None:
         """Close connections that are silent or do not read, and the largest ones when memory is short."""

@@ -78,7 +78,10 @@ FILES = {
         (UserError,),
     ),
     "offsets.json": File(
-        "/offsets", b'{"offsetTable":{}}', lambda fs: read_or_backup(fs, "/offsets", check_offsets), (StoreCorrupt,)
+        "/offsets",
+        b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:5}}',
+        lambda fs: read_or_backup(fs, "/offsets", check_offsets),
+        (StoreCorrupt,),
     ),
     "plain_acl.yml": File(
         "/acl", ADMIN.encode(), lambda fs: parse_file(parse_yaml(text(fs, "/acl"), "/acl"), "/acl"), (UserError,)

@@ -46,9 +46,8 @@ OF_KOMBU = {
 }
 # Programs use these.
 OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open"}
-# Hypercorn and Jinja look for these, and the console's templates call some.
+# Jinja looks for these, and the console's templates call some.
 OF_THE_CONSOLE = {
-    *("accesslog", "certfile", "errorlog", "include_server_header", "keep_alive_timeout", "keyfile"),
     *("lstrip_blocks", "trim_blocks", "page_link", "sort_link"),
 }
 # Parts of a whole that is read or written by its fields.

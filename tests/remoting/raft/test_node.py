@@ -9,7 +9,6 @@ import trio
 
 from mqcommon.raft.errors import ChangeRefused, NotLeader
 from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
-from remoting.raft.storage import HEAD
 from tests.remoting.raft.nodes import GROUP, TIMEOUT_MS, RunningNode, open_nodes
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
@@ -105,18 +104,21 @@ async def test_a_node_without_its_disk_gets_another_id_and_becomes_a_voter_again
 async def test_a_node_that_lacks_what_is_committed_says_so_once_and_takes_no_part(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its log was cut between two records, and nothing on its disk tells."""
+    """Somebody has put back an older copy of its directory, and nothing on its disk tells."""
     async with open_nodes("n0", "n1", "n2") as nodes:
         await nodes.start("n0", "n1", "n2")
         await nodes.write("a")
-        await nodes.write("b")
-        await nodes.agree(["a", "b"])
+        await nodes.agree(["a"])
         name = next(each.name for each in nodes.running.values() if not each.node.is_leader)
         await nodes.stop(name)
         disk = nodes.disks[name]
-        log = disk.read("/raft/log")
-        disk.overwrite("/raft/log", log[: HEAD.size + HEAD.unpack_from(log)[0]])
-        disk.remove("/raft/mark")
+        copies = {path: disk.read(path) for path in disk.paths() if not path.endswith("/lock")}
+        await nodes.start(name)
+        await nodes.write("b")
+        await nodes.agree(["a", "b"])
+        await nodes.stop(name)
+        for path, data in copies.items():
+            disk.overwrite(path, data)
         await nodes.start(name)
         await until(lambda: "takes no part in its group any more" in caplog.text, "it sees that")
         term = nodes.running[name].node.term

@@ -18,12 +18,15 @@ from sdk.blocking import consumer as blocking_consumer
 from sdk.blocking.loop import ClientLoop
 from sdk.consumer.reader import PullResult
 from sdk.consumer.stream import Messages, MessageStream
+from sdk.consumer.trail import Trail
 from sdk.loop_thread import OpenClient
+from sdk.position import Position
 from sdk.runtime import SendsFailed
 from sdk.testing import Cluster
 from tests.sdk.consumer.test_stream import BACKOFF, Source
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.facades.test_tickets import lose
+from tests.support.waiting import DEADLINE_S
 
 
 class Reader:
@@ -44,12 +47,12 @@ class Reader:
 
     def streaming(self) -> MessageStream:
         assert self._nursery is not None
-        self.stream = MessageStream(self._pull, self._nursery, 0, None, BACKOFF)
+        self.stream = MessageStream(self._pull, self._nursery, Position(0), None, BACKOFF)
         return self.stream
 
-    async def _pull(self, offset: int) -> PullResult:
+    async def _pull(self, trail: Trail, offset: int) -> PullResult:
         self.begun[offset].set()
-        return await self.source.pull(offset)
+        return await self.source.pull(trail, offset)
 
 
 def offsets(batch: list[MessageExt]) -> list[int]:
@@ -66,7 +69,7 @@ async def test_a_batch_that_crosses_to_a_cancelled_task_comes_next() -> None:
         waiting = asyncio.create_task(anext(stream))
         await asyncio.sleep(0)
         # This blocks the loop. When the next pull has begun, the batch is on its way here.
-        assert reader.begun[first + 2].wait(10)
+        assert reader.begun[first + 2].wait(DEADLINE_S)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -108,7 +111,7 @@ async def test_messages_that_are_left_behind_are_not_pulled_any_more() -> None:
 
 
 async def test_messages_go_on_after_a_cancelled_wait_in_trio(nursery: trio.Nursery) -> None:
-    stream = MessageStream(Source(size=3, step=1).pull, nursery, 0, 3, BACKOFF)
+    stream = MessageStream(Source(size=3, step=1).pull, nursery, Position(0), 3, BACKOFF)
     messages = Messages(stream, lambda: None, stream.close)
     found = []
     for _ in range(3):

@@ -79,7 +79,7 @@ async def test_a_commit_that_a_kill_took_may_come_back_from_a_slave(autojump_clo
         await trio.sleep(NOTED_S)
     async with pops.running("stop", Random(1)):
         assert pops.meta.offsets.query(*QUEUE) == -1
-        pops.meta.offsets.advance({"T@g": {0: 3}})
+        pops.meta.offsets.advance({"T@g": {0: 3}}, lambda topic, queue_id: len(BODIES))
         await trio.sleep(NOTED_S)
         assert popped_bodies(pops) == []
         assert pops.meta.offsets.query(*QUEUE) == len(BODIES)
