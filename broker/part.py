@@ -5,6 +5,7 @@ A part overrides the methods it needs; the others are never called.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 import trio
 
@@ -18,6 +19,19 @@ Hook = Callable[[Channel, Command], Command | None]
 #: Raises RequestRefused when the sender of a request may not do with a topic what the request does. For requests that
 #: name a message by its place in the log, whose topic a hook cannot know.
 TopicCheck = Callable[[Channel, Command, str], None]
+
+
+class Callers(Protocol):
+    """Who sends requests, and what that user may do later, when there is no request to look at.
+
+    A broker without access control has none (None stands for that), so nothing is asked there.
+    """
+
+    def user_of(self, channel: Channel, request: Command) -> str:
+        """The user who signed ``request``, which has passed the hooks; empty when nobody has to sign it."""
+
+    def may_send(self, user: str, host: str, topic: str) -> bool:
+        """Whether ``user`` may send to ``topic`` from ``host`` now."""
 
 
 class Part:

@@ -20,7 +20,7 @@ from broker.meta.proxied_clients import Proxied, ProxiedClients
 from broker.meta.table import refused_when_not_stored
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
-from broker.part import Part
+from broker.part import Callers, Part
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.signal import Signal
@@ -87,7 +87,9 @@ class ClientHandlers(Part):
         groups: Groups,
         options: BrokerOptions,
         clock: Clock,
+        callers: Callers | None = None,
     ) -> None:
+        self._callers = callers
         self._clients = clients
         self._proxied = proxied
         self._topics = topics
@@ -119,6 +121,7 @@ class ClientHandlers(Part):
         """34: the groups that a client is in; unknown ones are created where that is allowed."""
         data = HEART_BEAT.body(request, HEARTBEAT)
         _check_heartbeat(data)
+        user = "" if self._callers is None else self._callers.user_of(channel, request)
         now_ms = self._clock.monotonic_ms()
         language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
         fingerprint_changed = False
@@ -138,7 +141,7 @@ class ClientHandlers(Part):
                     may_join = self.prepared_group(consumer) is not None
                 if not may_join:
                     continue  # a group that must be made with mqadmin first; its pulls are answered with an error
-                if self._clients.join_consumer_group(channel, data, consumer, language, request.version, now_ms):
+                if self._clients.join_consumer_group(channel, data, consumer, language, request.version, now_ms, user):
                     changed.append(name)
                 if data.heartbeat_fingerprint:
                     fingerprint_changed |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
@@ -147,7 +150,9 @@ class ClientHandlers(Part):
             # whom their members must share the queues.
             self.notices.changed(changed)
         for producer in data.producer_data_set:
-            self._clients.join_producer_group(channel, data, producer.group_name, language, request.version, now_ms)
+            self._clients.join_producer_group(
+                channel, data, producer.group_name, language, request.version, now_ms, user
+            )
         # True asks for the subscriptions, which heartbeats with a known fingerprint leave out. RocketMQ tells so every
         # client whose heartbeats have no fingerprint.
         sub_change = fingerprint_changed if data.heartbeat_fingerprint else True

@@ -30,6 +30,8 @@ class Member:
     client_id: str
     language: str
     version: int
+    #: Who signed the heartbeat; empty without access control.
+    user: str = ""
 
 
 @lazy_dataclass(slots=True)
@@ -210,8 +212,9 @@ class Clients:
     # --- joining
 
     def join_consumer_group(
-        self, channel: Channel, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int
-    ) -> bool:
+        self, channel: Channel, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int,
+        user: str = "",
+    ) -> bool:  # fmt: skip
         """Take in a heartbeat's part about one consumer group; returns whether members or subscriptions changed."""
         group = self._consumers.get(data.group_name)
         if group is None:
@@ -220,7 +223,7 @@ class Clients:
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        changed = group.join(Member(channel, heartbeat.client_id, language, version))
+        changed = group.join(Member(channel, heartbeat.client_id, language, version, user))
         self._consumer_groups_of.setdefault(channel, {})[data.group_name] = None
         self._heard_ms[channel] = now_ms
         if not heartbeat.without_sub:
@@ -239,11 +242,12 @@ class Clients:
         return before not in (0, fingerprint)
 
     def join_producer_group(
-        self, channel: Channel, heartbeat: HeartbeatData, group: str, language: str, version: int, now_ms: int
-    ) -> None:
+        self, channel: Channel, heartbeat: HeartbeatData, group: str, language: str, version: int, now_ms: int,
+        user: str = "",
+    ) -> None:  # fmt: skip
         """Take in a heartbeat's part about one producer group."""
         self._heard_ms[channel] = now_ms
-        member = Member(channel, heartbeat.client_id, language, version)
+        member = Member(channel, heartbeat.client_id, language, version, user)
         members = self._producers.setdefault(group, {})
         before = members.get(channel)
         if before is not None and before.client_id != member.client_id:

@@ -263,7 +263,7 @@ def _request_parts(
         popped=lambda: reviving.undelivered,
     )
     proxied = ProxiedClients()
-    client_handlers = ClientHandlers(clients, proxied, topics, groups, options, core.clock)
+    client_handlers = ClientHandlers(clients, proxied, topics, groups, options, core.clock, access.guard.callers)
     parts: list[Part] = [
         *pops,
         SendHandlers(
@@ -317,7 +317,7 @@ def _request_parts(
 def _transactions(core: Core, access: Access) -> Transactions:
     ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
     ages = MessageAges(core.store, core.clock)
-    checks = TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock, ages)
+    checks = TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock, ages, access.guard.callers)
     transactions = Transactions(
         core.background(lambda: core.is_master), ledger, checks, core.options, core.stepper, core.stats.transactions,
         ages, access.guard.may_send,

@@ -12,12 +12,14 @@ from broker.delivery.message_ages import MessageAges
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.halves import checks_of, immunity_ms
 from broker.delivery.transaction.ledger import Ledger
-from broker.meta.clients import Clients
+from broker.meta.clients import Clients, Member
 from broker.options import BrokerOptions
+from broker.part import Callers
 from broker.store.store import PutResult
 from broker.writing.deferred import real_queue
 from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
+from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.errors import FrameTooLarge, RequestRefused
 from mqcommon.message.record import Record
@@ -64,14 +66,18 @@ class TransactionChecks:
     """See the module."""
 
     def __init__(
-        self, ledger: Ledger, writer: Writer, clients: Clients, options: BrokerOptions, clock: Clock, ages: MessageAges
-    ) -> None:
+        self, ledger: Ledger, writer: Writer, clients: Clients, options: BrokerOptions, clock: Clock, ages: MessageAges,
+        callers: Callers | None = None,
+    ) -> None:  # fmt: skip
         self._ledger = ledger
         self._writer = writer
         self._clients = clients
         self._options = options
         self._clock = clock
         self._ages = ages
+        self._callers = callers
+        # What the callers said in this step, by user, host and topic: many members are asked about many halves.
+        self._may_see: dict[tuple[str, str, str], bool] = {}
         # The producers of a group take turns.
         self._turn = 0
 
@@ -82,6 +88,7 @@ class TransactionChecks:
         ledger = self._ledger
         timeout_ms, max_checks = self._options.transaction_time_out, self._options.transaction_check_max
         end, count, checked = ledger.half_end, 0, 0
+        self._may_see.clear()
         # Those that are left, once a half is too young: copies after it, whose first halves are older.
         copies: deque[int] | None = None
         try:
@@ -111,6 +118,7 @@ class TransactionChecks:
                 if count % SLICE == 0:
                     ledger.write_ops()
                     yield None
+                    self._may_see.clear()
         finally:
             if ledger.is_ready:
                 ledger.write_ops()
@@ -130,7 +138,7 @@ class TransactionChecks:
         return False
 
     def _check(self, half: Record) -> bool:
-        channels = self._channels(halves.group_of(half.properties))
+        channels = self._channels(halves.group_of(half.properties), halves.topic_of(half.properties))
         ready = [channel for channel in channels if channel.buffered_bytes < MAX_WAITING_BYTES]
         if channels and not ready:
             return False  # it is not the producers' fault, so this does not count as a check
@@ -145,7 +153,7 @@ class TransactionChecks:
             )
         if ready:
             self._ask(ready[self._turn % len(ready)], half)
-        # Else nobody of the group is connected; the next check may find somebody.
+        # Else nobody of the group is connected who may send to the topic; the next check may find somebody.
         return True
 
     def _ask(self, channel: Channel, half: Record) -> None:
@@ -184,6 +192,19 @@ class TransactionChecks:
             logger.warning("half message %d stays open, as no copy can be stored: %s", half.queue_offset, refused)
             return None
 
-    def _channels(self, group: str) -> list[Channel]:
-        """The connections of the producers of ``group``."""
-        return [member.channel for member in self._clients.producers(group) if member.channel.closed_reason is None]
+    def _channels(self, group: str, topic: str) -> list[Channel]:
+        """The connections of those producers of ``group`` that may send to ``topic``.
+
+        A heartbeat needs no right to join a producer group, and a check shows the whole message.
+        """
+        members = [member for member in self._clients.producers(group) if member.channel.closed_reason is None]
+        if (callers := self._callers) is not None:
+            members = [member for member in members if self._may_ask(callers, member, topic)]
+        return [member.channel for member in members]
+
+    def _may_ask(self, callers: Callers, member: Member, topic: str) -> bool:
+        asked = member.user, split_address(member.channel.remote)[0], topic
+        may = self._may_see.get(asked)
+        if may is None:
+            may = self._may_see[asked] = callers.may_send(*asked)
+        return may

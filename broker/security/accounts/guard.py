@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import trio
 
-from broker.part import Hook, Part
+from broker.part import Callers, Hook, Part
 from broker.security.access import FROM_NAMESERVERS, host_of, needs_of, needs_to_consume, needs_to_send
 from broker.security.accounts.edits import AccountDocument
 from broker.security.accounts.files import AccountFiles
@@ -21,8 +21,9 @@ from mqcommon.clock import Clock
 from mqcommon.errors import ConfigError, RequestRefused, UserError
 from remoting.net.channel import Channel
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
+from remoting.protocol.command import Command, ext_text
 from remoting.protocol.rights import Need
+from remoting.protocol.signature import ACCESS_KEY_FIELD
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +89,30 @@ class LiveRules:
                                ", ".join(file.white.texts))  # fmt: skip
 
 
+class AccountCallers:
+    """The `Callers` of a broker with accounts."""
+
+    def __init__(self, live: LiveRules) -> None:
+        self._live = live
+
+    def user_of(self, channel: Channel, request: Command) -> str:
+        return ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")
+
+    def may_send(self, user: str, host: str, topic: str) -> bool:
+        return self._live.rules.may(user, host, needs_to_send(topic))
+
+
 class AccountGuard(Part):
     """The hook that asks the rules in force."""
 
     def __init__(self, live: LiveRules, audit: Audit) -> None:
         self._live = live
         self._audit = audit
+
+    @property
+    def callers(self) -> Callers | None:
+        """The accounts behind requests."""
+        return AccountCallers(self._live)
 
     def hook(self, code: int) -> Hook | None:
         return None if code in FROM_NAMESERVERS else self._check

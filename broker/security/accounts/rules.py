@@ -91,6 +91,18 @@ class AccountRules:
                 return _refusal(account, need, needed, request.code)
         return None
 
+    def may(self, access_key: str, host: str, needs: Sequence[Need]) -> bool:
+        """Whether the account may do all of ``needs`` from ``host``, when it has signed, or need not sign."""
+        is_white = self._white.naming(host)
+        if is_white and self._white_skips_all:
+            return True
+        account = self.accounts.get(access_key)
+        if account is None:
+            return False
+        if account.admin or (self._white_skips_all and account.white.naming(host)):
+            return True
+        return all(_allows(account, need, needed_bits(need)) for need in needs)
+
     def explain(self, access_key: str, host: str, needs: Sequence[Need], code: int) -> Explanation:
         """What `refusal` says to a request ``code`` that is signed as it should be, and which rules decide."""
         steps: list[ExplanationStep] = []

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from broker.meta.auth import Acls, Users
 from broker.options import BrokerOptions
-from broker.part import Hook, Part
+from broker.part import Callers, Hook, Part
 from broker.security.access import (
     FROM_NAMESERVERS,
     NO,
@@ -33,6 +33,7 @@ from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.command import Command, ext_text
 from remoting.protocol.requests.auth import AclInfo, UserInfo
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from remoting.protocol.rights import CLUSTER, Need
 from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
 
@@ -67,6 +68,11 @@ class Logins:
             raise refuse("check signature failed.")
         return user
 
+    def enabled(self, name: str) -> UserInfo | None:
+        """The user of this name, who may send signed requests; None when there is none, or a disabled one."""
+        user = self._users.get(name)
+        return None if user is None or user.user_status == DISABLE else user
+
     def is_by_super(self, channel: Channel, request: Command) -> bool:
         """Whether a super user's secret signed ``request`` of ``channel``."""
         user = self._users.get(ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or ""))
@@ -89,6 +95,29 @@ class Logins:
         return made[1].decide(kind, name, actions, host)
 
 
+class UserCallers:
+    """The `Callers` of a broker with users; ``guard`` says which requests are looked at."""
+
+    def __init__(self, guard: "UserGuard") -> None:
+        self._guard = guard
+        self._logins = guard.logins
+
+    def user_of(self, channel: Channel, request: Command) -> str:
+        if self._guard.hook(request.code) is None:
+            # Nobody has looked at the signature, so the name may be anybody's.
+            try:
+                return self._logins.user_of(channel, request).username
+            except RequestRefused:
+                return ""
+        return ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")
+
+    def may_send(self, user: str, host: str, topic: str) -> bool:
+        if self._guard.hook(SEND_MESSAGE_V2.code) is None:
+            return True
+        known = self._logins.enabled(user)
+        return known is not None and self._guard.may(known, host, SEND_MESSAGE_V2.code, needs_to_send(topic))
+
+
 class UserGuard(Part):
     """The hook that asks `Logins`."""
 
@@ -100,6 +129,11 @@ class UserGuard(Part):
         self._authorizes = options.authorization_enabled
         self._unsigned = options.unsigned_codes | frozenset(FROM_NAMESERVERS)
         self._open = options.open_codes | frozenset(FROM_NAMESERVERS)
+
+    @property
+    def callers(self) -> Callers | None:
+        """None when no request has to be signed."""
+        return UserCallers(self) if self._authenticates else None
 
     def hook(self, code: int) -> Hook | None:
         needs_right = self._authorizes and code not in self._open
@@ -136,6 +170,16 @@ class UserGuard(Part):
         except RequestRefused as refused:
             self._audit.refused(channel.remote, request, refused.remark)
             raise
+
+    def may(self, user: UserInfo, host: str, code: int, needs: Sequence[Need]) -> bool:
+        """Whether ``user`` may do all of ``needs`` by a request ``code``."""
+        if not self._authorizes or code in self._open:
+            return True
+        return all(self._decision(user, need, host).is_allowed for need in needs)
+
+    def _decision(self, user: UserInfo, need: Need, host: str) -> PolicyDecision:
+        kind, name, actions = need
+        return self.logins.decide(user, kind, self._cluster if kind == CLUSTER else name, actions, host)
 
     def _check_need(self, user: UserInfo, need: Need, host: str) -> None:
         kind, name, actions = need
