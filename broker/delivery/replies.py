@@ -1,7 +1,8 @@
 """Replies: 324 and 325. The broker pushes a reply to the client that sent the request (326).
 
 A request is a plain message whose properties say who waits: REPLY_TO_CLIENT and CORRELATION_ID. So that client
-must be known here by a heartbeat. Replies are stored, too (``storeReplyMessageEnable``); no answer waits for that.
+must be known here by a heartbeat. Replies go to the reply topic of the cluster only. They are stored there, too
+(``storeReplyMessageEnable``); no answer waits for that.
 Neighbours: meta/clients.py (where clients are), sdk/producer/requests.py (the other end).
 """
 
@@ -19,7 +20,7 @@ from mqcommon.clock import Clock
 from mqcommon.errors import RemotingError, RequestRefused
 from mqcommon.message.ids import decode_host, encode_host, offset_msg_id
 from mqcommon.message.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, find_property, replace_properties
-from mqcommon.names import PERM_WRITE, check_topic, check_topic_is_sendable
+from mqcommon.names import PERM_WRITE, RETRY_TOPIC_MAX_LENGTH, reply_topic
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
 from remoting.protocol.codes import ResponseCode
@@ -82,8 +83,11 @@ class Replies(Part):
         return what.answer(request, answer)
 
     def _check(self, header: SendMessageRequestHeader, body: bytes) -> None:
-        check_topic(header.topic)
-        check_topic_is_sendable(header.topic)
+        # The right to send to a topic of one's own must not be enough to reach any client.
+        replies = reply_topic(self._options.broker_cluster_name)
+        if header.topic != replies:
+            text = f"replies go to the topic {replies}, not to {header.topic[:RETRY_TOPIC_MAX_LENGTH]}"
+            raise RequestRefused(ResponseCode.NO_PERMISSION, text)
         config = self._topics.get(header.topic)
         if config is None:
             raise no_such_topic(header.topic)

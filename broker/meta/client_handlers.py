@@ -66,6 +66,8 @@ SLICE = 500
 HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 MAX_GROUPS = 1_000
 MAX_EXPRESSIONS = 65_536
+# Characters of a client id in a refusal.
+MAX_SHOWN = 255
 # Creating a group and its retry topic takes about 100 µs.
 MAX_NEW_GROUPS = 50
 # Members that are listed in one step.
@@ -121,7 +123,10 @@ class ClientHandlers(Part):
         """34: the groups that a client is in; unknown ones are created where that is allowed."""
         data = HEART_BEAT.body(request, HEARTBEAT)
         _check_heartbeat(data)
-        user = "" if self._callers is None else self._callers.user_of(channel, request)
+        user = ""
+        if self._callers is not None:
+            user = self._callers.user_of(channel, request)
+            _check_owner(data.client_id, user, self._clients.user_of(data.client_id))
         now_ms = self._clock.monotonic_ms()
         language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
         fingerprint_changed = False
@@ -391,6 +396,13 @@ def _check_heartbeat(data: HeartbeatData) -> None:
     if length > MAX_EXPRESSIONS:
         text = f"the heartbeat's subscriptions have {length} characters, at most {MAX_EXPRESSIONS} are allowed"
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+
+
+def _check_owner(client_id: str, user: str, owner: str | None) -> None:
+    """RequestRefused when the id belongs to a connected client of another user, whose replies it would lead astray."""
+    if owner is not None and owner != user:
+        text = f"the client id {client_id[:MAX_SHOWN]} belongs to a connected client of another user; take another one"
+        raise RequestRefused(ResponseCode.NO_PERMISSION, text)
 
 
 def _connections(members: Iterable[Member]) -> Steps[list[Connection]]:

@@ -2,8 +2,8 @@
 
 A channel is an object for a connection, used here only as a key. Methods return whether members or subscriptions of a
 group changed; the caller (meta/client_handlers.py) notifies the members.
-Invariant: ``_consumer_groups_of`` and ``_producer_groups_of`` mirror the group tables, and ``_heard_ms`` has the
-connections of both. So the cost of closing a connection depends only on the number of its groups.
+Invariant: ``_consumer_groups_of`` and ``_producer_groups_of`` mirror the group tables; ``_heard_ms`` and ``_ids`` have
+the connections of both. So the cost of closing a connection depends only on the number of its groups.
 """
 
 from collections.abc import Iterable
@@ -131,8 +131,10 @@ class Clients:
         self._producers: dict[str, dict[Channel, Member]] = {}
         self._consumer_groups_of: dict[Channel, Groups] = {}
         self._producer_groups_of: dict[Channel, Groups] = {}
-        # Connections of producers by client id.
-        self._producer_channels: dict[str, dict[Channel, None]] = {}
+        # The client id of each connection that is in a group, as its last heartbeat said; and the connections of each
+        # client id with the user of their last heartbeat.
+        self._ids: dict[Channel, str] = {}
+        self._holders: dict[str, dict[Channel, str]] = {}
         # Time of the last heartbeat, for each connection that is in a group.
         self._heard_ms: dict[Channel, int] = {}
         # The last subscriptions of groups that have no member now; the group that left first is forgotten first.
@@ -149,7 +151,12 @@ class Clients:
 
     def producer_channel(self, client_id: str) -> Channel | None:
         """A connection of the client with this id that has a producer; of several the latest."""
-        return next(reversed(self._producer_channels.get(client_id, {})), None)
+        channels = reversed(self._holders.get(client_id, {}))
+        return next((channel for channel in channels if channel in self._producer_groups_of), None)
+
+    def user_of(self, client_id: str) -> str | None:
+        """The user to whom a client id belongs, as long as a connection has it; None when it is free."""
+        return next(iter(self._holders.get(client_id, {}).values()), None)
 
     def all_producers(self) -> list[tuple[str, Member, int]]:
         """The members of all producer groups: group, member, time of the last heartbeat."""
@@ -203,11 +210,7 @@ class Clients:
 
     def client_id(self, channel: Channel) -> str | None:
         """The id of the client on this connection, if it has sent a heartbeat."""
-        for group in self._consumer_groups_of.get(channel, ()):
-            return self._consumers[group].members[channel].client_id
-        for group in self._producer_groups_of.get(channel, ()):
-            return self._producers[group][channel].client_id
-        return None
+        return self._ids.get(channel)
 
     # --- joining
 
@@ -225,7 +228,7 @@ class Clients:
         group.consume_from_where = data.consume_from_where
         changed = group.join(Member(channel, heartbeat.client_id, language, version, user))
         self._consumer_groups_of.setdefault(channel, {})[data.group_name] = None
-        self._heard_ms[channel] = now_ms
+        self._note(channel, heartbeat.client_id, user, now_ms)
         if not heartbeat.without_sub:
             changed |= group.subscribe(data.subscription_data_set)
             # A consumer that pulls chooses its queues itself, so it takes no messages from other members.
@@ -246,15 +249,20 @@ class Clients:
         user: str = "",
     ) -> None:  # fmt: skip
         """Take in a heartbeat's part about one producer group."""
-        self._heard_ms[channel] = now_ms
         member = Member(channel, heartbeat.client_id, language, version, user)
-        members = self._producers.setdefault(group, {})
-        before = members.get(channel)
-        if before is not None and before.client_id != member.client_id:
-            self._forget_producer(before)
-        members[channel] = member
-        self._producer_channels.setdefault(member.client_id, {})[channel] = None
+        self._producers.setdefault(group, {})[channel] = member
         self._producer_groups_of.setdefault(channel, {})[group] = None
+        self._note(channel, heartbeat.client_id, user, now_ms)
+
+    def _note(self, channel: Channel, client_id: str, user: str, now_ms: int) -> None:
+        """The connection is in a group, and has this id now."""
+        self._heard_ms[channel] = now_ms
+        before = self._ids.get(channel)
+        if before != client_id:
+            if before is not None:
+                self._let_go(channel, before)
+            self._ids[channel] = client_id
+        self._holders.setdefault(client_id, {})[channel] = user
 
     # --- leaving
 
@@ -272,15 +280,11 @@ class Clients:
     def leave_producer_group(self, channel: Channel, group: str) -> bool:
         """Remove the channel from the group; returns whether it was a member."""
         members = self._producers.get(group)
-        member = None if members is None else members.pop(channel, None)
-        if member is None:
+        if members is None or members.pop(channel, None) is None:
             return False
         if not members:
             del self._producers[group]
         self._forget(self._producer_groups_of, channel, group)
-        # A client id leads to a connection as long as that is in any producer group.
-        if channel not in self._producer_groups_of:
-            self._forget_producer(member)
         return True
 
     def close(self, channel: Channel) -> list[str]:
@@ -304,11 +308,12 @@ class Clients:
             del self._left[next(iter(self._left))]
         self._left[group] = subscriptions
 
-    def _forget_producer(self, member: Member) -> None:
-        channels = self._producer_channels.get(member.client_id, {})
-        channels.pop(member.channel, None)
-        if not channels:
-            self._producer_channels.pop(member.client_id, None)
+    def _let_go(self, channel: Channel, client_id: str) -> None:
+        """The connection has this id no longer."""
+        holders = self._holders[client_id]
+        del holders[channel]
+        if not holders:
+            del self._holders[client_id]
 
     def _forget(self, groups_of: dict[Channel, Groups], channel: Channel, group: str) -> None:
         groups = groups_of[channel]
@@ -317,6 +322,7 @@ class Clients:
             del groups_of[channel]
             if channel not in self._consumer_groups_of and channel not in self._producer_groups_of:
                 del self._heard_ms[channel]
+                self._let_go(channel, self._ids.pop(channel))
 
 
 def _recomputed(subscription: SubscriptionData) -> SubscriptionData:

@@ -194,4 +194,9 @@ def test_the_connection_of_a_producer_is_known_by_the_client_id() -> None:
     assert (clients.producer_channel("a"), clients.producer_channel("b")) == (None, one)
     clients.close(one)
     assert clients.producer_channel("b") is None
-    assert not clients._producer_channels
+    # An id that only one of several groups had does not keep the connection.
+    beat(one, "a", "g")
+    beat(one, "b", "h")
+    assert (clients.producer_channel("a"), clients.producer_channel("b")) == (None, one)
+    clients.close(one)
+    assert not clients._holders and not clients._ids

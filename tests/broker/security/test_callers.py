@@ -15,13 +15,18 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.auth import AUTH_CREATE_ACL, AUTH_CREATE_USER
 from remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData, ProducerData
+from remoting.protocol.requests.sends import (
+    PUSH_REPLY_MESSAGE_TO_CLIENT,
+    SEND_REPLY_MESSAGE_V2,
+    SendMessageRequestHeader,
+)
 from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
 from remoting.protocol.signature import Credentials
 from tests.broker.running import running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, account, write
 from tests.broker.security.accounts.acl_files import SECRET as ACCOUNT_SECRET
 from tests.broker.security.users.rows import SECRET, acl, entry, user
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, until
 
 GROUP = "g"
 REPLIES = "DefaultCluster_REPLY_TOPIC"
@@ -139,3 +144,44 @@ async def test_a_heartbeat_that_nobody_has_to_sign_takes_nobodys_name(tmp_path: 
             await shop.first.wait()
         assert (await stranger.beat("s")).code == ResponseCode.SUCCESS
         assert stranger.pushed == []
+
+
+def reply(client_id: str, topic: str = REPLIES) -> Command:
+    header = SendMessageRequestHeader(
+        producer_group=GROUP, topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0, sys_flag=0,
+        born_timestamp=7, flag=0, properties=f"MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01{client_id}\x02",
+    )  # fmt: skip
+    command = SEND_REPLY_MESSAGE_V2.command(header)
+    command.body = b"the reply"
+    return command
+
+
+@pytest.mark.parametrize("guard", [with_users, with_accounts])
+async def test_a_client_id_belongs_to_the_user_of_its_connection(guard: Guard, tmp_path: Path) -> None:
+    code = PUSH_REPLY_MESSAGE_TO_CLIENT.code
+    async with (
+        guard(tmp_path) as broker,
+        broker.client("the-shop", code) as shop,
+        broker.client("stranger", code) as stranger,
+    ):
+        async with broker.client("the-shop", code) as another:
+            assert (await shop.beat("p")).code == ResponseCode.SUCCESS
+            assert (await another.beat("p")).code == ResponseCode.SUCCESS, "the same user"
+        refused = await stranger.beat("p")
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert refused.remark == "the client id p belongs to a connected client of another user; take another one"
+        assert (await stranger.beat("s")).code == ResponseCode.SUCCESS
+        await stranger.ok(reply("p"))
+        assert [each.body for each in shop.pushed] == [b"the reply"] and stranger.pushed == []
+        await stranger.ok(send_request("U", b"x"))
+        answer = await stranger.ask(reply("p", "U"))
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert answer.remark == f"replies go to the topic {REPLIES}, not to U"
+        assert len(shop.pushed) == 1
+        # The id is free once nobody has it.
+        assert (await shop.beat("q")).code == ResponseCode.SUCCESS
+        await until(lambda: took(stranger, "p"))
+
+
+async def took(client: Client, client_id: str) -> bool:
+    return (await client.beat(client_id)).code == ResponseCode.SUCCESS
