@@ -14,7 +14,14 @@ from contextlib import suppress
 
 import trio
 
-from broker.meta.clients import Clients, Member
+from broker.meta.clients import (
+    FEW_CHARS,
+    FEW_GROUPS,
+    MAX_CHARS_OF_CONNECTION,
+    MAX_GROUPS_OF_CONNECTION,
+    Clients,
+    Member,
+)
 from broker.meta.groups import Groups
 from broker.meta.proxied_clients import Proxied, ProxiedClients
 from broker.meta.table import refused_when_not_stored
@@ -66,8 +73,13 @@ SLICE = 500
 HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 MAX_GROUPS = 1_000
 MAX_EXPRESSIONS = 65_536
-# Characters of a client id in a refusal.
-MAX_SHOWN = 255
+MAX_CLIENT_ID = 1_024
+# Of a group or topic: the retry topic that a client makes of a group's name is the longest.
+MAX_NAME = 512
+LIMITS = (
+    f"a connection may be in {MAX_GROUPS_OF_CONNECTION} groups with {MAX_CHARS_OF_CONNECTION} characters of"
+    f" subscriptions, and in {FEW_GROUPS} with {FEW_CHARS} while all clients together have more than this broker keeps"
+)
 # Creating a group and its retry topic takes about 100 µs.
 MAX_NEW_GROUPS = 50
 # Members that are listed in one step.
@@ -132,6 +144,7 @@ class ClientHandlers(Part):
         fingerprint_changed = False
         changed = []
         new_groups = 0
+        left_out: list[str] = []
         try:
             for consumer in data.consumer_data_set:
                 name = consumer.group_name
@@ -140,6 +153,9 @@ class ClientHandlers(Part):
                 # A client is a member of all its groups at once: it looks itself up right after this. What is too much
                 # for one heartbeat is only the creation of more groups, which their first pulls or the next heartbeats
                 # make up for.
+                if not self._clients.may_consume(channel, consumer):
+                    left_out.append(name)
+                    continue
                 if new_groups > MAX_NEW_GROUPS:
                     may_join = self._groups.may_be_used(name)
                 else:
@@ -155,9 +171,15 @@ class ClientHandlers(Part):
             # whom their members must share the queues.
             self.notices.changed(changed)
         for producer in data.producer_data_set:
+            if not self._clients.may_produce(channel, producer.group_name):
+                left_out.append(producer.group_name)
+                continue
             self._clients.join_producer_group(
                 channel, data, producer.group_name, language, request.version, now_ms, user
             )
+        if left_out:
+            text = f"{len(left_out)} groups have no room here, such as {left_out[0]}: {LIMITS}"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
         # True asks for the subscriptions, which heartbeats with a known fingerprint leave out. RocketMQ tells so every
         # client whose heartbeats have no fingerprint.
         sub_change = fingerprint_changed if data.heartbeat_fingerprint else True
@@ -387,12 +409,25 @@ def _check_heartbeat(data: HeartbeatData) -> None:
     """RequestRefused when the client id is missing, or the heartbeat is so large that it would hold up others."""
     if not data.client_id:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+    if len(data.client_id) > MAX_CLIENT_ID:
+        text = f"the heartbeat's clientID has {len(data.client_id)} characters, at most {MAX_CLIENT_ID} are allowed"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
     groups = len(data.consumer_data_set) + len(data.producer_data_set)
     if groups > MAX_GROUPS:
         text = f"the heartbeat names {groups} groups, at most {MAX_GROUPS} are allowed"
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
-    subscriptions = [one for consumer in data.consumer_data_set for one in consumer.subscription_data_set]
-    length = sum(len(one.sub_string) or sum(map(len, one.tags_set)) for one in subscriptions)
+    # One pass, as each client sends this every 30 s.
+    length = longest = 0
+    for producer in data.producer_data_set:
+        longest = max(longest, len(producer.group_name))
+    for consumer in data.consumer_data_set:
+        longest = max(longest, len(consumer.group_name))
+        for one in consumer.subscription_data_set:
+            longest = max(longest, len(one.topic))
+            length += len(one.sub_string) or sum(map(len, one.tags_set))
+    if longest > MAX_NAME:
+        text = f"the heartbeat has a name of {longest} characters, at most {MAX_NAME} are allowed"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
     if length > MAX_EXPRESSIONS:
         text = f"the heartbeat's subscriptions have {length} characters, at most {MAX_EXPRESSIONS} are allowed"
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
@@ -401,7 +436,7 @@ def _check_heartbeat(data: HeartbeatData) -> None:
 def _check_owner(client_id: str, user: str, owner: str | None) -> None:
     """RequestRefused when the id belongs to a connected client of another user, whose replies it would lead astray."""
     if owner is not None and owner != user:
-        text = f"the client id {client_id[:MAX_SHOWN]} belongs to a connected client of another user; take another one"
+        text = f"the client id {client_id[:MAX_NAME]} belongs to a connected client of another user; take another one"
         raise RequestRefused(ResponseCode.NO_PERMISSION, text)
 
 

@@ -14,7 +14,21 @@ from remoting.net.channel import Channel
 from remoting.protocol.group_subscriptions import Wanted, differences, wanted_of
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData, parse_subscription
 
-Groups = dict[str, None]
+# A connection's groups, with the characters of its subscriptions in each (0 for a producer group).
+Groups = dict[str, int]
+
+# Groups of one connection. A client names at most half as many in one heartbeat, and those that it leaves may stay for
+# a while.
+MAX_GROUPS_OF_CONNECTION = 2_000
+# Members of all groups: some 600 bytes each. A connection may be in a few groups however many members there are, so
+# that one client with many groups keeps nobody else out.
+MAX_MEMBERS = 100_000
+FEW_GROUPS = 16
+# The same for the characters of subscriptions, each counted with what it takes in memory besides.
+MAX_CHARS_OF_CONNECTION = 1 << 20
+MAX_CHARS = 64 << 20
+FEW_CHARS = 16_384
+CHARS_OF_SUBSCRIPTION = 200
 
 # Groups without a member whose subscriptions are remembered, unless one group has more topics or characters than this.
 MAX_LEFT = 256
@@ -135,6 +149,10 @@ class Clients:
         # client id with the user of their last heartbeat.
         self._ids: dict[Channel, str] = {}
         self._holders: dict[str, dict[Channel, str]] = {}
+        # What is limited: members of all groups, and the characters of their subscriptions, in all and by connection.
+        self._members = 0
+        self._chars = 0
+        self._chars_of: dict[Channel, int] = {}
         # Time of the last heartbeat, for each connection that is in a group.
         self._heard_ms: dict[Channel, int] = {}
         # The last subscriptions of groups that have no member now; the group that left first is forgotten first.
@@ -214,6 +232,24 @@ class Clients:
 
     # --- joining
 
+    def may_produce(self, channel: Channel, group: str) -> bool:
+        """Whether the limits let the connection join a producer group, or stay in it."""
+        return group in self._producer_groups_of.get(channel, ()) or self._may_join(channel)
+
+    def may_consume(self, channel: Channel, data: ConsumerData) -> bool:
+        """Whether the limits let the connection join a consumer group, or stay in it, with these subscriptions."""
+        known = self._consumer_groups_of.get(channel, {}).get(data.group_name)
+        if known is None and not self._may_join(channel):
+            return False
+        more = _chars(data) - (known or 0)
+        of_connection = self._chars_of.get(channel, 0) + more
+        is_few = more <= 0 or of_connection <= FEW_CHARS
+        return is_few or (of_connection <= MAX_CHARS_OF_CONNECTION and self._chars + more <= MAX_CHARS)
+
+    def _may_join(self, channel: Channel) -> bool:
+        groups = len(self._producer_groups_of.get(channel, ())) + len(self._consumer_groups_of.get(channel, ()))
+        return groups < FEW_GROUPS or (groups < MAX_GROUPS_OF_CONNECTION and self._members < MAX_MEMBERS)
+
     def join_consumer_group(
         self, channel: Channel, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int,
         user: str = "",
@@ -227,7 +263,8 @@ class Clients:
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         changed = group.join(Member(channel, heartbeat.client_id, language, version, user))
-        self._consumer_groups_of.setdefault(channel, {})[data.group_name] = None
+        chars = 0 if heartbeat.without_sub else _chars(data)
+        self._enter(self._consumer_groups_of, channel, data.group_name, chars)
         self._note(channel, heartbeat.client_id, user, now_ms)
         if not heartbeat.without_sub:
             changed |= group.subscribe(data.subscription_data_set)
@@ -251,8 +288,24 @@ class Clients:
         """Take in a heartbeat's part about one producer group."""
         member = Member(channel, heartbeat.client_id, language, version, user)
         self._producers.setdefault(group, {})[channel] = member
-        self._producer_groups_of.setdefault(channel, {})[group] = None
+        self._enter(self._producer_groups_of, channel, group, 0)
         self._note(channel, heartbeat.client_id, user, now_ms)
+
+    def _enter(self, groups_of: dict[Channel, Groups], channel: Channel, group: str, chars: int) -> None:
+        """The connection is in the group. Without ``chars`` its subscriptions there are those of before."""
+        groups = groups_of.setdefault(channel, {})
+        known = groups.get(group)
+        if known is None:
+            self._members += 1
+        elif known == chars or not chars:
+            return
+        groups[group] = chars
+        self._count_chars(channel, chars - (known or 0))
+
+    def _count_chars(self, channel: Channel, more: int) -> None:
+        if more:
+            self._chars += more
+            self._chars_of[channel] = self._chars_of.get(channel, 0) + more
 
     def _note(self, channel: Channel, client_id: str, user: str, now_ms: int) -> None:
         """The connection is in a group, and has this id now."""
@@ -317,12 +370,21 @@ class Clients:
 
     def _forget(self, groups_of: dict[Channel, Groups], channel: Channel, group: str) -> None:
         groups = groups_of[channel]
-        groups.pop(group, None)
+        self._count_chars(channel, -groups.pop(group))
+        self._members -= 1
         if not groups:
             del groups_of[channel]
             if channel not in self._consumer_groups_of and channel not in self._producer_groups_of:
                 del self._heard_ms[channel]
                 self._let_go(channel, self._ids.pop(channel))
+                self._chars_of.pop(channel, None)
+
+
+def _chars(data: ConsumerData) -> int:
+    chars = 0
+    for each in data.subscription_data_set:
+        chars += CHARS_OF_SUBSCRIPTION + len(each.topic) + (len(each.sub_string) or sum(map(len, each.tags_set)))
+    return chars
 
 
 def _recomputed(subscription: SubscriptionData) -> SubscriptionData:

@@ -43,6 +43,9 @@ SYSTEM_GROUPS = (
     "CID_RMQ_SYS_TRANS",
 )
 
+# Groups with which no more are made on first use: anyone may name one, and each stays, with a retry topic.
+MAX_MADE_ON_USE = 100_000
+
 # By group and topic.
 Forbidden = Mapping[str, Mapping[str, int]]
 
@@ -55,6 +58,7 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
         if options.enable_lmq:
             self.get = self._get_or_light
         self._options = options
+        self._told_full = False
         self._forbidden = JournalledValue[dict[str, dict[str, int]]](journal, FORBIDDEN, {}, _copied, _copied)
 
     @property
@@ -114,6 +118,14 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
         try:
             check_group(name)
         except RequestRefused:
+            return False
+        if len(self._table) >= MAX_MADE_ON_USE and not self.is_mirror:
+            if not self._told_full:
+                self._told_full = True
+                logger.warning(
+                    "this broker has %d groups, so it makes no more on first use: make them with mqadmin"
+                    " updateSubGroup, or delete some", len(self._table),
+                )  # fmt: skip
             return False
         return True
 

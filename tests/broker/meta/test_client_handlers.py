@@ -7,9 +7,10 @@ import pytest
 import trio
 import trio.testing
 
+from broker.meta import clients
 from broker.meta.client_handlers import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS, WINDOW_S
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR
+from remoting.protocol.command import CBOR, Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.clients import (
     CONSUME_MESSAGE_DIRECTLY,
@@ -365,3 +366,67 @@ async def test_the_producers_of_all_groups_are_listed() -> None:
     [info] = table["p"]
     assert (info.client_id, info.remote_ip, info.language) == ("c", caller.channel.remote, "JAVA")
     assert info.last_update_timestamp == desk.clock.now_ms() - 1_000
+
+
+async def producers(desk: Desk, caller: Caller, *groups: str) -> Command:
+    data = HeartbeatData("c", producer_data_set=[ProducerData(group) for group in groups])
+    return await desk.ask(HEART_BEAT.code, body=data, channel=caller.channel)
+
+
+async def test_a_connection_with_too_many_groups_is_refused_more_and_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "FEW_GROUPS", 1)
+    monkeypatch.setattr(clients, "MAX_GROUPS_OF_CONNECTION", 3)
+    monkeypatch.setattr(clients, "MAX_MEMBERS", 4)
+    desk, greedy, modest, last = Desk(), Caller(), Caller("127.0.0.1:2"), Caller("127.0.0.1:3")
+    answer = await producers(desk, greedy, "a", "b", "c", "d")
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert (answer.remark or "").startswith("1 groups have no room here, such as d: a connection may be in ")
+    assert (await producers(desk, greedy, "c")).code == 0, "the client is in it already"
+    answer = await desk.ask(HEART_BEAT.code, body=beat("c", "e"), channel=greedy.channel)
+    assert answer.code == ResponseCode.INVALID_PARAMETER, "consumer groups count, too"
+    assert desk.meta.groups.get("e") is None
+    assert (await producers(desk, modest, "x")).code == 0
+    assert (await producers(desk, modest, "x", "y")).code == ResponseCode.INVALID_PARAMETER, "all members are too many"
+    assert (await producers(desk, last, "z")).code == 0, "a few are always allowed"
+    desk.client_handlers.channel_closed(greedy.channel)
+    assert (await producers(desk, modest, "x", "y")).code == 0
+    for caller in (modest, last):
+        desk.client_handlers.channel_closed(caller.channel)
+    assert desk.clients._members == 0
+
+
+async def test_subscriptions_are_limited_by_connection_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "FEW_CHARS", 300)
+    monkeypatch.setattr(clients, "MAX_CHARS_OF_CONNECTION", 1_000)
+    monkeypatch.setattr(clients, "MAX_CHARS", 1_200)
+    desk, greedy, modest = Desk(), Caller(), Caller("127.0.0.1:2")
+
+    async def ask(caller: Caller, group: str, chars: int, **changes: Any) -> int:
+        data = beat("c", group, expression="x" * chars)
+        data.without_sub = changes.get("without_sub", False)
+        return (await desk.ask(HEART_BEAT.code, body=data, channel=caller.channel)).code
+
+    assert await ask(greedy, "g", 700) == 0
+    assert await ask(greedy, "h", 1) == ResponseCode.INVALID_PARAMETER
+    assert await ask(greedy, "g", 700) == 0
+    assert await ask(greedy, "g", 900) == ResponseCode.INVALID_PARAMETER
+    assert await ask(modest, "k", 90) == 0
+    assert await ask(modest, "k", 300) == ResponseCode.INVALID_PARAMETER, "all have too many"
+    assert await ask(greedy, "g", 90) == 0
+    assert await ask(modest, "k", 300) == 0
+    for caller in (greedy, modest):
+        desk.client_handlers.channel_closed(caller.channel)
+    assert desk.clients._chars == 0 and not desk.clients._chars_of
+
+
+@pytest.mark.parametrize("data", [
+    HeartbeatData("c" * 1_025, producer_data_set=[ProducerData("g")]),
+    HeartbeatData("c", producer_data_set=[ProducerData("g" * 513)]),
+    beat(group="g" * 513),
+    beat(topic="T" * 513),
+])  # fmt: skip
+async def test_long_names_are_refused(data: HeartbeatData) -> None:
+    desk = Desk()
+    assert (await desk.ask(HEART_BEAT.code, body=data)).code == ResponseCode.INVALID_PARAMETER

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.meta import groups
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from tests.broker.meta.support import MetadataDir, options
 
@@ -30,9 +31,9 @@ def test_a_text_that_is_no_group_name_is_not_created(name: str) -> None:
 
 
 def test_without_auto_creation_only_system_groups_are_created() -> None:
-    groups = MetadataDir(options(auto_create_subscription_group=False)).groups
-    assert groups.get_or_create("g") is None
-    assert groups.get_or_create("CID_RMQ_SYS_NEW") is not None
+    table = MetadataDir(options(auto_create_subscription_group=False)).groups
+    assert table.get_or_create("g") is None
+    assert table.get_or_create("CID_RMQ_SYS_NEW") is not None
 
 
 def test_a_full_disk_keeps_no_new_group_from_reading() -> None:
@@ -44,3 +45,15 @@ def test_a_full_disk_keeps_no_new_group_from_reading() -> None:
     meta.groups.get_or_create("g")
     meta.kill()
     assert meta.groups.get("g") is not None
+
+
+def test_a_limited_number_of_groups_is_made_on_first_use(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    group_table = MetadataDir().groups
+    monkeypatch.setattr(groups, "MAX_MADE_ON_USE", len(group_table.names()) + 1)
+    assert group_table.get_or_create("g") is not None
+    assert group_table.get_or_create("h") is group_table.get_or_create("i") is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    group_table.put(SubscriptionGroupConfig("h"))
+    assert group_table.get_or_create("h") is not None, "administrators may make more"
