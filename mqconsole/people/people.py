@@ -6,12 +6,14 @@ one person, who has the console's own credentials.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from secrets import token_urlsafe
 from typing import Final
 
 import trio
 
+from mqcommon.addresses import limited_network
 from mqcommon.errors import BrokerError, SkylarkError, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqconsole.people.person import Cluster, Person
@@ -28,8 +30,9 @@ from sdk.runtime import local_ip
 
 logger = logging.getLogger(__name__)
 
-#: Sessions; the one that was used longest ago makes room for a new one.
+#: Sessions, and those of one person. Of whoever has most, the one that was used longest ago makes room for a new one.
 MOST_SESSIONS: Final = 200
+MOST_SESSIONS_OF_ONE: Final = 20
 IDLE_S: Final = 3_600.0
 #: Brokers are asked again whether a user may log in, and which role the user has.
 RECHECK_S = 60.0
@@ -104,27 +107,27 @@ class People:
 
     async def enter(self, name: str, secret: str, client_host: str) -> str:
         """Log in; returns the id of a new session. LoginFailed says why not."""
-        keys = (f"host {client_host}", f"name {name}")
-        if self.attempts.must_wait(keys, trio.current_time()):
-            raise LoginFailed("too many attempts: wait five minutes")
         if not name or not secret:
             raise LoginFailed("give a name and a secret")
+        network = limited_network(client_host)
+        if self.attempts.must_wait(network, name, trio.current_time()):
+            raise LoginFailed("too many attempts: wait five minutes")
         credentials = Credentials(name, secret)
         # Counted before the brokers are asked: attempts that are made at once would all be let through.
-        self.attempts.failed(keys, trio.current_time())
+        self.attempts.failed(network, name, trio.current_time())
         try:
             with trio.fail_after(self._cluster.timeout_ms / 1000 * 2):
                 role = await self._checked(credentials)
         except LoginFailed:
             raise
         except (SkylarkError, trio.TooSlowError) as error:
-            self.attempts.take_back(keys)
+            self.attempts.take_back(network, name)
             reason = explain(error) if isinstance(error, SkylarkError) else "no answer"
             logger.warning("a login cannot be checked: %s", reason)
             raise LoginFailed("the brokers cannot check the login now; the console's log says why") from None
-        self.attempts.succeeded(keys)
+        self.attempts.succeeded(network, name)
         # A new id for the session: one that an attacker may have put into the browser is of no use.
-        self._make_room()
+        self._make_room(name)
         session_id = token_urlsafe(32)
         assert self._nursery is not None
         await self._nursery.start(self._keep, session_id, credentials, role)
@@ -194,6 +197,16 @@ class People:
             # The brokers that could say so are away: they refuse what the person asks, if they must.
             logger.info("whether %s may still log in is not known: %s", person.name, error)
 
-    def _make_room(self) -> None:
+    def _make_room(self, name: str) -> None:
+        """End sessions for one more of this person: the person's own, and otherwise those of whoever has most."""
+        while len(own := self._sessions_of(name)) >= MOST_SESSIONS_OF_ONE:
+            self.leave(own[0])
         while len(self._visits) >= MOST_SESSIONS:
-            self.leave(min(self._visits, key=lambda one: self._visits[one].seen_s))
+            sessions = Counter(visit.person.name for visit in self._visits.values())
+            most = max(sessions.values())
+            self.leave(self._sessions_of(*[name for name, count in sessions.items() if count == most])[0])
+
+    def _sessions_of(self, *names: str) -> list[str]:
+        """The sessions of these people; the one that was used longest ago comes first."""
+        found = [one for one, visit in self._visits.items() if visit.person.name in names]
+        return sorted(found, key=lambda one: self._visits[one].seen_s)

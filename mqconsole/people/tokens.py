@@ -12,10 +12,14 @@ from typing import Final
 
 from itsdangerous import BadSignature, Signer
 
-#: Failed attempts to log in, of one address or for one name, before it has to wait, and for how long they count.
+#: Failed attempts to log in of one network for one name, before it has to wait, and for how long they count.
 MOST_FAILURES: Final = 10
+#: The same of one network for all names, and for one name of all networks.
+MOST_FAILURES_OF_ALL: Final = 100
 FAILURES_COUNT_S: Final = 300.0
 MOST_REMEMBERED: Final = 4_096
+# In place of a network or a name; no name that is tried is empty.
+_ALL: Final = ""
 
 
 class Tokens:
@@ -46,32 +50,53 @@ class Tokens:
 
 
 class Attempts:
-    """Counts failed attempts to log in, by address and by name: passwords must not be guessed by trying."""
+    """Counts failed attempts to log in: passwords must not be guessed by trying, and nobody may lock others out.
+
+    A network (an IPv4 address, the /64 of an IPv6 address) has few attempts for one name, and more for all names. For
+    one name there are limits of all networks together, too, which leave out those where the name has logged in.
+    """
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[str, list[float]] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
+        # Networks and names that have logged in there.
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def must_wait(self, keys: tuple[str, ...], now_s: float) -> bool:
-        """Whether one of the keys has failed too often."""
-        return any(len(self._recent(key, now_s)) >= MOST_FAILURES for key in keys)
+    def must_wait(self, network: str, name: str, now_s: float) -> bool:
+        """Whether the next attempt comes too early."""
+        return (
+            self._count((network, name), now_s) >= MOST_FAILURES
+            or self._count((network, _ALL), now_s) >= MOST_FAILURES_OF_ALL
+            or (self._count((_ALL, name), now_s) >= MOST_FAILURES_OF_ALL and (network, name) not in self._known)
+        )
 
-    def failed(self, keys: tuple[str, ...], now_s: float) -> None:
-        """Count a failure for each key."""
-        for key in keys:
-            self._failures[key] = [*self._recent(key, now_s), now_s][-MOST_FAILURES:]
+    def failed(self, network: str, name: str, now_s: float) -> None:
+        """Count a failure."""
+        for key in _keys(network, name):
+            self._failures[key] = [*self._recent(key, now_s), now_s][-MOST_FAILURES_OF_ALL:]
             self._failures.move_to_end(key)
         while len(self._failures) > MOST_REMEMBERED:
             self._failures.popitem(last=False)
 
-    def take_back(self, keys: tuple[str, ...]) -> None:
-        """The last failure of each key was none: nobody could check the secret."""
-        for key in keys:
+    def take_back(self, network: str, name: str) -> None:
+        """The last failure was none: nobody could check the secret, or it was right."""
+        for key in _keys(network, name):
             del self._failures.get(key, [])[-1:]
 
-    def succeeded(self, keys: tuple[str, ...]) -> None:
-        """Forget the failures: it was the owner who mistyped."""
-        for key in keys:
-            self._failures.pop(key, None)
+    def succeeded(self, network: str, name: str) -> None:
+        """The attempt that was counted last was right. What the network failed for other names still counts."""
+        self.take_back(network, name)
+        self._failures.pop((network, name), None)
+        self._known[network, name] = None
+        self._known.move_to_end((network, name))
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
 
-    def _recent(self, key: str, now_s: float) -> list[float]:
+    def _count(self, key: tuple[str, str], now_s: float) -> int:
+        return len(self._recent(key, now_s))
+
+    def _recent(self, key: tuple[str, str], now_s: float) -> list[float]:
         return [at_s for at_s in self._failures.get(key, ()) if at_s > now_s - FAILURES_COUNT_S]
+
+
+def _keys(network: str, name: str) -> tuple[tuple[str, str], ...]:
+    return (network, name), (network, _ALL), (_ALL, name)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -18,11 +19,18 @@ from mqcommon.message.ids import encode_host, offset_msg_id
 from mqconsole.console import make_site
 from mqconsole.options import ConsoleOptions
 from mqconsole.people import people as people_module
-from mqconsole.people.people import IDLE_S, People, Visit
+from mqconsole.people.people import IDLE_S, MOST_SESSIONS, MOST_SESSIONS_OF_ONE, People, Visit
 from mqconsole.people.person import Cluster as Where
 from mqconsole.people.person import Person, _QuietSession
 from mqconsole.people.roles import Role
-from mqconsole.people.tokens import FAILURES_COUNT_S, MOST_FAILURES, MOST_REMEMBERED, Attempts, Tokens
+from mqconsole.people.tokens import (
+    FAILURES_COUNT_S,
+    MOST_FAILURES,
+    MOST_FAILURES_OF_ALL,
+    MOST_REMEMBERED,
+    Attempts,
+    Tokens,
+)
 from mqconsole.watching.collector import Collector
 from mqconsole.watching.snapshot import Snapshot
 from mqconsole.web.login import _next
@@ -296,12 +304,12 @@ async def test_wrong_secrets_are_refused_and_counted(address: str, caplog: pytes
     caplog.set_level(logging.INFO)
     wrong = "a-wrong-secret-that-must-not-be-shown"
     async with browser(address) as who:
-        for number in range(MOST_FAILURES + 1):
-            answer = await who.log_in(f"nobody-{number}", wrong)
+        for _ in range(MOST_FAILURES + 1):
+            answer = await who.log_in("nobody", wrong)
             assert answer.status_code == 401
             assert wrong not in answer.text
         assert "too many attempts" in answer.text
-        assert "too many attempts" in (await who.log_in(ROOT, SECRET)).text
+        assert (await who.log_in(ROOT, SECRET)).status_code == 303, "others' failures lock nobody out"
     assert wrong not in caplog.text and SECRET not in caplog.text
 
 
@@ -490,15 +498,36 @@ def test_tokens_of_forms_are_no_cookies() -> None:
 def test_attempts_are_counted_for_a_while_and_bounded() -> None:
     attempts = Attempts()
     for _ in range(MOST_FAILURES):
-        assert not attempts.must_wait(("host a",), 100.0)
-        attempts.failed(("host a", "name b"), 100.0)
-    assert attempts.must_wait(("host other", "name b"), 101.0)
-    assert not attempts.must_wait(("host a",), 101.0 + FAILURES_COUNT_S)
-    attempts.take_back(("name b", "host unknown"))
-    assert not attempts.must_wait(("name b",), 101.0)
+        assert not attempts.must_wait("a", "name", 100.0)
+        attempts.failed("a", "name", 100.0)
+    assert attempts.must_wait("a", "name", 101.0)
+    assert not attempts.must_wait("b", "name", 101.0), "the owner elsewhere"
+    assert not attempts.must_wait("a", "other", 101.0), "others at the same address"
+    assert not attempts.must_wait("a", "name", 101.0 + FAILURES_COUNT_S)
+    attempts.take_back("a", "name")
+    assert not attempts.must_wait("a", "name", 101.0)
+    attempts.take_back("unknown", "unknown")
+    attempts.failed("a", "name", 102.0)
     for number in range(MOST_REMEMBERED + 10):
-        attempts.failed((f"host {number}",), 102.0)
-    assert not attempts.must_wait(("host a",), 102.0)
+        attempts.failed(f"host {number}", "x", 102.0)
+    assert not attempts.must_wait("a", "name", 102.0)
+
+
+def test_many_names_from_one_address_and_many_addresses_for_one_name_are_limited() -> None:
+    attempts = Attempts()
+    attempts.failed("home", "owner", 99.0)
+    attempts.succeeded("home", "owner")
+    for number in range(MOST_FAILURES_OF_ALL):
+        assert not attempts.must_wait("bad", "another", 100.0)
+        # A login of one's own clears nothing but its own failures.
+        attempts.failed("bad", "me", 100.0)
+        attempts.succeeded("bad", "me")
+        attempts.failed("bad", f"name {number}", 100.0)
+    assert attempts.must_wait("bad", "another", 100.0)
+    for number in range(MOST_FAILURES_OF_ALL):
+        attempts.failed(f"network {number}", "owner", 100.0)
+    assert attempts.must_wait("new", "owner", 100.0)
+    assert not attempts.must_wait("home", "owner", 100.0), "the owner has logged in there"
 
 
 async def test_other_sites_may_link_to_the_console_and_load_nothing_from_it() -> None:
@@ -514,3 +543,23 @@ async def test_other_sites_may_link_to_the_console_and_load_nothing_from_it() ->
                 assert (await who.get("/topics", headers={"Sec-Fetch-Site": site, **how})).status_code == 403, how
         for site in ("same-origin", "none"):
             assert (await who.get("/", headers={"Sec-Fetch-Site": site, **loaded[1]})).status_code == 200
+
+
+async def test_many_logins_of_one_person_end_nobody_elses_session() -> None:
+    people = People(cast(Any, None), None, login=True, session_s=60.0, secret=b"s", snapshot=cast(Any, None))
+
+    def enter(name: str, seen_s: float) -> str:
+        people._make_room(name)
+        session_id = f"{name} {seen_s}"
+        person: Any = SimpleNamespace(name=name)
+        people._visits[session_id] = Visit(person, 1_000.0, trio.Event(), seen_s)
+        return session_id
+
+    owner = enter("owner", 0.0)
+    first = enter("greedy", 1.0)
+    for number in range(MOST_SESSIONS_OF_ONE):
+        enter("greedy", 2.0 + number)
+    assert owner in people._visits and first not in people._visits
+    for number in range(2 * MOST_SESSIONS):
+        enter(f"greedy {number % 20}", 100.0 + number)
+    assert owner in people._visits and len(people._visits) == MOST_SESSIONS
