@@ -12,5 +12,6 @@ sessions.py    who calls, and the clients of the SDK that sign as this user; sig
 clients.py     which clients are known, and their settings; telemetry.py: commands to them
 metrics.py     what is counted of calls, clients and renewals
 metadata.py    routes, topics and groups, cached
+grpc_logs.py   what gRPC itself may write to the log
 options.py     what can be set, by RocketMQ's names; wire/ has the generated messages
 """

@@ -19,6 +19,7 @@ from mqcommon.errors import UserError
 from mqcommon.exposure import opened
 from mqcommon.options.command_line import click_options, given_options
 from mqcommon.options.conf_file import conf_keys, load_conf, to_properties
+from mqproxy.grpc_logs import quieten
 from mqproxy.options import ProxyOptions
 from remoting.metrics.export import Exporter
 from remoting.metrics.health import Health
@@ -56,6 +57,7 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
         if print_config:
             click.echo(to_properties(options), nl=False)
             return
+        quieten()
         try:
             from mqproxy.thread import ProxyThread
         except ImportError as error:
