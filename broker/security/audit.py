@@ -61,8 +61,10 @@ class Audit:
             again = f" ({logged.times} times more since the last such line)" if logged and logged.times else ""
             others = f" ({self._left_out} other refusals were not logged)" if self._left_out else ""
             self._left_out = 0
+            # Reasons have names in them that the client chose: they must not look like lines or words of this log.
+            reason = key[-1] if key[-1].isprintable() else key[-1].encode("unicode_escape").decode()
             logger.warning(
-                "refused request %d of user %r at %s: %s%s%s", request.code, name, remote, key[-1], again, others
+                "refused request %d of user %r at %s: %s%s%s", request.code, name, remote, reason, again, others
             )
         else:
             self._left_out += 1

@@ -264,9 +264,9 @@ class Site:
         return _see(done.location)
 
     def note_change(self, name: str, role: str, change: str, about: str, outcome: str) -> None:
-        """Write the line of the audit: one line, whatever the names are."""
-        who, what, how = (one_line(text)[:MOST_IN_AUDIT] for text in (name, about, outcome))
-        audit.info("%s (%s) from %s: %s %s: %s", who, role, client_host(request), change, what, how)
+        """Write the line of the audit: one line, whatever the names are. They are quoted, so none looks like two."""
+        who, what, how = name[:MOST_IN_AUDIT], about[:MOST_IN_AUDIT], one_line(outcome)[:MOST_IN_AUDIT]
+        audit.info("%r (%s) from %s: %s %r: %s", who, role, client_host(request), change, what, how)
 
     def notify(self, kind: str, text: str) -> None:
         """Show this on the next page of the session."""

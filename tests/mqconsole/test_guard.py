@@ -351,11 +351,11 @@ async def test_changes_leave_a_line_in_the_audit(address: str, caplog: pytest.Lo
         await who.post("/topics", topic="evil\nname")
     lines = [record.getMessage() for record in caplog.records if record.name == "mqconsole.audit"]
     assert lines[:2] == [
-        f"{OPERATOR} (operator) from 127.0.0.1: log_in : done",
-        f"{OPERATOR} (operator) from 127.0.0.1: create_topic audited: done",
+        f"{OPERATOR!r} (operator) from 127.0.0.1: log_in '': done",
+        f"{OPERATOR!r} (operator) from 127.0.0.1: create_topic 'audited': done",
     ]
     assert lines[2].startswith(
-        f"{OPERATOR} (operator) from 127.0.0.1: remove_topic audited: refused: nothing was changed"
+        f"{OPERATOR!r} (operator) from 127.0.0.1: remove_topic 'audited': refused: nothing was changed"
     )
     assert len(lines) == 4 and not any("\n" in line for line in lines)
 

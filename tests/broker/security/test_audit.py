@@ -49,3 +49,11 @@ def test_there_is_a_most_of_lines_and_of_memory(caplog: pytest.LogCaptureFixture
     assert f"({left_out} other refusals were not logged)" in caplog.text
     assert len(audit._logged) == MAX_REMEMBERED
     assert max(map(len, caplog.messages)) < 1_500
+
+
+def test_a_reason_is_one_line_whatever_the_client_calls_itself(caplog: pytest.LogCaptureFixture) -> None:
+    audit = Audit(ManualClock())
+    audit.refused("10.0.0.1:1", request("a\nb"), "User:a\nb \u202e\ud800 is not found.")
+    assert caplog.messages == [
+        "refused request 310 of user 'a\\nb' at 10.0.0.1:1: User:a\\nb \\u202e\\ud800 is not found."
+    ]
