@@ -43,6 +43,7 @@ from remoting.protocol.rights import (
     LARGE,
     SUB,
     SUB_GET,
+    UPDATE,
     Need,
     Right,
     need_group,
@@ -341,6 +342,12 @@ def _check_client_needs(body: CheckClientRequestBody) -> list[Need]:
     return [need_group(body.group, SUB), need_topic(body.subscription_data.topic, SUB, body.group)]
 
 
+def _consume_directly_needs(ext: Mapping[str, Any] | None) -> list[Need]:
+    # Any message is read by its id, and a consumer handles it, or one that the request brings along: as when the
+    # group's offsets are reset.
+    return [*GET_CLUSTER.of_ext(ext), need_group(text_of(ext, "consumerGroup"), UPDATE)]
+
+
 # Asked before a client signs anything. Each connection has another challenge.
 CHALLENGE = Request(7103, NOTHING, NOTHING, ChallengeHeader, NOTHING)
 HEART_BEAT = Request(
@@ -398,5 +405,5 @@ GET_CONSUMER_RUNNING_INFO = Request(
 CONSUME_MESSAGE_DIRECTLY = Request(
     309, ConsumeMessageDirectlyRequestHeader, bytes, NOTHING,
     ConsumeMessageDirectlyResult,
-    right=GET_CLUSTER,
+    right=Right(_consume_directly_needs),
 )  # fmt: skip

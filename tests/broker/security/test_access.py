@@ -21,6 +21,7 @@ from remoting.protocol.requests.auth import AUTH_CREATE_USER
 from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
 from remoting.protocol.requests.clients import (
     CHECK_CLIENT_CONFIG,
+    CONSUME_MESSAGE_DIRECTLY,
     HEART_BEAT,
     UNREGISTER_CLIENT,
     CheckClientRequestBody,
@@ -106,6 +107,8 @@ LIGHT = "a\x01b\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b,%LMQ%a\x02"
         (SEND_REPLY_MESSAGE_V2.code, {"b": TIMER_TOPIC}, None, [Need("Cluster", "", UPDATE)]),
         (SEND_MESSAGE_V2.code, {"b": "rmq_sys_TRACE_DATA_r"}, None, [topic("rmq_sys_TRACE_DATA_r", PUB)]),
         (END_TRANSACTION.code, {"topic": "T"}, None, [topic("T", PUB)]),
+        (CONSUME_MESSAGE_DIRECTLY.code, {"consumerGroup": "g", "msgId": "x"}, None,
+         [Need("Cluster", "", GET), group("g", UPDATE)]),
         (END_TRANSACTION.code, {}, None, []),
         (PULL_MESSAGE.code, {"consumerGroup": "g", "topic": "T"}, None, [group("g", SUB), topic("T", SUB)]),
         (PULL_MESSAGE.code, {"consumerGroup": "g", "topic": "%RETRY%h"}, None, [group("g", SUB), group("h", SUB)]),
