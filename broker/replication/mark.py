@@ -1,4 +1,6 @@
-"""The file ``mark``: how many entries this member had, so that a start notices lost ones. No thread, no loop.
+"""A file that says how much a log had, so that a start notices what is lost. No thread, no loop.
+
+In DLedger mode it counts entries (dledger/log_disk.py), in Controller mode bytes (autoswitch/promised_end.py).
 
     flushed 8 | chain there 4 | promised 8 | chain there 4 | boot 4 | CRC-32 4
 

@@ -17,6 +17,7 @@ from broker.replication.autoswitch.frames import SlaveHello
 from broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
 from broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
 from broker.replication.autoswitch.member import MemberLog, Membership, MemberState
+from broker.replication.autoswitch.promised_end import PromisedEnd
 from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, switch_sessions
 from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.copying import CopiedLog
@@ -297,7 +298,7 @@ def _ha_rate(options: BrokerOptions) -> int:
     return min([rate for rate in (options.ha_max_transfer_rate, limit) if rate], default=0)
 
 
-EPOCH_FILE, IDENTITY_FILE = "epochFileCheckpoint", "brokerIdentity"
+EPOCH_FILE, IDENTITY_FILE, PROMISED_FILE = "epochFileCheckpoint", "brokerIdentity", "promisedEnd"
 
 
 def _controlled_link(
@@ -318,6 +319,15 @@ def _controlled_link(
     path = options.store_path_broker_identity or f"{root}/{IDENTITY_FILE}"
     enrolment = Enrolment(fs, path, identity, core.clock)
     enrolment.check()
+    promised = PromisedEnd(fs, f"{root}/{PROMISED_FILE}")
+    if (lost := promised.open(log.raw_end)) and fs.exists(path):
+        logger.error(
+            "%s: it takes a new id, so that it is not elected with less than it confirmed. Its log stays, and the rest"
+            " is copied from the master; until a broker leads that has everything, nobody does (docs/controller.md)",
+            lost,
+        )
+        enrolment.remove()
+    elected.observers.insert(0, promised.note)
 
     sync_flush = options.flush_disk_type == "SYNC_FLUSH"
 
@@ -326,6 +336,12 @@ def _controlled_link(
         options, identity, enrolment, MemberState(core.role, elected, known),
         MemberLog(epochs, core.acks, lambda: log.flushed if sync_flush else log.end, began), core.open_client,
     )  # fmt: skip
+
+    cut_log = _cut(core, elected)
+
+    async def cut(offset: int) -> None:
+        promised.cut(offset)
+        await cut_log(offset)
 
     def master_end(peer: Peer) -> MasterEnd:
         served = ElectedLog(lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset)
@@ -337,7 +353,7 @@ def _controlled_link(
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return SwitchDialogue(
-            SlaveLog(replica, epochs, _cut(core, elected), elected.confirmed), terms,
+            SlaveLog(replica, epochs, cut, elected.confirmed, promised.note), terms,
             lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
             identity.addr, sync_flush=sync_flush,
         )  # fmt: skip
@@ -352,7 +368,7 @@ def _controlled_link(
     return _Link(
         finder.changed, _ha_port(core, listeners, listen, sessions, examine),
         _ha_slaves(core, known, progress, finder.find, new_dialogue), membership.prepare_to_lead, by_namesrv,
-        membership.wait_enrolled, (membership, EpochHandlers(identity, epochs, log), requests),
+        membership.wait_enrolled, (membership, EpochHandlers(identity, epochs, log), requests, promised),
     )  # fmt: skip
 
 

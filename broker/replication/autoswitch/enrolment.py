@@ -132,7 +132,7 @@ class Enrolment:
 
     async def forget(self) -> None:
         """The Controllers do not know the id any more: the next `enrol` asks for a new one."""
-        await trio.to_thread.run_sync(self._remove)
+        await trio.to_thread.run_sync(self.remove)
 
     async def _ask_next(self, controllers: Controllers) -> Identified:
         who = self._identity
@@ -157,7 +157,8 @@ class Enrolment:
         write_atomic(self._fs, self.path, encode(given._replace(check_code="")))
         self._remove_temporary()
 
-    def _remove(self) -> None:
+    def remove(self) -> None:
+        """As `forget`. Blocks."""
         for path in (self.path, self.path + TEMPORARY):
             if self._fs.exists(path):
                 self._fs.remove(path)

@@ -228,12 +228,14 @@ class SlaveLog:
     """The log of a slave that follows elected masters.
 
     ``cut`` saves and cuts what the log has after an offset. ``confirmed`` gets the confirm offset within the log.
+    ``promised`` gets each end of the log before it is reported.
     """
 
     replica: Replica
     epochs: LogEpochs
     cut: Callable[[int], Awaitable[None]]
     confirmed: Callable[[int], None]
+    promised: Callable[[int], None]
 
 
 class SwitchSlaveSession(SlaveSide):
@@ -263,9 +265,20 @@ class SwitchSlaveSession(SlaveSide):
         link, replica = self.link, self._log.replica
         if link.cut_at is not None and not replica.is_empty and link.cut_at < replica.raw_end:
             await self._log.cut(link.cut_at)
+        self._log.promised(replica.raw_end)
         # Only now the master is told where to go on, so no byte of it can arrive before the cut.
         link.cut(trio.current_time())
         await self._log.epochs.save()
+
+    def appended(self, end: int, now: float) -> None:
+        if not self._sync_flush:
+            self._log.promised(end)
+        super().appended(end, now)
+
+    def flushed(self, end: int, now: float) -> None:
+        if self._sync_flush:
+            self._log.promised(end)
+        super().flushed(end, now)
 
     def settle(self) -> None:
         # The master may have confirmed more than this log has: what is not here is no promise of this broker.

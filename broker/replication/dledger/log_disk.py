@@ -30,7 +30,7 @@ from broker.replication.dledger.log_entries import (
     reference_of,
     travelling_bytes,
 )
-from broker.replication.dledger.mark import NO_MARK, Mark, Marked, boot_of
+from broker.replication.mark import NO_MARK, Mark, Marked, boot_of
 from broker.replication.replica import Replica
 from broker.store.log.commitlog import CommitLog
 from mqcommon.disk.atomic import read_with_crc, write_with_crc

@@ -73,8 +73,9 @@ class Member:
         self.registered: dict[int, str] | None = None
         #: What is confirmed: as the master it says so, as a slave it was told.
         self.confirmed = 0
-        #: Where the log was cut.
+        #: Where the log was cut, and what was reported.
         self.cuts: list[int] = []
+        self.promised: list[int] = []
         self.followers = Followers(self.acks, self.copies)
         self.registered_replicas = RegisteredReplicas(self._ask, frozenset())
         self.master = HaServer(self.store.log, switch_sessions(self._end, self.followers), self._examine, lambda: rate)
@@ -123,7 +124,7 @@ class Member:
             await cutter.cut(offset)
 
         dialogue = SwitchDialogue(
-            SlaveLog(replica, self.epochs, cut, confirmed), self.terms,
+            SlaveLog(replica, self.epochs, cut, confirmed, self.promised.append), self.terms,
             lambda: SlaveHello(from_last_file, is_learner, broker_id), self.addr, sync_flush=flush is not None,
         )  # fmt: skip
         slave = HaClient(

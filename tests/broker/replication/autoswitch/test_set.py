@@ -10,6 +10,7 @@ import trio
 from broker.options import BrokerOptions
 from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
+from broker.replication.mark import Mark, boot_of
 from broker.replication.slave_sync import SlaveSync
 from broker.wiring.replication import link_terms
 from mqcommon.disk.atomic import write_atomic
@@ -129,6 +130,34 @@ async def test_what_a_dead_master_alone_had_is_cut_off_and_saved() -> None:
         assert await one.has("T", 2) == [b"common", b"kept"]
         await until(lambda: one.log() == two.log(), "equal logs")
         assert any(b"lost 4" in one.fs.read(f"/store/cut/{name}") for name in one.fs.listdir("/store/cut"))
+
+
+async def test_a_member_of_the_set_that_starts_with_less_than_it_reported_is_not_elected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with controlled() as brokers, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(brokers.broker())
+        await leads(one)
+        two = await stack.enter_async_context(brokers.broker())
+        await is_in_sync(one, 1)
+        for number in range(20):
+            await sent(one, b"message %d" % number)
+        await two.has("T", 20)
+        of_two, of_one = two.kill(), one.kill()
+        identity = "/store/brokerIdentity"
+        before, mark = of_two.read(identity), Mark(of_two, "/store/promisedEnd")
+        # It had one byte more than is left of its log.
+        found = mark.read(boot_of(of_two)).marked
+        assert found is not None and found.promised > 0
+        mark.begin(found._replace(promised=found.promised + 1))
+        # As a member of the SyncStateSet it would be elected.
+        two = await stack.enter_async_context(brokers.broker(of_two))
+        assert "it takes a new id" in caplog.text
+        await until(lambda: of_two.exists(identity) and of_two.read(identity) != before, "it has a new id")
+        one = await stack.enter_async_context(brokers.broker(of_one))
+        await leads(one)
+        assert await two.has("T", 20) == [b"message %d" % number for number in range(20)]
+        await is_in_sync(one, 1)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
