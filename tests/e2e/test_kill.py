@@ -69,9 +69,11 @@ class Rounds:
 
     async def _commit(self, consumer: PullConsumer, load: Load) -> None:
         while not load.stopping:
-            self._offset.last += 1
             try:
-                await consumer.commit_offset(self._queue, self._offset.last)
+                # A master refuses offsets past the end.
+                if self._offset.last < await consumer.max_offset(self._queue):
+                    self._offset.last += 1
+                    await consumer.commit_offset(self._queue, self._offset.last)
             except (RemotingError, RouteNotFound):
                 return
 

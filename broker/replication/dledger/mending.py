@@ -94,7 +94,8 @@ class Mending:
         reason = await self._disk.damage_of(index)
         if not reason:
             return ""
-        logger.error("%s: the other members are asked for it", reason)
+        if reason not in self.problem:  # told once, however often it is tried
+            logger.error("%s: the other members are asked for it", reason)
         for name, addr in self._others().items():
             try:
                 entry, data = await self._ask(addr, index)
