@@ -1,4 +1,7 @@
-"""The messages of a SendMessage call as messages of the SDK, checked as RocketMQ's proxy does. Pure."""
+"""The messages of a SendMessage call as messages of the SDK, checked as RocketMQ's proxy does. Pure.
+
+A body that its client has compressed stays so until its turn (`expand`): a call of a few kilobytes may hold gigabytes.
+"""
 
 import zlib
 from collections.abc import Sequence
@@ -46,7 +49,10 @@ def type_of(message: wire.Message) -> wire.MessageType:
 def sdk_messages(
     messages: Sequence[wire.Message], options: ProxyOptions, peer: str, now_ms: int
 ) -> list[OwnKeyMessage]:
-    """What the SDK sends for the messages of one call, from the client at ``peer``. Refused when one is wrong."""
+    """What the SDK sends for the messages of one call, from the client at ``peer``. Refused when one is wrong.
+
+    Bodies are as they came; those for which `is_compressed` must be expanded before they are sent.
+    """
     if not messages:
         raise Refused(wire.MESSAGE_CORRUPTED, "no message to send")
     topic = topic_of(messages[0].topic)
@@ -68,19 +74,35 @@ def _body(message: wire.Message, options: ProxyOptions) -> bytes:
     body, most = message.body, options.most_body_bytes
     if not body and options.enable_message_body_empty_check:
         raise Refused(wire.MESSAGE_BODY_EMPTY, "message body cannot be empty")
-    if message.system_properties.body_encoding == wire.GZIP:
-        # Consumers of the other protocol read zlib only, so the content is what is stored.
-        inflating = zlib.decompressobj(_GZIP_OR_ZLIB)
-        try:
-            # One byte more than is allowed shows that it is too large.
-            body = inflating.decompress(body, most + 1)
-        except zlib.error as error:
-            raise Refused(wire.MESSAGE_CORRUPTED, f"the body is not compressed with gzip: {error}") from None
-        if inflating.unused_data or (not inflating.eof and len(body) <= most):
-            raise Refused(wire.MESSAGE_CORRUPTED, "the compressed body is cut off, or has something behind its end")
-    if len(body) > most:
+    if len(body) > most and not is_compressed(message):
         raise Refused(wire.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {most}")
     return body
+
+
+def is_compressed(message: wire.Message) -> bool:
+    """Whether the body of the message must be expanded."""
+    return message.system_properties.body_encoding == wire.GZIP
+
+
+def expanded(body: bytes, most: int) -> bytes:
+    """The content of a body that is compressed with gzip. Refused when it is broken, or larger than ``most`` bytes."""
+    # Consumers of the other protocol read zlib only, so the content is what is stored.
+    inflating = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        # One byte more than is allowed shows that it is too large.
+        content = inflating.decompress(body, most + 1)
+    except zlib.error as error:
+        raise Refused(wire.MESSAGE_CORRUPTED, f"the body is not compressed with gzip: {error}") from None
+    if inflating.unused_data or (not inflating.eof and len(content) <= most):
+        raise Refused(wire.MESSAGE_CORRUPTED, "the compressed body is cut off, or has something behind its end")
+    if len(content) > most:
+        raise Refused(wire.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {most}")
+    return content
+
+
+def may_go_on(sent: Sequence[wire.SendResultEntry]) -> bool:
+    """Whether the user of these sends may send to their topic, as far as the broker says."""
+    return all(entry.status.code not in (wire.FORBIDDEN, wire.UNAUTHORIZED) for entry in sent)
 
 
 def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms: int) -> dict[str, str]:

@@ -40,7 +40,16 @@ from mqproxy.receiving import (
 )
 from mqproxy.renewals import Taken
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
-from mqproxy.sending import TRANSACTION_PREPARED, answer_of, entry_of, sdk_messages, type_of
+from mqproxy.sending import (
+    TRANSACTION_PREPARED,
+    answer_of,
+    entry_of,
+    expanded,
+    is_compressed,
+    may_go_on,
+    sdk_messages,
+    type_of,
+)
 from mqproxy.sessions import Session, Sessions, ended
 from mqproxy.statuses import Refused, common_status, status_of
 from mqproxy.telemetry import Stream
@@ -58,6 +67,8 @@ SERVICE = "apache.rocketmq.v2.MessagingService"
 # How long a call for messages waits that comes while the proxy stops.
 LATE_CALL_S = 0.2
 _QUIET_MS = 60_000
+# Of compressed messages of one call, so many bytes are expanded before they are sent.
+EXPANDED_BYTES = 4 << 20
 
 T = TypeVar("T")
 
@@ -158,6 +169,12 @@ class Calls:
         """Store messages of one topic; each has a result of its own."""
         messages = sdk_messages(request.messages, self._options, caller.host, self._clock.now_ms())
         await self._check_types(messages[0].topic, request)
+        if any(map(is_compressed, request.messages)):
+            are_compressed = [is_compressed(message) for message in request.messages]
+            return answer_of(await self._send_expanded(caller, messages, are_compressed))
+        return answer_of(await self._send_all(caller, messages))
+
+    async def _send_all(self, caller: Caller, messages: Sequence[Message]) -> list[wire.SendResultEntry]:
         sends = [
             self._send_half(caller, message)
             if TRANSACTION_PREPARED in (message.properties or ())
@@ -165,9 +182,50 @@ class Calls:
             for message in messages
         ]
         if len(sends) == 1:
-            return answer_of([await sends[0]])
+            return [await sends[0]]
         # Sends that begin together go to the broker in one request, where the broker takes them together.
-        return answer_of(await asyncio.gather(*sends))
+        return await asyncio.gather(*sends)
+
+    async def _send_expanded(
+        self, caller: Caller, messages: Sequence[Message], are_compressed: Sequence[bool]
+    ) -> list[wire.SendResultEntry]:
+        """Send messages of which some are compressed, a few at a time.
+
+        A small call may expand to gigabytes, and only the broker knows whether the user may send to the topic. So the
+        first message goes alone: when the broker says no, no other is expanded. Then there are never more than
+        EXPANDED_BYTES and one message of a call in memory, and a few calls of one user at a time. A body that is broken
+        refuses the whole call as long as nothing was sent, and then only its own message.
+        """
+        entries: list[wire.SendResultEntry] = []
+        most, at = self._options.most_body_bytes, 0
+        while at < len(messages):
+            async with caller.session.expanding:
+                part: list[Message] = []
+                broken: wire.SendResultEntry | None = None
+                held_bytes, most_bytes = 0, EXPANDED_BYTES if entries else 0
+                while at < len(messages) and (not part or held_bytes < most_bytes) and broken is None:
+                    message = messages[at]
+                    if are_compressed[at]:
+                        try:
+                            message.body = expanded(message.body, most)
+                        except Refused as refused:
+                            if not entries:
+                                raise
+                            broken = wire.SendResultEntry(status=status_of(refused))
+                        # Each takes milliseconds: others have their turn.
+                        await asyncio.sleep(0)
+                    if broken is None:
+                        part.append(message)
+                        held_bytes += len(message.body)
+                    at += 1
+                sent = await self._send_all(caller, part) if part else []
+                entries += sent if broken is None else [*sent, broken]
+                for message in part:
+                    message.body = b""
+            if not may_go_on(sent):
+                entries += [wire.SendResultEntry(status=sent[-1].status)] * (len(messages) - at)
+                break
+        return entries
 
     async def end_transaction(self, caller: Caller, request: wire.EndTransactionRequest) -> wire.EndTransactionResponse:
         """A transaction is committed or rolled back, or its producer does not know yet."""

@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 # Each holds connections to the brokers that its calls need, and some tasks.
 MAX_SESSIONS = 1_000
 IDLE_S = 60.0
+# Calls of one user whose compressed messages are in memory as a whole; others wait, with theirs as they came.
+MAX_EXPANDING = 8
 # When the proxy stops, calls in progress have ended before. When a user's rights end, they get this long.
 CLOSE_TIMEOUT_S = 30.0
 
@@ -86,6 +88,8 @@ class Session:
         self._tasks: list[asyncio.Task[None]] = []
         #: Set when the user may not sign in any more.
         self.has_ended = asyncio.Event()
+        #: Held by calls while their compressed messages are expanded and sent.
+        self.expanding = asyncio.Semaphore(MAX_EXPANDING)
         self._calls = 0
         self._is_unused = asyncio.Event()
         self._is_unused.set()

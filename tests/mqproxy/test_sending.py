@@ -1,12 +1,17 @@
 """Bodies that clients have compressed, and how large they may be, without a server."""
 
+import asyncio
 import gzip
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from mqproxy.clients import answered
 from mqproxy.options import ProxyOptions
-from mqproxy.sending import sdk_messages
+from mqproxy.sending import expanded, sdk_messages
+from mqproxy.service import Calls
 from mqproxy.statuses import Refused
 from mqproxy.wire import messaging_pb2 as wire
 
@@ -19,7 +24,8 @@ def body_of(body: bytes, options: ProxyOptions = UNLIMITED) -> bytes:
     system = wire.SystemProperties(message_id="an-id", body_encoding=wire.GZIP)
     message = wire.Message(topic=wire.Resource(name="orders"), system_properties=system, body=body)
     (made,) = sdk_messages([message], options, "127.0.0.1", 0)
-    return made.body
+    assert made.body == body, "a call expands its messages one after another"
+    return expanded(made.body, options.most_body_bytes)
 
 
 def test_a_compressed_body_is_its_content() -> None:
@@ -54,3 +60,55 @@ def test_a_property_that_brokers_act_on_is_refused(name: str) -> None:
     with pytest.raises(Refused) as caught:
         sdk_messages([message], UNLIMITED, "127.0.0.1", 0)
     assert caught.value.code == wire.ILLEGAL_MESSAGE_PROPERTY_KEY
+
+
+class Sent:
+    """Calls with a session in memory. ``parts`` has the sizes of bodies that were expanded when messages were sent."""
+
+    def __init__(self, code: wire.Code = wire.OK) -> None:
+        self.parts: list[list[int]] = []
+        self.code = code
+        options = ProxyOptions()
+        self.calls = Calls(options, cast(Any, None), cast(Any, None), 0, str)
+        self.calls._send_all = self._send_all  # type: ignore[method-assign]
+
+    async def _send_all(self, caller: Any, messages: Sequence[Any]) -> list[wire.SendResultEntry]:
+        self.parts.append([len(message.body) for message in self.messages if len(message.body) > 10_000])
+        return [wire.SendResultEntry(status=wire.Status(code=self.code)) for _ in messages]
+
+    def send(self, *bodies: bytes) -> list[wire.Code]:
+        wires = []
+        for body in bodies:
+            system = wire.SystemProperties(message_id="an-id", body_encoding=wire.GZIP)
+            wires.append(wire.Message(topic=wire.Resource(name="orders"), system_properties=system, body=body))
+        self.messages = sdk_messages(wires, ProxyOptions(), "127.0.0.1", 0)
+
+        async def main() -> list[wire.SendResultEntry]:
+            caller: Any = SimpleNamespace(session=SimpleNamespace(expanding=asyncio.Semaphore(1)))
+            return await self.calls._send_expanded(caller, self.messages, [True] * len(bodies))
+
+        return [entry.status.code for entry in asyncio.run(main())]
+
+
+MIB = 1 << 20
+LARGE = gzip.compress(bytes(2 * MIB))
+
+
+def test_few_messages_of_a_call_are_expanded_at_a_time() -> None:
+    sent = Sent()
+    assert sent.send(*[LARGE] * 6) == [wire.OK] * 6
+    assert sent.parts == [[2 * MIB], [2 * MIB] * 2, [2 * MIB] * 2, [2 * MIB]]
+
+
+def test_nothing_more_is_expanded_for_who_may_not_send() -> None:
+    sent = Sent(wire.FORBIDDEN)
+    assert sent.send(*[LARGE] * 6) == [wire.FORBIDDEN] * 6
+    assert sent.parts == [[2 * MIB]]
+
+
+def test_a_broken_body_refuses_its_call_or_once_others_were_sent_itself() -> None:
+    sent = Sent()
+    with pytest.raises(Refused):
+        sent.send(b"broken", LARGE)
+    assert sent.parts == []
+    assert sent.send(LARGE, b"broken", LARGE) == [wire.OK, wire.MESSAGE_CORRUPTED, wire.OK]
