@@ -28,6 +28,7 @@ PING_INTERVAL_MS = 60_000
 # Calls that have come and are not begun yet; gRPC cancels others. With its default, 1,000, a peer that begins calls and
 # cancels them all the time has the calls of others cancelled.
 MAX_PENDING = 10_000
+_ONLY_IDENTITY = 1 << grpc.Compression.NoCompression
 
 
 async def serve(
@@ -161,6 +162,9 @@ def _new_server(options: ProxyOptions) -> grpc.aio.Server:
         options=[
             ("grpc.max_receive_message_length", options.grpc_max_inbound_message_size),
             ("grpc.max_send_message_length", -1),
+            # gRPC would expand a request of some kilobytes to `grpcMaxInboundMessageSize`, and those of all calls of a
+            # user at once. RocketMQ's clients compress bodies of messages instead.
+            ("grpc.compression_enabled_algorithms_bitset", _ONLY_IDENTITY),
             ("grpc.server.max_pending_requests", MAX_PENDING),
             ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),
             ("grpc.max_concurrent_streams", options.grpc_max_concurrent_calls_per_connection),

@@ -102,6 +102,13 @@ def test_a_compressed_body_is_stored_as_its_content(
     assert answer.status.code == wire.TOPIC_NOT_FOUND, "nothing is expanded for an unknown topic"
 
 
+def test_a_request_that_grpc_would_expand_is_refused(channel: grpc.Channel) -> None:
+    method = channel.unary_unary(f"/{SERVICE}/Heartbeat", bytes, bytes)
+    with pytest.raises(grpc.RpcError) as caught:
+        method(bytes(1 << 20), metadata=[("x-mq-client-id", "x")], compression=grpc.Compression.Gzip)
+    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
 def test_each_message_of_a_call_has_its_own_result(
     channel: grpc.Channel, cluster: Cluster, make_topic: Callable[..., str]
 ) -> None:
