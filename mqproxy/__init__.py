@@ -10,8 +10,7 @@ registrations.py  which clients brokers list, and what tools ask of clients
 transactions.py  half messages, their ends, and brokers' questions about them
 sessions.py    who calls, and the clients of the SDK that sign as this user; signatures.py (pure), users.py
 clients.py     which clients are known, and their settings; telemetry.py: commands to them
-metrics.py     what is counted of calls, clients and renewals
+metrics.py     what is counted of calls, clients and renewals; grpc_logs.py: what gRPC itself may log
 metadata.py    routes, topics and groups, cached
-grpc_logs.py   what gRPC itself may write to the log
 options.py     what can be set, by RocketMQ's names; wire/ has the generated messages
 """

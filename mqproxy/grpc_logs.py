@@ -24,17 +24,16 @@ def quieten(environment: MutableMapping[str, str] = os.environ) -> None:
     logging.getLogger(_LOGGER).addFilter(CountedTexts())
 
 
-class CountedTexts(logging.Filter):
-    """Lets one line a minute through about texts that are not UTF-8: their number, not the texts."""
+class CountedTexts:
+    """A filter of a logger: one line a minute passes about texts that are not UTF-8, with their number instead."""
 
     def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
-        super().__init__()
         self._now_s = now_s
         self._count = 0
         self._quiet_until_s = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """See logging.Filter."""
+        """Whether the record is written."""
         if not str(record.msg).startswith(_NOT_TEXT):
             return True
         self._count += 1
@@ -43,7 +42,6 @@ class CountedTexts(logging.Filter):
             return False
         self._quiet_until_s = now_s + _QUIET_S
         record.msg, record.args = "calls had %d texts that are not UTF-8", (self._count,)
-        record.exc_info = record.exc_text = None
-        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.exc_info = None
         self._count = 0
         return True
