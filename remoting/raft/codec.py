@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mqcommon.errors import ProtocolError
+from mqcommon.message.compression import inflated
 from mqcommon.raft.membership import Members
 from mqcommon.raft.messages import (
     AppendRequest,
@@ -23,6 +24,8 @@ from remoting.protocol.strict_cbor import dumps, loads
 # A message begins with the number of its kind; then come sender, receiver, term and the kind's own fields.
 VOTE_REQUEST, VOTE_RESPONSE, APPEND_REQUEST, APPEND_RESPONSE = 1, 2, 3, 4
 HEARTBEAT, HEARTBEAT_RESPONSE, INSTALL_SNAPSHOT, TIMEOUT_NOW = 5, 6, 7, 8
+# A snapshot of some megabytes may claim to hold gigabytes.
+MAX_STATE_BYTES = 512 << 20
 
 
 def encode_messages(messages: Iterable[RaftMessage]) -> bytes:
@@ -56,6 +59,19 @@ def _fields(message: RaftMessage) -> list[Any]:
         case TimeoutNow():
             return [TIMEOUT_NOW, *head]
     raise TypeError(f"{type(message).__name__} is not a message of Raft")
+
+
+def restored_state(snapshot: Snapshot) -> bytes:
+    """The state that a snapshot holds. ProtocolError when it is damaged, or far larger than any state."""
+    return inflated(snapshot.data, MAX_STATE_BYTES)
+
+
+def check_snapshots(messages: Iterable[RaftMessage]) -> None:
+    """ProtocolError for a snapshot of a peer whose state cannot be restored: on disk it would stop each start."""
+    for message in messages:
+        # The snapshot at 0 of a new group names members only.
+        if isinstance(message, InstallSnapshot) and message.snapshot.index:
+            restored_state(message.snapshot)
 
 
 def decode_messages(data: bytes) -> list[RaftMessage]:

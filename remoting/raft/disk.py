@@ -14,7 +14,7 @@ from mqcommon.raft.log import Entries, MemoryEntries, RaftLog
 from mqcommon.raft.messages import RaftMessage, Snapshot
 from mqcommon.raft.raft import Raft
 from mqcommon.raft.ready import HardState, Persist
-from remoting.raft.codec import decode_messages, encode_messages
+from remoting.raft.codec import check_snapshots, decode_messages, encode_messages
 from remoting.raft.storage import Storage
 
 
@@ -107,7 +107,9 @@ class FileDisk:
         return encode_messages(messages)
 
     def decode(self, data: bytes) -> list[RaftMessage]:
-        return decode_messages(data)
+        messages = decode_messages(data)
+        check_snapshots(messages)
+        return messages
 
     def is_ready(self, raft: Raft, message: RaftMessage) -> bool:
         return True

@@ -46,6 +46,7 @@ from remoting.protocol.requests.raft import (
 )
 from remoting.raft.asking import ask_all, ask_status
 from remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, next_step
+from remoting.raft.codec import restored_state
 from remoting.raft.disk import Disk, Loaded
 from remoting.raft.group import Done, NodeOptions, StateMachine
 from remoting.raft.peers import Peers
@@ -430,7 +431,7 @@ class Running:
         )  # fmt: skip
         self.raft = Raft(config, loaded.hard_state, loaded.snapshot, loaded.entries, clock.monotonic_ms())
         if loaded.snapshot.index:
-            machine.restore(zlib.decompress(loaded.snapshot.data))
+            machine.restore(restored_state(loaded.snapshot))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         self._peers.on_unreachable = self._unreachable
@@ -594,7 +595,7 @@ class Running:
             self._to_write = ready.persist
             self._write.set()
         if ready.restore is not None:
-            self._machine.restore(zlib.decompress(ready.restore.data))
+            self._machine.restore(restored_state(ready.restore))
             self.applied = ready.restore.index
             self._proposals.restored(self.applied)
         for entry in ready.committed:

@@ -42,7 +42,14 @@ from mqcommon.raft.membership import Members
 from mqcommon.raft.messages import APPLICATION, AppendRequest, InstallSnapshot, RaftEntry, RaftMessage, Snapshot
 from mqcommon.raft.raft import Raft
 from mqcommon.raft.ready import HardState, Persist
-from remoting.raft.codec import decode_messages, encode_messages, snapshot_fields, snapshot_of
+from remoting.raft.codec import (
+    check_snapshots,
+    decode_messages,
+    encode_messages,
+    restored_state,
+    snapshot_fields,
+    snapshot_of,
+)
 from remoting.raft.disk import Loaded
 
 logger = logging.getLogger(__name__)
@@ -366,6 +373,7 @@ class LogDisk:
 
     def decode(self, data: bytes) -> list[RaftMessage]:
         messages = decode_messages(data)
+        check_snapshots(messages)
         for message in messages:
             if isinstance(message, AppendRequest):
                 for entry in message.entries:
@@ -444,7 +452,7 @@ class LogDisk:
             self._lacks_deleted = True
             await trio.sleep(FULL_PAUSE_S)
             return False
-        (position,) = _POSITION.unpack(zlib.decompress(snapshot.data))
+        (position,) = _POSITION.unpack(restored_state(snapshot))
         async with copying.guard:
             await trio.to_thread.run_sync(copying.replica.begin_at, position)
         self.entries.restart_position = position

@@ -1,5 +1,7 @@
 """Messages on the wire: each comes back as it was, and other bytes are refused."""
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,8 @@ from mqcommon.raft.messages import (
     VoteResponse,
 )
 from remoting.protocol.strict_cbor import dumps
-from remoting.raft.codec import decode_messages, encode_messages
+from remoting.raft import codec
+from remoting.raft.codec import check_snapshots, decode_messages, encode_messages
 
 NUMBER = st.integers(0, (1 << 63) - 1)
 HEAD = (st.text(), st.text(), NUMBER)
@@ -75,3 +78,15 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 def test_what_is_not_a_message_is_refused(content: object) -> None:
     with pytest.raises(ProtocolError):
         decode_messages(dumps(content))
+
+
+def test_snapshots_that_cannot_be_restored_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def message(data: bytes) -> InstallSnapshot:
+        return InstallSnapshot("n1", "n0", 5, Snapshot(9, 5, Members({"n0": "a:1"}), data))
+
+    monkeypatch.setattr(codec, "MAX_STATE_BYTES", 1_000)
+    first = InstallSnapshot("n1", "n0", 5, Snapshot(0, 0, Members({"n0": "a:1"}), b""))
+    check_snapshots([message(zlib.compress(bytes(1_000))), first])
+    for data in (b"", b"torn", zlib.compress(bytes(1_001))):
+        with pytest.raises(ProtocolError):
+            check_snapshots([message(data)])
