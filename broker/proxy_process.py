@@ -143,6 +143,8 @@ def proxy_environ(options: BrokerOptions) -> Mapping[str, str]:
     if options.inner_client_authentication_credentials:
         # Others see command lines, and no environment.
         environ["ROCKETMQ_INNER_CLIENT_CREDENTIALS"] = options.inner_client_authentication_credentials
+    if options.plain_signature_addresses:
+        environ["ROCKETMQ_PLAIN_SIGNATURE_ADDRESSES"] = options.plain_signature_addresses
     return environ
 
 

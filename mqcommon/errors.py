@@ -109,6 +109,18 @@ class WrongBroker(ConnectFailed):
         self.wanted = wanted
 
 
+class PlainSignatureOnly(ConnectFailed):
+    """``addr`` was reached, but knows only RocketMQ's signature, which it may not get; ``reason`` says what to do."""
+
+    def __init__(self, addr: str) -> None:
+        super().__init__(
+            addr,
+            "it knows only RocketMQ's signature, which it could use for other requests elsewhere, so nothing was signed"
+            " for it; if it is a server of RocketMQ or an old Skylark that you trust, add its address to"
+            f" plainSignatureAddresses (tools: --plain-signature-addresses {addr})",
+        )
+
+
 class TlsFailed(ConnectFailed):
     """``addr`` was reached, but no TLS connection could be made; ``reason`` also says what to do."""
 

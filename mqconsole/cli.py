@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Of mqadmin's common options those that say where the cluster is, and who asks.
-_OF_MQADMIN = ("namesrv_addr", "credentials_file", "tls_config", "timeout")
+_OF_MQADMIN = ("namesrv_addr", "credentials_file", "plain_signature_addresses", "tls_config", "timeout")
 
 
 def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,6 +44,7 @@ def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def main(
     namesrv_addr: str | None,
     credentials_file: str | None,
+    plain_signature_addresses: str,
     tls_config: str | None,
     timeout: float,
     conf: str | None,
@@ -66,8 +67,14 @@ def main(
             return
         if namesrv_addr is None:
             raise UserError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR")
-        cluster = Cluster(namesrv_addr, round(timeout * 1000), given_tls(tls_config), float(options.poll_interval))
-        credentials = given_credentials(credentials_file)
+        cluster = Cluster(
+            namesrv_addr,
+            round(timeout * 1000),
+            given_tls(tls_config),
+            float(options.poll_interval),
+            plain_signature_addresses,
+        )
+        credentials = given_credentials(credentials_file, plain_signature_addresses)
     except (UserError, click.ClickException) as error:
         report.fail(str(error))
         sys.exit(1)

@@ -192,7 +192,7 @@ class Sessions:
 
     async def _of_user(self, name: str, secret: str) -> Session:
         while True:
-            opening = self._open.get(name) or self._begin(name, Credentials(name, secret))
+            opening = self._open.get(name) or self._begin(name, self._credentials_of(name, secret))
             # A caller that is cancelled does not end what others wait for, too.
             session = await asyncio.shield(opening)
             # While this call waited, the session may have been closed: its clients are of no use any more.
@@ -202,6 +202,11 @@ class Sessions:
                 return session
             logger.info("user %s has another password", name)
             self._end(name)
+
+    def _credentials_of(self, name: str, secret: str) -> Credentials:
+        # A caller must not choose, by a name or a message, what a server that a stranger registered gets signed.
+        plain = self._options.plain_signature_addresses
+        return Credentials(name, secret, plain_signature_addresses=plain)
 
     def _begin(self, name: str, credentials: Credentials | None) -> "asyncio.Task[Session]":
         """Open a session. Refused when there is no room for one more."""

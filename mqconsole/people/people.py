@@ -112,7 +112,7 @@ class People:
         network = limited_network(client_host)
         if self.attempts.must_wait(network, name, trio.current_time()):
             raise LoginFailed("too many attempts: wait five minutes")
-        credentials = Credentials(name, secret)
+        credentials = Credentials(name, secret, plain_signature_addresses=self._cluster.plain_signature_addresses)
         # Counted before the brokers are asked: attempts that are made at once would all be let through.
         self.attempts.failed(network, name, trio.current_time())
         try:

@@ -42,6 +42,8 @@ class Cluster:
     tls: Tls | None = None
     #: How long an answer is kept, in seconds.
     keep_s: float = 5.0
+    #: Servers that may get RocketMQ's signature of whoever logs in: `Credentials`.
+    plain_signature_addresses: str = ""
 
 
 class CommandFailed(UserError):

@@ -5,7 +5,8 @@ request ends without an answer, the next one makes the offer; oneway requests do
 RocketMQ's own servers ignore the offer and go on in JSON.
 With credentials every request is signed just before it is framed, as the signature covers all fields and the body. A
 new connection is then used for nothing until the server has said how: a Skylark gives a challenge, with which whole
-requests are signed; others get RocketMQ's signature. Answers are not signed.
+requests are signed. Others get RocketMQ's signature if the credentials allow it for their address, as a stranger's
+server may be among them. Otherwise the connection is not used. Answers are not signed.
 """
 
 import logging
@@ -18,7 +19,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.addresses import split_address
-from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout, TlsFailed
+from mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError, RequestTimeout, TlsFailed
 from mqcommon.shielded_nursery import shielded_nursery
 from mqcommon.signal import Signal
 from remoting.net import sockets
@@ -330,9 +331,14 @@ class RemotingClient:
                 self._errors[peer.addr] = ConnectFailed(peer.addr, answer)
                 channel.close(answer)
                 return
+            challenge = (answer.ext or {}).get(CHALLENGE_FIELD)
+            credentials = self._credentials
+            if not (isinstance(challenge, str) or credentials is None or credentials.may_sign_plainly_at(peer.addr)):
+                self._errors[peer.addr] = error = PlainSignatureOnly(peer.addr)
+                channel.close(error.reason)
+                return
             self._connected(peer, attempt, channel)
             peer.offered = True
-            challenge = (answer.ext or {}).get(CHALLENGE_FIELD)
             peer.signatures = WholeSignatures(challenge) if isinstance(challenge, str) else None
             self._note_offer(peer, channel, answer)
         finally:

@@ -5,8 +5,10 @@ import orjson
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.options.fields import option
+from remoting.protocol.plain_peers import check_named
 from remoting.protocol.signature import Credentials
 
+PLAIN_KEY = "plainSignatureAddresses"
 KEY = "innerClientAuthenticationCredentials"
 _FORM = '{"accessKey":"...","secretKey":"..."}'
 _FIELDS = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
@@ -20,10 +22,19 @@ class InnerCredentialsOptions:
         "", f"what this server signs its requests to other servers with: {_FORM}; empty: they are not signed",
         env="ROCKETMQ_INNER_CLIENT_CREDENTIALS", secret=True,
     )  # fmt: skip
+    plain_signature_addresses: str = option(
+        "", "servers of RocketMQ that may get RocketMQ's signature of these credentials, which others can reuse for"
+        " other requests: host:port and networks, separated by commas; empty: none",
+        env="ROCKETMQ_PLAIN_SIGNATURE_ADDRESSES",
+    )  # fmt: skip
 
     def check_inner_credentials(self) -> None:
         """ConfigError when the option is wrong, so that this is found at the start and not with the first request."""
         _ = self.inner_credentials
+        try:
+            check_named(self.plain_signature_addresses)
+        except ValueError as error:
+            raise ConfigError(f"{PLAIN_KEY}: {error}") from None
 
     @property
     def inner_credentials(self) -> Credentials | None:
@@ -39,4 +50,5 @@ class InnerCredentialsOptions:
         texts = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
         if not texts or not found.keys() <= _FIELDS.keys() or not found.get("accessKey") or not found.get("secretKey"):
             raise ConfigError(f"{KEY}: it is not an object with accessKey and secretKey; give {_FORM}")
-        return Credentials(**{_FIELDS[name]: value for name, value in found.items()})
+        given = {_FIELDS[name]: value for name, value in found.items()}
+        return Credentials(**given, plain_signature_addresses=self.plain_signature_addresses)

@@ -22,6 +22,7 @@ from mqcommon.bounded_cache import BoundedCache
 from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol import strict_cbor
 from remoting.protocol.command import CBOR, Command, ext_text, text_ext
+from remoting.protocol.plain_peers import EVERYWHERE, plain_peers
 
 ACCESS_KEY_FIELD: Final = "AccessKey"
 SIGNATURE_FIELD: Final = "Signature"
@@ -47,17 +48,27 @@ _ORDERS: Final = (
 
 @lazy_dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client is. The secrets are in no repr, so that they get into no log."""
+    """Who a client is. The secrets are in no repr, so that they get into no log.
+
+    ``plain_signature_addresses`` names the servers that may get RocketMQ's signature, which does not cover the request
+    code, when they know no other: ``host:port`` and networks, separated by commas. ``*`` is all servers, "" is none.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str = field(default="", repr=False)
+    plain_signature_addresses: str = field(default=EVERYWHERE, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("access_key", "secret_key", "security_token"):
+        for name in ("access_key", "secret_key", "security_token", "plain_signature_addresses"):
             # A secret that was passed as another argument by mistake must not be shown, so only its type is.
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be a str, not {type(getattr(self, name)).__name__}")
+        plain_peers(self.plain_signature_addresses)
+
+    def may_sign_plainly_at(self, addr: str) -> bool:
+        """Whether the server at ``addr`` may get RocketMQ's signature."""
+        return addr in plain_peers(self.plain_signature_addresses)
 
 
 def sign(request: Command, credentials: Credentials) -> None:

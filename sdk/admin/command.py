@@ -16,7 +16,7 @@ from mqcommon.daemons.output import OutputFailed
 from mqcommon.errors import SkylarkError, UserError
 from mqcommon.options.command_line import refuse_repeated
 from sdk.admin.failures import error_document, explain, first_of
-from sdk.admin.params import Address
+from sdk.admin.params import Address, PlainAddresses
 from sdk.admin.render import to_json
 from sdk.admin.session import Clients, SdkClients, Session, Settings
 from sdk.admin.targets import Scope
@@ -66,6 +66,15 @@ def common_options() -> list[click.Parameter]:
             help="file with accessKey and secretKey, mode 0600: requests are signed",
         ),
         click.Option(
+            ["--plain-signature-addresses", "plain_signature_addresses"],
+            type=PlainAddresses(),
+            metavar="HOST:PORT|NETWORK[,...]",
+            default="",
+            envvar="ROCKETMQ_PLAIN_SIGNATURE_ADDRESSES",
+            show_envvar=True,
+            help="servers that may get RocketMQ's signature, which they could use for other requests",
+        ),
+        click.Option(
             ["--tls-config", "tls_config"],
             type=click.Path(),
             metavar="FILE",
@@ -110,6 +119,7 @@ def command(
         def run(
             namesrv_addr: str | None,
             credentials_file: str | None,
+            plain_signature_addresses: str,
             tls_config: str | None,
             timeout: float,
             output: str,
@@ -123,7 +133,7 @@ def command(
                 namesrv_addr or "",
                 round(timeout * 1000),
                 output,
-                given_credentials(credentials_file),
+                given_credentials(credentials_file, plain_signature_addresses),
                 given_tls(tls_config),
             )
             if has_scope:
@@ -199,14 +209,18 @@ async def _behind_names(settings: Settings) -> str:
     return ";".join(dict.fromkeys(found))
 
 
-def given_credentials(file: str | None) -> "Credentials | None":
-    """What ``file``, the environment or RocketMQ's own file for tools says."""
+def given_credentials(file: str | None, plain_signature_addresses: str) -> "Credentials | None":
+    """What ``file``, the environment or RocketMQ's own file for tools says.
+
+    ``plain_signature_addresses``: servers that may get RocketMQ's signature.
+    """
     from sdk.credentials import credentials_of_tools
 
     try:
-        return credentials_of_tools(file, os.environ, lambda warning: click.echo(f"mqadmin: {warning}", err=True))
+        found = credentials_of_tools(file, os.environ, lambda warning: click.echo(f"mqadmin: {warning}", err=True))
     except UserError as error:
         raise click.ClickException(str(error)) from None
+    return found and replace(found, plain_signature_addresses=plain_signature_addresses)
 
 
 def given_tls(file: str | None) -> "Tls | None":

@@ -10,6 +10,7 @@ from mqcommon.errors import (
     ConnectFailed,
     ConnectionLost,
     NotNameServer,
+    PlainSignatureOnly,
     RequestTimeout,
     RouteNotFound,
     SendFailed,
@@ -42,7 +43,7 @@ _SEND_REMEDY = "look at the topic's perm with mqadmin topicRoute and at the brok
 def explain(error: BaseException) -> str:
     """One line for ``error``."""
     match error:
-        case UserError() | TlsFailed() | NotNameServer():
+        case UserError() | TlsFailed() | PlainSignatureOnly() | NotNameServer():
             text = str(error)
         case ConnectFailed():
             text = f"{error}; check that a server listens there and that the address is right (-n, -b, NAMESRV_ADDR)"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mqcommon.errors import ProtocolError, UserError
+from remoting.protocol.plain_peers import check_named
 
 if TYPE_CHECKING:
     from remoting.protocol.body import Body
@@ -53,6 +54,20 @@ class Address(Text):
         if not parts:
             self.fail("is not host:port, as in 127.0.0.1:9876", param, ctx)
         return ";".join(parts)
+
+
+class PlainAddresses(Text):
+    """Servers that may get RocketMQ's signature: see `remoting.protocol.plain_peers`."""
+
+    name = "addresses"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx) if value else ""
+        try:
+            check_named(text)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return text
 
 
 class Attributes(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only

@@ -159,10 +159,11 @@ def test_the_file_of_a_proxy_counts_and_the_brokers_port_beats_it() -> None:
 
 def test_the_brokers_credentials_are_on_no_command_line() -> None:
     secret = '{"accessKey":"inner","secretKey":"hidden"}'
-    given = options(inner_client_authentication_credentials=secret)
+    given = options(inner_client_authentication_credentials=secret, plain_signature_addresses="10.0.0.5:9876")
     assert not any("hidden" in part for part in proxy_command(given))
     environ = proxy_environ(given)
     assert environ["ROCKETMQ_INNER_CLIENT_CREDENTIALS"] == secret
+    assert environ["ROCKETMQ_PLAIN_SIGNATURE_ADDRESSES"] == "10.0.0.5:9876"
     assert environ["NAMESRV_ADDR"] == "127.0.0.1:9876"
 
 

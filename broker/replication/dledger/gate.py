@@ -27,13 +27,16 @@ LOG_S = 10.0
 
 
 class GroupGate:
-    """``hosts``: who is let in without a secret; None: everybody."""
+    """``hosts``: who is let in without a secret; None: everybody.
 
-    def __init__(self, group: str, secret: bytes, hosts: Collection[str] | None) -> None:
+    ``plain``: members that may get RocketMQ's signature.
+    """
+
+    def __init__(self, group: str, secret: bytes, hosts: Collection[str] | None, plain: str = "") -> None:
         # The secret itself is used for other proofs, too.
         key = sha256(b"DLedger group\n" + secret).hexdigest() if secret else ""
         #: With what members sign; None when they do not.
-        self.credentials = Credentials(group, key) if key else None
+        self.credentials = Credentials(group, key, plain_signature_addresses=plain) if key else None
         self._hosts = hosts
         self.refusals = 0
         self._logged_at = -math.inf

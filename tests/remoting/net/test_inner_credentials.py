@@ -30,6 +30,20 @@ def test_it_is_read_as_rocketmq_has_it(tmp_path: Path, cls: type[BrokerOptions] 
     assert load_conf(cls, conf, environ={}).listen_port == 1
 
 
+def test_they_are_for_servers_that_sign_whole_requests_and_for_those_that_are_named() -> None:
+    who = BrokerOptions(inner_client_authentication_credentials=WHO).inner_credentials
+    assert who is not None and not who.may_sign_plainly_at("10.0.0.5:9876")
+    named = {"inner_client_authentication_credentials": WHO, "plain_signature_addresses": "10.0.0.5:9876"}
+    who = BrokerOptions(**named).inner_credentials
+    assert who is not None and who.may_sign_plainly_at("10.0.0.5:9876") and not who.may_sign_plainly_at("10.0.0.5:1")
+
+
+@pytest.mark.parametrize("text", ["*", "10.0.0.5", "10.0.0.5/8", "true"])
+def test_the_option_for_rocketmqs_signature_wants_addresses(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"plainSignatureAddresses: .*give host:port or a network"):
+        NamesrvOptions(plain_signature_addresses=text)
+
+
 @pytest.mark.parametrize(
     "text", ["hidden", '"hidden"', '{"accessKey":"hidden"}', '{"accessKey":"a","secretKey":5}',
              '{"accessKey":"a","secretKey":"hidden","more":"x"}'],

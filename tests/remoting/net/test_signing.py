@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import ConnectFailed, RemotingError
+from mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Handler, Server, not_supported
@@ -177,6 +178,43 @@ async def test_without_an_answer_about_the_challenge_nothing_is_signed(
             await client.invoke(served.addr, Command(1), 60_000)
         await trio.testing.wait_all_tasks_blocked()
         assert lost == [] and not server.channels
+
+
+@pytest.mark.parametrize("kind", [OLD, ROCKETMQ])
+@pytest.mark.parametrize("form", ["", "127.0.0.1:1", "10.0.0.0/8", "localhost:{port}"])
+async def test_a_server_that_is_not_named_gets_no_signature_of_rocketmq(kind: str, form: str) -> None:
+    """A stranger's server says that it does not know the challenge, to use the signature for other requests."""
+    requests: list[Command] = []
+
+    def take(channel: Channel, request: Command) -> Command:
+        requests.append(request)
+        return request.respond()
+
+    async with serve(made(kind, dict.fromkeys(CODES, take))) as served:
+        who = replace(WHO, plain_signature_addresses=form.format(port=served.addr.rpartition(":")[2]))
+        async with open_client(connect=served.connect, credentials=who) as client:
+            with pytest.raises(PlainSignatureOnly, match=f"add its address to .* {served.addr}"):
+                await client.invoke(served.addr, Command(1))
+            with pytest.raises(ConnectFailed):
+                client.push(served.addr, Command(3, flag=FLAG_ONEWAY))
+            with pytest.raises(PlainSignatureOnly):
+                await client.oneway(served.addr, Command(2))
+        assert requests == []
+
+
+@pytest.mark.parametrize("form", ["{addr}", "10.0.0.0/8; {addr}", "127.0.0.0/8", "*"])
+async def test_a_server_that_is_named_gets_the_signature_of_rocketmq(form: str) -> None:
+    seen: list[Command] = []
+
+    def take(channel: Channel, request: Command) -> Command:
+        seen.append(request)
+        return request.respond()
+
+    async with serve(made(ROCKETMQ, {1: take})) as served:
+        who = replace(WHO, plain_signature_addresses=form.format(addr=served.addr))
+        async with open_client(connect=served.connect, credentials=who) as client:
+            await client.invoke(served.addr, Command(1))
+        assert is_signed_with(seen[0], "secret-1")
 
 
 async def test_without_credentials_nothing_is_added() -> None:

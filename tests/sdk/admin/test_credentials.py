@@ -57,6 +57,19 @@ def test_a_file_beats_the_environment_and_that_beats_rocketmqs_file(tmp_path: Pa
         assert (result.exit_code, found) == (0, Credentials("file", "secret of file"))
 
 
+def test_only_servers_that_are_named_get_rocketmqs_signature(tmp_path: Path) -> None:
+    file = tools_yml(tmp_path, "file")
+    found = run("--credentials", str(file))[1]
+    assert found is not None and not found.may_sign_plainly_at("10.0.0.5:10911")
+    for arguments, env in (
+        (["--plain-signature-addresses", "10.0.0.0/8"], {}), ([], {"ROCKETMQ_PLAIN_SIGNATURE_ADDRESSES": "10.0.0.0/8"}),
+    ):  # fmt: skip
+        found = run("--credentials", str(file), *arguments, env=env)[1]
+        assert found is not None and found.may_sign_plainly_at("10.0.0.5:10911")
+    result, _ = run("--credentials", str(file), "--plain-signature-addresses", "*")
+    assert result.exit_code == 2 and "give host:port or a network" in result.output
+
+
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     file = tools_yml(tmp_path, "file", 0o644)
     result, found = run("--credentials", str(file))
