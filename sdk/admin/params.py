@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mqcommon.errors import ProtocolError, UserError
-from remoting.protocol.plain_peers import check_named
 
 if TYPE_CHECKING:
     from remoting.protocol.body import Body
@@ -62,6 +61,9 @@ class PlainAddresses(Text):
     name = "addresses"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        # Help and completion load no protocol.
+        from remoting.protocol.plain_peers import check_named
+
         text = super().convert(value, param, ctx) if value else ""
         try:
             check_named(text)
