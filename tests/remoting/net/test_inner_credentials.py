@@ -1,6 +1,7 @@
 """The option innerClientAuthenticationCredentials of both daemons."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,8 @@ def test_it_is_read_as_rocketmq_has_it(tmp_path: Path, cls: type[BrokerOptions] 
 def test_they_are_for_servers_that_sign_whole_requests_and_for_those_that_are_named() -> None:
     who = BrokerOptions(inner_client_authentication_credentials=WHO).inner_credentials
     assert who is not None and not who.may_sign_plainly_at("10.0.0.5:9876")
-    named = {"inner_client_authentication_credentials": WHO, "plain_signature_addresses": "10.0.0.5:9876"}
+    peer = "10.0.0.5:9876"
+    named: dict[str, Any] = {"inner_client_authentication_credentials": WHO, "plain_signature_addresses": peer}
     who = BrokerOptions(**named).inner_credentials
     assert who is not None and who.may_sign_plainly_at("10.0.0.5:9876") and not who.may_sign_plainly_at("10.0.0.5:1")
 
