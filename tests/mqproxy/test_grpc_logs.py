@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mqproxy.grpc_logs import CountedTexts, quieten
+from mqproxy.grpc_logs import CountedLines, quieten
 
 
 def test_the_core_writes_nothing_unless_somebody_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,7 @@ def test_the_core_writes_nothing_unless_somebody_wants_it(monkeypatch: pytest.Mo
 def test_texts_that_are_not_utf_8_are_counted_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 100.0
     logger = logging.getLogger("test of gRPC")
-    logger.addFilter(CountedTexts(lambda: now_s))
+    logger.addFilter(CountedLines(lambda: now_s))
 
     def call() -> None:
         try:
@@ -33,8 +33,11 @@ def test_texts_that_are_not_utf_8_are_counted_and_not_shown(caplog: pytest.LogCa
         call()
     now_s += 61.0
     call()
+    for _ in range(3):
+        logger.error("ExecuteBatchError raised in core by servicer method [/again]", exc_info=ValueError("gone"))
     logger.error("another error %s", "x", exc_info=sys.exc_info())
     assert caplog.messages == [
-        "calls had 1 texts that are not UTF-8", "calls had 5 texts that are not UTF-8", "another error x",
+        "calls had 1 texts that are not UTF-8", "calls had 5 texts that are not UTF-8",
+        "1 calls broke off before they were answered", "another error x",
     ]  # fmt: skip
-    assert all(record.exc_info is None for record in caplog.records[:2])
+    assert all(record.exc_info is None for record in caplog.records[:3])

@@ -5,6 +5,7 @@ The client signs as RocketMQ's clients do, or whole requests once it has asked f
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 
 import trio
 
@@ -23,9 +24,13 @@ from tests.broker.running import pull_request, send_request
 from tests.broker.security.users.rows import SECRET
 from tests.support.waiting import DEADLINE_S
 
+_clients = count()
+
 
 def heartbeat() -> Command:
-    data = HeartbeatData("c", consumer_data_set=[ConsumerData("group", subscription_data_set=[SubscriptionData("T")])])
+    # Each is of another client: a client id belongs to one user.
+    member = ConsumerData("group", subscription_data_set=[SubscriptionData("T")])
+    data = HeartbeatData(f"c{next(_clients)}", consumer_data_set=[member])
     return Command(HEART_BEAT.code, None, encode_body(data))
 
 
