@@ -10,6 +10,7 @@ SkylarkError
 ├── RemotingError             a request got no answer
 │   ├── ConnectFailed         nothing listens there, or not in time
 │   │   ├── WrongBroker       another broker listens there
+│   │   ├── PlainSignatureOnly  it knows RocketMQ's signature only, and may not get it: nothing was signed for it
 │   │   └── TlsFailed         both ends do not agree on TLS, or do not trust each other
 │   ├── NoNameServer          none of the NameServers answers
 │   ├── NoController          no Controller leads the group, or answers
