@@ -21,7 +21,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The value of CBOR, whose tags may be those of single values and of sets."""
+    """The value of CBOR, whose tags may stand for single values and for sets."""
     from remoting.protocol.strict_cbor import loads_values
 
     return loads_values(data)

@@ -84,7 +84,7 @@ def opened(address: str, because: str, anybody: str) -> str:
     if not because and not anybody:
         return ""
     why = f", as bindAddress is not set and {because}" if because else ""
-    what = f" without access control: {anybody}" if anybody else "; to change that, set"
+    what = f"; access is not controlled: {anybody}" if anybody else "; to change that, set"
     return f"listens on all interfaces, at {address}{why}{what} bindAddress to an address of a network that you trust"
 
 

@@ -67,7 +67,7 @@ SERVICE = "apache.rocketmq.v2.MessagingService"
 # How long a call for messages waits that comes while the proxy stops.
 LATE_CALL_S = 0.2
 _QUIET_MS = 60_000
-# Of compressed messages of one call, so many bytes are expanded before they are sent.
+# Compressed messages of one call are expanded until they have this many bytes, and sent before the next ones.
 EXPANDED_BYTES = 4 << 20
 
 T = TypeVar("T")

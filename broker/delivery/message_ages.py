@@ -9,9 +9,9 @@ class MessageAges:
     """Store times on the clock as it is set now, see store/clock_steps.py.
 
     The time of a message that this broker has stored as the master is moved with the clock. Other messages were stored
-    before the last start, or by another master: their times are those of a clock that this process did not see. One of
-    them in the future counts as stored when this broker began to deliver: so its delay is never shortened, and it waits
-    once more for its whole delay at most.
+    before the last start, or by another master: their times come from a clock that this process did not see. Such a
+    message with a time in the future counts as stored when this broker began to deliver: its delay is never shortened,
+    and the message waits once more for its whole delay at most.
     """
 
     def __init__(self, store: MessageStore, clock: Clock) -> None:

@@ -322,7 +322,7 @@ class PullHandlers(Part):
             "maxOffset": result.max_offset,
             "minOffset": result.min_offset,
         }
-        # The reader sees by it that the topic is another one than that of its last pull.
+        # By the stamp a reader sees that the topic was deleted and made again since its last pull.
         if (created_ms := self._topics.created_ms(topic)) is not None:
             fields["topicCreatedMs"] = created_ms
         return pull.request.respond(code, result.status.value, fields, result.records)

@@ -292,7 +292,7 @@ class Clients:
         self._note(channel, heartbeat.client_id, user, now_ms)
 
     def _enter(self, groups_of: dict[Channel, Groups], channel: Channel, group: str, chars: int) -> None:
-        """The connection is in the group. Without ``chars`` its subscriptions there are those of before."""
+        """The connection is in the group. With ``chars`` 0 the size of its subscriptions there stays."""
         groups = groups_of.setdefault(channel, {})
         known = groups.get(group)
         if known is None:

@@ -70,7 +70,7 @@ class OffsetResets:
         return True
 
     def topic_deleted(self, name: str) -> None:
-        """Forget the offsets of a topic: they are none of one that is made with its name."""
+        """Forget the offsets of a topic: a topic that is made later with the same name does not have these offsets."""
         for key in [key for key in self.pending if key[1] == name]:
             del self.pending[key]
 

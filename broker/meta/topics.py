@@ -138,7 +138,7 @@ class Topics(JournalledTable[TopicConfig]):
         return config is not None and config.attributes.get("queue.type") == BATCH_QUEUES
 
     def put(self, row: TopicConfig) -> None:
-        """Create or replace a topic. A new one gets its creation stamp; one that is there keeps it, or has none."""
+        """Create or replace a topic. A new topic gets a creation stamp; an existing topic keeps its own, if any."""
         # A topic that is there without a stamp gets none: when it was made is not known, and consumers that have seen
         # a stamp of it, as a former master's, would take another one for another topic.
         known = self._table.get(row.topic_name)

@@ -47,7 +47,7 @@ class ClockStep(NamedTuple):
 
 
 class ClockSteps:
-    """See the module."""
+    """The steps of the wall clock that this process has seen, and how far they moved it since a message was stored."""
 
     def __init__(self) -> None:
         # What was seen last: wall clock, steady clock, end of the log.

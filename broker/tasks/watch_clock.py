@@ -9,7 +9,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchClock(Part):
-    """See the module."""
+    """The part that watches the wall clock."""
 
     tick_interval_ms = 1_000.0
 

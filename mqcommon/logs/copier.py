@@ -18,7 +18,7 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class LineCopier:
-    """See the module. ``write`` writes whole lines, and may wait; None for stderr."""
+    """A thread that copies lines. ``write`` writes whole lines, and may wait; None for stderr."""
 
     def __init__(self, write: Write | None = None, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
         self._write = write

@@ -7,7 +7,7 @@ from remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
 
-# Anybody can send such requests: one line in this time for each request code, and for so many codes.
+# Anybody can send such requests: one line in this time for each request code, and a bound on the remembered codes.
 LOG_INTERVAL_S = 60.0
 MAX_CODES = 100
 

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 JOIN_TIMEOUT_MS = 3_000
 # Messages that are refused for one reason are logged once in this time.
 REFUSAL_S = 60.0
-# A node that waits for others says so once in so many tries.
+# A node that waits for others logs that once in this number of tries.
 TRIES_PER_LINE = 80
 # Messages with absurd terms are logged this often at most: anybody can send them in plain mode.
 ABSURD_LOG_S = 60.0

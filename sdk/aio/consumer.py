@@ -42,7 +42,7 @@ class BatchStream(Generic[B]):
         self._stream = stream
         self._closed = False
         self._has_ended = False
-        # Batches with the offsets after them, added in trio: one that crosses while its call is cancelled is here for
+        # Batches with the offsets after them, added in trio: a batch that arrives while its call is cancelled waits here for
         # the next call.
         self._taken: deque[tuple[B, int]] = deque()
         self.next_offset = stream.next_offset
@@ -62,7 +62,7 @@ class BatchStream(Generic[B]):
         raise StopAsyncIteration
 
     async def _take(self, _: object) -> None:
-        """In trio: wait for the next batch, unless there is one that its caller did not get."""
+        """In trio: wait for the next batch, unless a batch is there that its caller did not get."""
         if not self._taken and not self._has_ended:
             batch = await anext(self._stream, None)
             if batch is None:

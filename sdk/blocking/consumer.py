@@ -194,8 +194,8 @@ class BatchStream(Generic[B]):
         self._stream = stream
         self._closed = False
         self._has_ended = False
-        # Batches with the offsets after them, added in the loop: one that crosses while its caller is interrupted is
-        # here for the next call.
+        # Batches with the offsets after them, added in the loop: a batch that arrives while its caller is interrupted
+        # waits here for the next call.
         self._taken: deque[tuple[B, int]] = deque()
         self.next_offset = stream.next_offset
 
@@ -214,7 +214,7 @@ class BatchStream(Generic[B]):
         raise StopIteration
 
     async def _take(self, _: object) -> None:
-        """In the loop: wait for the next batch, unless there is one that its caller did not get."""
+        """In the loop: wait for the next batch, unless a batch is there that its caller did not get."""
         if not self._taken and not self._has_ended:
             batch = await anext(self._stream, None)
             if batch is None:

@@ -122,7 +122,7 @@ class Reader:
         wait_ms: int,
         trail: Trail | None = None,
     ) -> PullResult:
-        """Messages from ``offset`` on; see `PullConsumer.pull`. ``trail`` is that of the position that is read on."""
+        """Messages from ``offset`` on; see `PullConsumer.pull`. ``trail``: what is known of the queue of this position."""
         tags = self.tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms, trail)
         status = _STATUS[answer.code]
@@ -237,7 +237,7 @@ class Reader:
             )  # fmt: skip
         if wait_ms and trio.current_time() < started + BEHIND_S:
             await trio.sleep(BEHIND_S)
-        # Without its stamp, too, which may be that of an older topic.
+        # Without the stamp, too: the stamp may belong to an older topic.
         return replace(behind, code=ResponseCode.PULL_NOT_FOUND, data=b"", next_offset=offset, created_ms=None)
 
     def tags_of(self, expression: str | Sql) -> frozenset[str]:

@@ -181,7 +181,7 @@ class Trial:
     read: dict[MessageQueue, list[bytes]] = field(default_factory=dict)
 
     async def load(self, nameserver: str, count: int, then: Callable[[], None]) -> None:
-        """Send until so many more are acknowledged; ``then`` is called while sends are under way."""
+        """Send until ``count`` more sends are acknowledged; ``then`` is called while sends are under way."""
         wanted = len(self.acked_at) + count
         stopping = trio.Event()
 

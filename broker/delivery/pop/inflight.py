@@ -20,7 +20,7 @@ SPARE_ROWS = 10_000
 
 
 class PopLease:
-    """The messages of one check point that are still hidden: bit n of ``unacked`` is that of ``offsets[n]``.
+    """The messages of one check point that are still hidden: bit n of ``unacked`` stands for ``offsets[n]``.
 
     ``moved_ms``: by how much the clock was set since the pop.
     """

@@ -24,7 +24,7 @@ from remoting.raft.asking import ask_all
 logger = logging.getLogger(__name__)
 
 ASK_S = 0.2
-# A member that waits for others says so once in so many tries.
+# A member that waits for others logs that once in this number of tries.
 TRIES_PER_LINE = 50
 
 

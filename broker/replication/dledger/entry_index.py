@@ -403,6 +403,6 @@ class EntryIndex:
 
 
 def chained(entry: IndexedEntry, index: int, before: int) -> int:
-    """The chain of ``entry`` at ``index``; ``before``: that of the entry before it."""
+    """The chain of ``entry`` at ``index``; ``before``: the chain of entry ``index`` - 1."""
     packed = SLOT.pack(*entry)
     return crc32(_INDEX.pack(index), crc32(packed[_CHAIN_END:], crc32(packed[:_CHAIN_AT], before)))

@@ -316,7 +316,7 @@ class LogDisk:
         return whole
 
     async def _are_sound(self, entries: Sequence[RaftEntry]) -> bool:
-        """Whether ``entries`` are as they were written; tells ``on_damaged`` of one that is not."""
+        """Whether ``entries`` are as they were written; tells ``on_damaged`` of a damaged entry."""
         for entry in entries:
             if entry.index > self.index.last or self.index.entry(entry.index).term != entry.term:
                 return False  # another leader replaced it

@@ -30,7 +30,7 @@ def most_maps(open_files: int) -> int:
 
 
 class QueueMaps:
-    """See the module. For any thread."""
+    """The files of queues that are mapped for reads, within the limit of open files. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

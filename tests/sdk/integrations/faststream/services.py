@@ -79,7 +79,7 @@ class Seen(list[Any]):
         self._loop.call_soon_threadsafe(self._added.set)
 
     async def reaches(self, count: int) -> None:
-        """Wait until so many have come; the caller has a limit."""
+        """Wait until this many messages have come; the caller has a limit."""
         while len(self) < count:
             self._added.clear()
             await self._added.wait()
