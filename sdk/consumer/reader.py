@@ -122,7 +122,7 @@ class Reader:
         wait_ms: int,
         trail: Trail | None = None,
     ) -> PullResult:
-        """Messages from ``offset`` on; see `PullConsumer.pull`. ``trail``: what is known of the queue of this position."""
+        """Messages from ``offset`` on; see `PullConsumer.pull`. ``trail``: what is known of the queue."""
         tags = self.tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms, trail)
         status = _STATUS[answer.code]

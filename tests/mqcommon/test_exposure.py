@@ -43,7 +43,8 @@ def test_the_line_of_the_log_says_what_is_open_why_and_what_to_do() -> None:
     assert opened("10.0.0.5:10911", "", "") == ""
     assert opened("10.0.0.5:10911", "namesrvAddr names 10.0.0.1", "strangers may; set aclEnable=true, or") == (
         "listens on all interfaces, at 10.0.0.5:10911, as bindAddress is not set and namesrvAddr names 10.0.0.1;"
-        " access is not controlled: strangers may; set aclEnable=true, or bindAddress to an address of a network that you trust"
+        " access is not controlled: strangers may; set aclEnable=true, or bindAddress to an address of a network that"
+        " you trust"
     )
     remedy = "; to change that, set bindAddress to an address of a network that you trust"
     assert opened("h:1", "a names b", "").endswith(remedy)
