@@ -42,7 +42,7 @@ class BatchStream(Generic[B]):
         self._stream = stream
         self._closed = False
         self._has_ended = False
-        # Batches with the offsets after them, added in trio: a batch that arrives while its call is cancelled waits here
+        # Batches with the offsets after them, added in trio. A batch that arrives while its call is cancelled is kept
         # for the next call.
         self._taken: deque[tuple[B, int]] = deque()
         self.next_offset = stream.next_offset
