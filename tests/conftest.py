@@ -5,6 +5,7 @@ try new ones; what they find becomes an ``@example`` or a seed in a test of its 
 """
 
 import gc
+import logging
 import os
 import re
 import signal
@@ -178,6 +179,24 @@ class SharedFiles(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedFiles | None:
     return SharedFiles(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Give loggers the levels that they had before the test: a server in its process may have changed some."""
+    before = _log_levels()
+    try:
+        return (yield)
+    finally:
+        for logger, level in _log_levels().items():
+            if level != before.get(logger, logging.NOTSET):
+                logger.setLevel(before.get(logger, logging.NOTSET))
+
+
+def _log_levels() -> dict[logging.Logger, int]:
+    root = logging.getLogger()
+    named = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    return {each: each.level for each in (root, *named)}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

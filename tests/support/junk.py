@@ -67,6 +67,7 @@ class Junk:
 
         monkeypatch.setattr(Header, "_read", classmethod(noting))
         caplog.set_level(logging.WARNING)
+        caplog.clear()  # of what the server logged as it started
 
     async def throw(self, code: int, codec: int) -> int:
         """All junk for requests of ``code``; how many there were."""
