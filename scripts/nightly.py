@@ -17,18 +17,17 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from scripts.daemons import ROOT
+from tests.support.amounts import NIGHTLY_SEED
 from tests.support.rounds import Table
 
 WORKERS = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
-# A run prints it; the runs after it count on from there.
-SEED = "SKYLARK_NIGHTLY_SEED"
 # pytest's exit codes: all passed, some failed, and no test was left.
 PASSED, FAILED, NO_TESTS = 0, 1, 5
 
 
 def run_once(seed: int, folder: Path, arguments: Sequence[str]) -> int:
     command = [sys.executable, "-m", "pytest", *WORKERS, "--nightly", "--rounds", str(folder), *arguments]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, SEED: str(seed)}).returncode
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, NIGHTLY_SEED: str(seed)}).returncode
 
 
 def main() -> None:
@@ -39,7 +38,8 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=0, metavar="H", help="how long random tests are repeated")
     parser.add_argument("--rounds", default="build/nightly", metavar="FOLDER", help="default build/nightly")
     options, arguments = parser.parse_known_args()
-    seed = int(os.environ.get(SEED) or Random().randrange(1 << 32))
+    # A run prints its seed; the runs after it count on from there.
+    seed = int(os.environ.get(NIGHTLY_SEED) or Random().randrange(1 << 32))
     until = time.time() + options.hours * 3600
     results: list[int] = []
     table = Table()

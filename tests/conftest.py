@@ -30,13 +30,14 @@ from remoting.net import client
 from scripts.daemons import ROOT, Daemon
 from scripts.run_watcher import Watched
 from tests.support import histories, rounds
+from tests.support.amounts import NIGHTLY_SEED
 from tests.support.clock import jumping_clock
 from tests.support.requirements import Requirements, java_identity
 from tests.support.warm_daemons import WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", ANY_MACHINE, max_examples=40, derandomize=True)
+settings.register_profile("ci", ANY_MACHINE, max_examples=15, derandomize=True)
 settings.register_profile("nightly", ANY_MACHINE, max_examples=2000, print_blob=True)
 settings.register_profile("fast", ANY_MACHINE, max_examples=10, derandomize=True)
 
@@ -111,8 +112,6 @@ SEED_USED = pytest.StashKey[int]()
 
 SEED = "SKYLARK_SEED"
 SEED_IN_CI = 1
-# All seeds of a nightly run come from this one, which it prints.
-NIGHTLY_SEED = "SKYLARK_NIGHTLY_SEED"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -201,7 +200,7 @@ def _log_levels() -> dict[logging.Logger, int]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for mark in metafunc.definition.iter_markers("histories"):
-        count = mark.kwargs.get("count", histories.IN_CI)
+        count = mark.kwargs.get("count", histories.KNOWN)
         nightly_seed = os.environ.get(NIGHTLY_SEED) if metafunc.config.getoption("--nightly") else None
         metafunc.parametrize("seeds", histories.blocks(count, nightly_seed))
 

@@ -67,7 +67,7 @@ def done_twice(lines: list[Done], killed: set[int], broker_kills: list[float]) -
     ]
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_no_task_is_lost(tmp_path: Path, seed: int, rounds: int) -> None:
     random, done = Random(seed), tmp_path / "done"
     killed: set[int] = set()

@@ -73,7 +73,7 @@ EVENTS: list[Callable[[Switching[LinkedSet], Daemon, list[Daemon]], Awaitable[No
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_members_are_who_the_controllers_say(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     async with switching(tmp_path, QUICK) as now:

@@ -128,7 +128,7 @@ async def group(home: Path, options: Sequence[str] = SMALL, brokers: int = 3) ->
         links.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_leaders_die_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     turns = [(fault, True) for fault in FAULTS] + [(killed, False)]
@@ -143,7 +143,7 @@ async def test_leaders_die_again_and_again(tmp_path: Path, seed: int, rounds: in
             await goes_on(now, (member, fault))
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_two_of_five_members_fail_at_once_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     async with group(tmp_path, brokers=5) as now:

@@ -6,7 +6,7 @@ import pytest
 
 from broker.writing.waits import AckLedger, Done
 from tests.sim.broker_set import BrokerSet
-from tests.support.histories import BLOCK, IN_CI, run
+from tests.support.histories import BLOCK, KNOWN, run
 
 
 @pytest.mark.histories()
@@ -27,5 +27,5 @@ def test_a_wrong_acknowledgement_would_be_noticed(monkeypatch: pytest.MonkeyPatc
 def test_a_slave_with_other_bytes_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.sim.master.first_difference", lambda *_: None)
     with pytest.raises(AssertionError, match="follows a log that is not its own"):
-        for seed in range(IN_CI):
+        for seed in range(KNOWN):
             BrokerSet(seed).run()

@@ -1,4 +1,4 @@
-"""Random histories from seeds: the same ones in each run, new ones with ``--nightly``, or the one that SEED names.
+"""Random histories from seeds: the same few in each run, others, too, with ``--nightly``, or the one that SEED names.
 
 ``@pytest.mark.histories()`` gives a test its ``seeds``.
 A failure prints its seed, what happened and the command that runs it alone.
@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 from tests.support.rounds import report
 
 BLOCK = 25
-IN_CI = 100
+# The seeds that a nightly run tries before its new ones. The first block of them is what CI tries.
+KNOWN = 100
 NIGHTLY = 10_000
 SEED = "SKYLARK_HISTORY_SEED"
 
@@ -40,11 +41,13 @@ class NewSeeds:
 
 
 def blocks(count: int, nightly_seed: str | None = None) -> Sequence[Iterable[int]]:
-    """The seeds of a test: ``count`` in blocks; in a nightly run new ones, too, which come from its seed."""
+    """The seeds of a test: a block; in a nightly run ``count`` in blocks, and new ones, which come from its seed."""
     if SEED in os.environ:
         return [[int(os.environ[SEED])]]
+    if nightly_seed is None:
+        return [range(BLOCK)]
     known = [range(first, first + BLOCK) for first in range(0, count, BLOCK)]
-    return [*known, *[NewSeeds(f"{nightly_seed} {first}") for first in range(0, NIGHTLY if nightly_seed else 0, BLOCK)]]
+    return [*known, *[NewSeeds(f"{nightly_seed} {first}") for first in range(0, NIGHTLY, BLOCK)]]
 
 
 def run(new: Callable[[int], H], seeds: Iterable[int]) -> list[H]:

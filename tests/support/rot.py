@@ -1,29 +1,32 @@
-"""Every way to damage a file that a test goes through: (where, what the file holds then)."""
+"""Every way to damage a file that a test goes through: (where, what the file holds then).
+
+A run that is not nightly tries a share of the places.
+"""
 
 from collections.abc import Callable, Iterator
+
+from tests.support.amounts import share_of
 
 Ways = Callable[[bytes], Iterator[tuple[int, bytes]]]
 
 
 def cut_anywhere(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Every shorter beginning; of many that end in the same zeros the shortest and the longest."""
-    for at in range(len(data)):
-        if at == len(data) - 1 or any(data[max(at - 1, 0) : at + 1]):
-            yield at, data[:at]
+    last = len(data) - 1
+    for at in share_of(at for at in range(len(data)) if at == last or any(data[max(at - 1, 0) : at + 1])):
+        yield at, data[:at]
 
 
 def zeroed_anywhere(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Zeros from each byte on that is none."""
-    for at in range(len(data)):
-        if data[at]:
-            yield at, data[:at] + bytes(len(data) - at)
+    for at in share_of(at for at in range(len(data)) if data[at]):
+        yield at, data[:at] + bytes(len(data) - at)
 
 
 def flipped_anywhere(data: bytes) -> Iterator[tuple[int, bytes]]:
     """One bit of each byte that holds something, or stands beside such a byte."""
-    for at in range(len(data)):
-        if any(data[max(at - 1, 0) : at + 2]):
-            yield at, data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :]
+    for at in share_of(at for at in range(len(data)) if any(data[max(at - 1, 0) : at + 2])):
+        yield at, data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :]
 
 
 def zeros_after(data: bytes) -> Iterator[tuple[int, bytes]]:

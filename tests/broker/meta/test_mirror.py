@@ -1,7 +1,7 @@
 """What a slave takes over: its master's tables under the master's versions, and only what differs is written."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import DiskFull
@@ -85,7 +85,6 @@ def change(meta: MetadataDir, steps: list[tuple[str, str, int]]) -> None:
     flush(meta)
 
 
-@settings(max_examples=60)
 @given(STEPS, STEPS, STEPS)
 def test_a_slave_has_what_its_master_has_and_still_after_a_crash(
     first: list[tuple[str, str, int]], own: list[tuple[str, str, int]], later: list[tuple[str, str, int]]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.replication import whole_records
@@ -185,7 +185,6 @@ def restart(store: MessageStore, how: str, random: Random) -> MessageStore:
     return again
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),
     st.lists(st.sampled_from(["", "", "", "clean", "killed", "power loss", "reconnected"]), max_size=25),
@@ -240,7 +239,6 @@ def copy_and_compare(seed: int, ends: list[str]) -> None:
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 700), min_size=1))
-@settings(max_examples=30, deadline=None)
 def test_any_splitting_gives_the_same_store(seed: int, sizes: list[int]) -> None:
     its_master = master(Random(seed), 60)
     slave = open_store(MemoryFiles())

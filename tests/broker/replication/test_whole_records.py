@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.replication import whole_records
@@ -43,7 +43,6 @@ def taken(records: WholeRecords, data: bytes, sizes: list[int]) -> list[bytes]:
     return found
 
 
-@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 700), min_size=1, max_size=9), st.data())
 def test_what_is_written_ends_with_a_record(seed: int, sizes: list[int], data: st.DataObject) -> None:
     whole, ends = log(Random(seed), 3)
@@ -55,7 +54,6 @@ def test_what_is_written_ends_with_a_record(seed: int, sizes: list[int], data: s
         assert at in ends
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 700), min_size=1, max_size=9), st.integers(0, 300))
 def test_pieces_of_large_records_end_where_a_page_does(seed: int, sizes: list[int], most_held: int) -> None:
     """Also when a connection ends, and the next one goes on within a record."""

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.commands.verify_store import verify
@@ -130,7 +130,6 @@ rows = st.tuples(
 batches = st.lists(rows, min_size=1, max_size=5).map(lambda many: send_request("t", encode_batch(many), m=True))
 
 
-@settings(max_examples=30)
 @given(st.lists(st.one_of(singles, batches), max_size=6), st.integers(0, 1000))
 @example([send_request("t", b"x", properties="device\x01a\0b")], 0)
 @example([send_request("t", b"x", properties="KEYS\x01a\0b\x02TAGS\x01\0")], 0)

@@ -10,10 +10,11 @@ from broker.store.log.commitlog import refuse_other_size
 from broker.store.removal import Removal
 from mqcommon.errors import ConfigError, StoreError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
+from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
-SEEDS = range(20)
+SEEDS = tuple(share_of(range(20), 5))
 
 
 def test_after_a_failed_sync_a_stop_does_not_say_that_all_is_on_disk() -> None:

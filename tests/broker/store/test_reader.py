@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.store import reader
@@ -260,7 +260,6 @@ def messages(result: GetResult) -> list[Record]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.sampled_from(["all", "tag", "properties"]))
 def test_every_message_is_read_once_from_any_offset(seed: int, unwraps: bool, how: str) -> None:
     random = Random(seed)

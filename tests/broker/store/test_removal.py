@@ -15,10 +15,11 @@ from broker.store.store import MessageStore
 from mqcommon.message.message import MessageExt
 from tests.broker.store.cleaning import RULES, clean, follow
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch, read_all
+from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
-SEEDS = range(30)
+SEEDS = tuple(share_of(range(30)))
 
 
 def filled(fs: MemoryFiles, count: int = 200) -> tuple[MessageStore, list[bytes]]:

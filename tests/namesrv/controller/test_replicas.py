@@ -139,4 +139,4 @@ class Sets(RuleBasedStateMachine):
 
 
 TestSets = Sets.TestCase
-TestSets.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSets.settings = settings(stateful_step_count=30)

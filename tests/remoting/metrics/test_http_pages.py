@@ -7,7 +7,7 @@ from http import HTTPStatus
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.metrics.http_pages import MAX_CONNECTIONS, REQUEST_S, Page, PageServer, text_page
@@ -78,7 +78,6 @@ async def test_a_request_for_no_page_is_refused(request_: bytes, status: bytes) 
         assert (await ask(network, request_))[9:12] == status
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_leaves_no_trace(data: bytes) -> None:
     async def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.arguments import INT_MAX
@@ -234,7 +234,6 @@ def test_levels_that_do_not_exist_are_refused() -> None:
             packing_of(level=level)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     bodies=st.lists(
         st.builds(lambda seed, times: seed * times, st.binary(min_size=1, max_size=99), st.integers(1, 2_000)),

@@ -10,7 +10,7 @@ from broker.replication.autoswitch.sync_set import SyncSet
 from mqcommon.errors import ProtocolError
 from namesrv.controller.commands import Candidate
 from tests.sim.controller.world import World
-from tests.support.histories import BLOCK, IN_CI, run
+from tests.support.histories import BLOCK, KNOWN, run
 
 # A history in which a master comes back before the Controllers notice.
 RESTARTS = 16
@@ -18,7 +18,7 @@ RESTARTS = 16
 
 def is_noticed(pattern: str, first: int = 0) -> bool:
     """Whether a history fails like that; others may fail in other ways before."""
-    for seed in range(first, first + IN_CI):
+    for seed in range(first, first + KNOWN):
         try:
             World(seed).run()
         except (AssertionError, RuntimeError, ProtocolError) as error:

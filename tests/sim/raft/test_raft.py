@@ -11,7 +11,7 @@ from mqcommon.raft.raft import Candidate, Leader
 from mqcommon.raft.ready import Persist
 from tests.sim.raft.group import Group
 from tests.sim.raft.node import Disk
-from tests.support.histories import BLOCK, IN_CI, run
+from tests.support.histories import BLOCK, KNOWN, run
 
 
 @pytest.mark.histories()
@@ -55,12 +55,12 @@ def test_votes_that_are_forgotten_would_be_noticed(monkeypatch: pytest.MonkeyPat
 def test_a_start_with_a_log_that_has_lost_records_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Disk, "is_short", False)
     with pytest.raises((AssertionError, RaftError)):
-        for seed in range(IN_CI):
+        for seed in range(KNOWN):
             Group(seed).run()
 
 
 def test_reads_without_a_round_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Leader, "_round_of", lambda leader, node: leader._round)
     with pytest.raises(AssertionError, match="a read saw"):
-        for seed in range(IN_CI):
+        for seed in range(KNOWN):
             Group(seed).run()

@@ -4,7 +4,7 @@ import struct
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
@@ -113,7 +113,6 @@ def test_what_a_killed_process_wrote_past_the_checkpoint_is_made_again(seed: int
     assert list(queue_of(open_plain(left)).batches(0)) == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_batch_queue_is_a_list_of_batches(seed: int) -> None:
     random = Random(seed)

@@ -13,6 +13,7 @@ from mqcommon.message.columns import record_starts
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.record import decode_record
 from tests.broker.store.support import SMALL, open_store, put, put_inner
+from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
@@ -70,7 +71,7 @@ def bodies_of(store: MessageStore, topic: str, count: int, wanted: Filter = ALL)
 def test_each_bit_of_an_entry(entry: int, wanted: str, caplog: pytest.LogCaptureFixture) -> None:
     before, bodies = stopped()
     sound = before.read(FILE)
-    for bit in range(96):
+    for bit in share_of(range(96)):
         fs = before.killed()
         fs.flip(FILE, entry * ENTRY_BYTES + bit // 8, bit % 8)
         store = open_store(fs)
@@ -227,7 +228,7 @@ def test_each_bit_of_a_batch_entry() -> None:
     wrong: list[tuple[int, int]] = []
     for entry in (0, 1, 2):
         # physical offset and size, and then the offset of its first message and their number
-        for bit in (*range(96), *range(28 * 8, 38 * 8)):
+        for bit in share_of((*range(96), *range(28 * 8, 38 * 8))):
             fs = before.killed()
             fs.flip(path, entry * BATCH_ENTRY_BYTES + bit // 8, bit % 8)
             store = open_store(fs, ManualClock())

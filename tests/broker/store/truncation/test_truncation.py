@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.replication.replica import Replica
@@ -23,10 +23,10 @@ from tests.broker.store.truncation.support import (
     whole,
     write_more,
 )
+from tests.support.amounts import share_of
 from tests.support.memory_files import MemoryFiles
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(["", "clean", "killed", "power loss"]),
@@ -130,7 +130,7 @@ def test_old_saved_files_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [path[:17] for path in fs.paths() if "/cut/" in path] == [f"/store/cut/00000{n}" for n in (3, 4, 5)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share_of(range(4), 4))
 def test_power_loss_and_kill_at_any_step_leave_the_old_log_or_the_cut_one(seed: int) -> None:
     interrupt(seed, 10)
 
