@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 import trio
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -89,9 +88,16 @@ class Page:
                 element.send_keys(value)
         button = form.find_element(By.TAG_NAME, "button")
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+        self.driver.execute_script("window.isBeforeTheAnswer = true")
         button.click()
+
         # The answer to a form is another page, also where its address is the same.
-        WebDriverWait(self.driver, WAIT_S, 0.05).until(staleness_of(form), f"the answer to {action}")
+        def answered(_: Any) -> bool:
+            return self.driver.execute_script("return window.isBeforeTheAnswer") is None
+
+        # Between two pages the browser may have no document that could be asked.
+        wait = WebDriverWait(self.driver, WAIT_S, 0.05, ignored_exceptions=(WebDriverException,))
+        wait.until(answered, f"the answer to {action}")
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
         def check(_: Any) -> bool:
