@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer, PullConsumer
 from tests.support.daemons import Cluster, make_topic, running
-from tests.support.spark import in_thread
+from tests.support.spark import in_thread, patient
 from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.spark
@@ -36,7 +36,8 @@ async def test_each_run_adds_what_is_new(
         for _ in range(2):
             async with Producer(cluster.nameserver) as producer:
                 await producer.send_many("flights", [b"late"] * 30)
-            await in_thread(spark, partial(example.main, cluster.nameserver, "flights", str(tmp_path / "out")))
+            run = partial(example.main, cluster.nameserver, "flights", str(tmp_path / "out"))
+            await in_thread(spark, partial(patient, run))
     said = capsys.readouterr().out.splitlines()
     assert [line.split(" in ")[0] for line in said] == ["30 messages", "60 messages"]
 

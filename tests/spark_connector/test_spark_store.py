@@ -11,6 +11,7 @@ from sdk.testing import Cluster
 from spark_connector.schema import spark_schema
 from tests.broker.store.support import put
 from tests.spark_connector.stores import BROKER, copied, opened, options_of, read
+from tests.support.spark import patient
 from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.spark
@@ -62,7 +63,7 @@ def test_mistakes_are_shown_first(spark: SparkSession, backup: Path, tmp_path: P
     stream = spark.readStream.format("rocketmq").options(storePath=str(backup), topic="flights").load()
     writer = stream.writeStream.format("console").option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(PySparkException) as caught:
-        writer.start().awaitTermination()
+        patient(lambda: writer.start().awaitTermination())
     assert "readStream cannot read a store directory" in str(caught.value).splitlines()[0]
 
 

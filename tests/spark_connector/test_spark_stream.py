@@ -20,6 +20,7 @@ from sdk import Message
 from sdk.admin.cli import mqadmin as commands
 from sdk.blocking import Admin, Producer, PullConsumer
 from sdk.testing import Cluster
+from tests.support.spark import patient
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT
 
@@ -65,9 +66,13 @@ def into_files(reader: DataStreamReader, home: Path, **trigger: Any) -> Streamin
 
 def run(reader: DataStreamReader, home: Path, **trigger: Any) -> list[Any]:
     """One run to its end; the progress of its micro-batches."""
-    query = into_files(reader, home, **(trigger or {"availableNow": True}))
-    query.awaitTermination()
-    return [json.loads(one.json) for one in query.recentProgress]
+
+    def to_its_end() -> StreamingQuery:
+        query = into_files(reader, home, **(trigger or {"availableNow": True}))
+        query.awaitTermination()
+        return query
+
+    return [json.loads(one.json) for one in patient(to_its_end).recentProgress]
 
 
 def numbers(spark: SparkSession, home: Path) -> list[int]:
@@ -116,7 +121,16 @@ def test_a_query_reads_what_comes_while_a_broker_goes_and_comes(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     send(cluster, range(50))
-    query = into_files(stream(spark, cluster, discoveryIntervalMs="100"), tmp_path, processingTime="100 milliseconds")
+
+    def started() -> StreamingQuery:
+        reader = stream(spark, cluster, discoveryIntervalMs="100")
+        query = into_files(reader, tmp_path, processingTime="100 milliseconds")
+        wait_for(lambda: query.recentProgress or query.exception() is not None, "it reads")
+        if (error := query.exception()) is not None:
+            raise error
+        return query
+
+    query = patient(started)
 
     def has_read(count: int) -> bool:
         assert query.exception() is None
@@ -151,7 +165,7 @@ def test_the_example_of_the_manual(
     names: dict[str, Any] = {"spark": spark}
     for block in section.split("```python\n")[1:]:
         code = block[: block.index("```")].replace("127.0.0.1:9876", cluster.nameserver)
-        exec(code.replace('"flights/', f'"{tmp_path}{os.sep}flights/'), names)
+        patient(partial(exec, code.replace('"flights/', f'"{tmp_path}{os.sep}flights/'), names))
     assert capsys.readouterr().out == "0 messages are waiting\n"
     assert spark.read.parquet(f"{tmp_path}/flights/messages").count() == 10
 

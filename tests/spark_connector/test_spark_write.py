@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from mqcommon.message.message import MessageExt
 from sdk.blocking import PullConsumer
 from sdk.testing import Cluster
+from tests.support.spark import patient
 
 pytestmark = pytest.mark.spark
 
@@ -85,7 +86,7 @@ def replay(spark: SparkSession, given: dict[str, str], source: Path) -> None:
     """Run the query on all files that it has not seen."""
     rows = spark.readStream.schema("value string, n int").json(str(source)).repartition(2, "n").drop("n")
     writer = rows.writeStream.format("rocketmq").options(**given)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    patient(lambda: writer.trigger(availableNow=True).start().awaitTermination())
 
 
 def test_an_epoch_that_is_run_again_sends_only_what_is_missing(

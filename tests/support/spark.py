@@ -7,14 +7,20 @@ for all of them: each start is seconds. So tests read and write topics and files
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_connector import register
 from tests.tidy.tree import ROOT
+
+T = TypeVar("T")
+
+SLOW_WORKER = "Python worker failed to connect back"
+MOST_STARTS = 5
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +45,20 @@ def spark() -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+def patient(run: Callable[[], T]) -> T:
+    """Run a stream to its end; once more when a busy machine had not started its worker within ten seconds.
+
+    No option of Spark changes that time. Without its worker a stream has read and written nothing.
+    """
+    for _ in range(MOST_STARTS):
+        try:
+            return run()
+        except PySparkException as error:
+            if SLOW_WORKER not in str(error):
+                raise
+    return run()
 
 
 async def in_thread(spark: SparkSession, function: Callable[[], Any]) -> Any:
