@@ -50,6 +50,8 @@ class Clients:
         self._bytes = 0
         # When clients were heard of that have told their settings to another proxy only; the oldest comes first.
         self._strangers: dict[str, float] = {}
+        # When clients said that they end; the oldest comes first.
+        self._ended: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -70,6 +72,7 @@ class Clients:
         self._expire()
         # Removed first, so that it comes last in the order.
         self.remove(client_id)
+        self._ended.pop(client_id, None)
         client = self._clients[client_id] = ProxyClient(settings, stream, _now_s())
         self._bytes += client.size
         while len(self._clients) > MAX_CLIENTS or self._bytes > MAX_ALL_SETTINGS_BYTES:
@@ -88,7 +91,8 @@ class Clients:
 
     def heard(self, client_id: str) -> None:
         """A client lives, which may be unknown: after its proxy has stopped it tells the next one its settings late."""
-        if client_id not in self._clients:
+        # Calls that were on their way when it ended are not a sign of life: what it has got would stay hidden.
+        if client_id not in self._clients and client_id not in self._ended:
             self._strangers.pop(client_id, None)
             self._strangers[client_id] = _now_s()
             while len(self._strangers) > MAX_CLIENTS:
@@ -126,6 +130,14 @@ class Clients:
         """How many clients sent a heartbeat in time."""
         self._expire()
         return len(self._clients)
+
+    def end(self, client_id: str) -> wire.Settings | None:
+        """A client says that it ends; returns its settings, None when it was not known. It may begin again by `put`."""
+        self._ended.pop(client_id, None)
+        self._ended[client_id] = _now_s()
+        while len(self._ended) > MAX_CLIENTS or self._ended[next(iter(self._ended))] < self._oldest_s():
+            del self._ended[next(iter(self._ended))]
+        return self.remove(client_id)
 
     def remove(self, client_id: str) -> wire.Settings | None:
         """Forget a client; returns its settings, None when it was not known."""

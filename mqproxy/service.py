@@ -161,7 +161,7 @@ class Calls:
         self, caller: Caller, request: wire.NotifyClientTerminationRequest
     ) -> wire.NotifyClientTerminationResponse:
         """The client ends."""
-        self._check_known(caller.session.clients.remove(caller.client_id), request)
+        self._check_known(caller.session.clients.end(caller.client_id), request)
         caller.session.registrations.changed(caller.client_id)
         return wire.NotifyClientTerminationResponse(status=OK)
 

@@ -87,3 +87,36 @@ def test_the_settings_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch
         assert ids() == ["client-0", "another", "small"]
 
     asyncio.run(main())
+
+
+def test_a_client_that_has_ended_lives_no_more_whatever_was_on_its_way() -> None:
+    """Or what it has got and not acknowledged would be renewed, and so hidden from the others, for minutes."""
+
+    async def main() -> None:
+        known = Clients(ProxyOptions())
+        stream = Stream("client", "127.0.0.1:1", None)
+        known.put("client", settings_of(10), stream)
+        known.heard("another")
+        assert known.end("client") is not None
+        known.heard("client")  # an answer to its last receive call
+        assert known.seen("client") is None  # its last heartbeat
+        assert known.end("client") is None
+        assert not known.is_alive("client") and known.is_alive("another")
+        known.put("client", settings_of(10), stream)
+        assert known.is_alive("client")
+
+    asyncio.run(main())
+
+
+def test_the_clients_that_have_ended_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "MAX_CLIENTS", 3)
+
+    async def main() -> None:
+        known = Clients(ProxyOptions())
+        for number in range(5):
+            known.end(f"client-{number}")
+        for number in range(5):
+            known.heard(f"client-{number}")
+        assert [known.is_alive(f"client-{number}") for number in range(5)] == [True, True, False, False, False]
+
+    asyncio.run(main())
