@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import trio
 
+from broker.observe.dropped import DroppedMessages
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, SampleWindow
 from broker.observe.put_times import PutTimes
 from mqcommon.clock import Clock
@@ -139,6 +140,7 @@ class BrokerStats:
         self.misses = 0
         self.transactions = TransactionCounts()
         self.pops = PopCounts()
+        self.dropped = DroppedMessages()
         self._rates = SampleWindow(TEN_MINUTES_MS, SECOND_MS, now_ms, self._totals())
         self._today = self._day_of(now_ms)
         self._mornings = ((0, 0), (0, 0))
@@ -189,6 +191,7 @@ class BrokerStats:
         self._topics.pop(topic, None)
         self.transactions.drop_topic(topic)
         self.pops.drop_topic(topic)
+        self.dropped.drop_topic(topic)
         for rows in self._group_rows():
             rows.drop_topic(topic)
 
