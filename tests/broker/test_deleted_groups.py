@@ -20,7 +20,6 @@ from tests.broker.replication.dledger.groups import started
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_role_change import acknowledged, switch
 from tests.broker.running import send_request
-from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
 RETRY, OTHERS_RETRY = "%RETRY%g", "%RETRY%g_T"
@@ -101,20 +100,23 @@ async def test_a_start_after_a_kill_knows_it() -> None:
 
 
 async def test_a_slave_that_becomes_the_master_knows_it() -> None:
-    async with namesrv() as addr, broker(namesrv_addr=addr, **LEVELS) as master:
-        async with broker(namesrv_addr=addr, **SLAVE, **LEVELS) as slave:
-            await fail_on(master, b"old")
-            await until(partial(has_topic, slave), "the slave has the retry topic")
-            await delete_group(master)
+    async with (
+        namesrv() as addr,
+        broker(namesrv_addr=addr, **LEVELS) as master,
+        broker(namesrv_addr=addr, **SLAVE, **LEVELS) as slave,
+    ):
+        await fail_on(master, b"old")
+        await until(partial(has_topic, slave), "the slave has the retry topic")
+        await delete_group(master)
 
-            async def is_gone() -> bool:
-                return not await has_topic(slave)
+        async def is_gone() -> bool:
+            return not await has_topic(slave)
 
-            await until(is_gone, "the slave has the deletion")
-            await switch(master, slave)
-            await until(partial(acknowledged, slave), "the old master follows")
-            await fail_on(slave, b"new")
-            assert await slave.has(RETRY, 1) == [b"new"]
+        await until(is_gone, "the slave has the deletion")
+        await switch(master, slave)
+        await until(partial(acknowledged, slave), "the old master follows")
+        await fail_on(slave, b"new")
+        assert await slave.has(RETRY, 1) == [b"new"]
 
 
 async def test_the_next_leader_of_a_group_of_brokers_knows_it() -> None:

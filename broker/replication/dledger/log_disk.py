@@ -319,7 +319,7 @@ class LogDisk:
         return whole
 
     def _are_sound(self, entries: Sequence[RaftEntry], is_sound: Callable[[RaftEntry], bool]) -> bool:
-        """Whether all ``entries`` are sound, and no others are in their places; tells ``on_damaged`` of a damaged one."""
+        """Whether all ``entries`` are sound, and still the ones here; tells ``on_damaged`` of a damaged one."""
         for entry in entries:
             if entry.index > self.index.last or self.index.entry(entry.index).term != entry.term:
                 return False  # another leader replaced it

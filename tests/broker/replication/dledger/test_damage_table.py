@@ -1,7 +1,7 @@
 """The table of docs/dledger.md: a member's files, damaged at each position, while it is down and while it runs.
 
-Outcomes of its next start: "repaired" (it has all that it promised), "joins anew" (`LostDisk`: it must not go on as it is), "refused"
-(the store is not opened, with the reason). There is no fourth one: an entry that was promised is never missing.
+Outcomes of its next start: "repaired" (it has all that it promised), "joins anew" (`LostDisk`: it must not go on as it
+is), "refused" (the store is not opened, with the reason). There is no fourth one: an entry that was promised is never missing.
 A member that runs sends each entry as it was written, or has it mended first.
 """
 
@@ -169,7 +169,7 @@ def test_a_power_loss_is_told_from_damage_up_to_the_last_flush(stopped: MemoryFi
 
 
 async def sent_by(disk: LogDisk) -> bytes:
-    """What a member gets from the one with ``disk`` that needs all entries; without the message while one is damaged."""
+    """What another member gets that needs all entries: nothing while one of them is damaged."""
     index = disk.index
     entries = disk.entries.read(index.first, index.last + 1, 1 << 40)
     return await disk.encode([AppendRequest("n0", "n1", 1, index.first - 1, 0, entries, 0)])
