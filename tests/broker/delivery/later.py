@@ -10,7 +10,7 @@ import trio
 from broker.delivery.background import Background
 from broker.delivery.delayed_delivery import DelayedDelivery
 from broker.delivery.timed_delivery import TimedDelivery
-from broker.observe.dropped import DroppedMessages
+from broker.observe.stats import DroppedMessages
 from broker.options import BrokerOptions
 from broker.store.store import MessageStore, StoreOptions
 from broker.writing.writer import Writer

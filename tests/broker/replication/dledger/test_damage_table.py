@@ -1,7 +1,8 @@
 """The table of docs/dledger.md: a member's files, damaged at each position, while it is down and while it runs.
 
 Outcomes of its next start: "repaired" (it has all that it promised), "joins anew" (`LostDisk`: it must not go on as it
-is), "refused" (the store is not opened, with the reason). There is no fourth one: an entry that was promised is never missing.
+is), "refused" (the store is not opened, with the reason). There is no fourth one: an entry that was promised is never
+missing.
 A member that runs sends each entry as it was written, or has it mended first.
 """
 
