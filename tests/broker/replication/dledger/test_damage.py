@@ -173,6 +173,27 @@ def _aside(fs: MemoryFiles) -> str:
     return name
 
 
+async def test_a_damaged_member_and_one_that_was_away_form_no_group(caplog: pytest.LogCaptureFixture) -> None:
+    """Together they are a majority, and none of them has what the third one and the damaged one acknowledged."""
+    async with started() as made:
+        leader = await made.leader()
+        damaged, away = [name for name, member in made.members.items() if member is not leader]
+        (whole,) = [name for name, member in made.members.items() if member is leader]
+        behind = made.members[away].kill()
+        await leader.send("topic", *BODIES)
+        await made.until_equal()
+        disks = {name: made.members[name].kill() for name in (damaged, whole)}
+        made.members.clear()
+        cut_tail_without_mark(disks[damaged])
+        async with starting(made, damaged, disks[damaged]):
+            await made.start(away, behind)
+            await until(lambda: "waits until the other members are a majority" in caplog.text, "it waits")
+            await made.start(whole, disks[whole])
+        await (await made.leader()).send("topic", b"later")
+        for member in made.members.values():
+            assert await member.has("topic", len(BODIES) + 1) == [*BODIES, b"later"]
+
+
 async def damaged_disk(made: Group) -> MemoryFiles:
     """Of a member that was alone in its group."""
     member = await made.start("n0", d_leger_peers=made.peers_of("n0"))
