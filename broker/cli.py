@@ -111,7 +111,7 @@ async def _serve(broker: "Broker", stopping: trio.Event, ready: Ready) -> None:
 
 
 class _Serving(trio.TaskStatus[str]):
-    """Tells that a broker serves. Unlike that of a nursery it may be left alone: the broker is stopped before."""
+    """Tells that a broker serves. Unlike a nursery's task status it need not be called: a start may be stopped."""
 
     def __init__(self, name: str, ready: Ready) -> None:
         self._name = name
