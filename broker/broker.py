@@ -111,8 +111,14 @@ class Broker:
             await trio.to_thread.run_sync(self._recover, store, metadata)
         except LostDisk as lost:
             # Before anything is served: this member may not speak for its id any more.
-            if not await self._begin_anew(lost):
-                return
+            async with AsyncExitStack() as closing:
+                closing.callback(self._close_files)
+                for listener in (*listeners, *ha_listeners):
+                    closing.push_async_callback(listener.aclose)
+                if not await self._begin_anew(lost):
+                    logger.info("broker %s stopped before it served", options.broker_name)
+                    return
+                closing.pop_all()
             metadata, store = self._metadata(), self._store(identity)
             await trio.to_thread.run_sync(self._recover, store, metadata)
         try:

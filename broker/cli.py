@@ -5,7 +5,7 @@ import logging
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import trio
@@ -97,13 +97,30 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
 
 async def _serve(broker: "Broker", stopping: trio.Event, ready: Ready) -> None:
     keep_freed_memory()
+
+    async def stop() -> None:
+        # Also before it serves: a member of a DLedger group that joins anew may wait for the others for ever.
+        await stopping.wait()
+        broker.stop()
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop_with_supervisor, stopping)
-        address = await nursery.start(broker.run)
+        nursery.start_soon(stop)
+        await broker.run(task_status=_Serving(broker.options.broker_name, ready))
+        nursery.cancel_scope.cancel()
+
+
+class _Serving(trio.TaskStatus[str]):
+    """Tells that a broker serves. Unlike a nursery's task status it need not be called: a start may be stopped."""
+
+    def __init__(self, name: str, ready: Ready) -> None:
+        self._name = name
+        self._ready = ready
+
+    def started(self, value: Any = None) -> None:
+        """``value``: where the broker serves."""
         # The recovered tables live as long as the process. With 200,000 topics the garbage collector would need 50 ms
         # to look for cycles among them.
         gc.freeze()
-        logger.info("broker %s serves at %s", broker.options.broker_name, address)
-        ready(f"serves at {address}")
-        await stopping.wait()
-        broker.stop()
+        logger.info("broker %s serves at %s", self._name, value)
+        self._ready(f"serves at {value}")

@@ -23,10 +23,11 @@ Wanted = int | Mapping[MessageQueue, int]
 
 
 class QueueBounds(NamedTuple):
-    """The offsets of a queue: from ``minimum`` up to, not including, ``maximum``."""
+    """The offsets of a queue: from ``minimum`` up to, not including, ``maximum``. ``created_ms``: see `OffsetRange`."""
 
     minimum: int
     maximum: int
+    created_ms: int | None = None
 
 
 class OffsetRange(NamedTuple):
@@ -120,14 +121,14 @@ def within_bounds(
     """The ranges to read and the lost ranges of ``[start, end)`` of every queue, without empty ones."""
     ranges: list[OffsetRange] = []
     lost: list[LostRange] = []
-    for queue, (low, high) in bounds.items():
+    for queue, (low, high, created_ms) in bounds.items():
         start, end = starts[queue], ends[queue]
         # Deleted at the front, missing at the end, or both: each of them is a row of its own.
         if start < min(end, low):
             lost.append(LostRange(queue, start, min(end, low), f"deleted: the queue starts at {low}"))
         first, last = max(start, low), min(end, high)
         if first < last:
-            ranges.append(OffsetRange(queue, first, last))
+            ranges.append(OffsetRange(queue, first, last, created_ms))
         if start > high and start >= end:
             lost.append(LostRange(queue, high, start, f"missing: the queue ends at {high}, before the start"))
         elif max(start, high) < end:

@@ -4,6 +4,7 @@ A change is answered when it is on disk. Neighbours: meta/groups.py; meta/client
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from broker.meta.metadata import Metadata
@@ -36,7 +37,11 @@ logger = logging.getLogger(__name__)
 class GroupHandlers(Part):
     """See the module."""
 
-    def __init__(self, metadata: Metadata, stats: BrokerStats, durable: Durable) -> None:
+    def __init__(
+        self, metadata: Metadata, stats: BrokerStats, durable: Durable, end_retries: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """``end_retries``: see `delete`."""
+        self._end_retries = end_retries
         self._groups = metadata.groups
         self._offsets = metadata.consumer_offsets
         self._stats = stats
@@ -90,10 +95,18 @@ class GroupHandlers(Part):
         return replace(config, attributes=_attributes(known.attributes if known else {}, config.attributes))
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """207: delete the group, and its offsets if the request says so."""
+        """207: delete the group; if the request says so, also its offsets and what would come back to it.
+
+        With its offsets a group keeps its place, and so the messages that it failed on. Without them the next group of
+        this name is another one: ``end_retries`` removes the topics in which messages come back, of which those that
+        wait in delay levels are dropped, and no message that is popped now comes back. Dead letters stay.
+        """
         header = DELETE_SUBSCRIPTIONGROUP.header(request)
         clean = bool(header.clean_offset or header.remove_offset)
         with refused_when_not_stored():
+            if clean:
+                # First, as it may be refused, and finds the topics by the offsets: the request can then be repeated.
+                await self._end_retries(header.group_name)
             existed = self._groups.delete(header.group_name)
             if clean:
                 await run_slices(self._offsets.remove_group(header.group_name))

@@ -5,7 +5,7 @@ Neighbours: meta/topics.py; observe/stats_handlers.py has the offsets of the que
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from broker.meta.metadata import Metadata
@@ -16,7 +16,15 @@ from broker.part import Part
 from broker.store.store import MessageStore
 from broker.tasks.delete_topics import TopicRemoval
 from mqcommon.errors import RequestRefused, StoreError
-from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
+from mqcommon.names import (
+    MAX_PERM,
+    MAX_QUEUE_NUMS,
+    RETRY_PREFIX,
+    check_topic,
+    check_topic_is_users,
+    is_system_topic,
+    retry_topic,
+)
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
@@ -58,6 +66,7 @@ class TopicHandlers(Part):
 
     def __init__(self, store: MessageStore, metadata: Metadata, durable: Durable, removal: TopicRemoval) -> None:
         self._topics = metadata.topics
+        self._groups = metadata.groups
         self._offsets = metadata.consumer_offsets
         self._seals = metadata.seals
         self._store = store
@@ -146,12 +155,28 @@ class TopicHandlers(Part):
         logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
         return request.respond()
 
+    async def delete_retry_topics(self, group: str) -> None:
+        """Delete the topics in which messages come back to ``group``."""
+        async with self._removal.lock:
+            topics = await result_of(self._offsets.topics_of(group))
+            names = [retry_topic(group), *self._pop_retry_topics((topic, group) for topic in topics)]
+            if found := [name for name in names if self._topics.get(name) is not None]:
+                await self._delete(found)
+
     async def _retry_topics(self, topic: str) -> list[str]:
         """The topics in which messages of ``topic`` come back to groups that pop."""
         groups = await result_of(self._offsets.groups_of(topic))
+        return self._pop_retry_topics((topic, group) for group in groups)
+
+    def _pop_retry_topics(self, read: Iterable[tuple[str, str]]) -> list[str]:
+        """The topics in which messages of each topic come back to the group beside it, if it pops."""
         # By both forms of the name: the option that chooses between them may have changed since.
-        names = [pop_retry_topic(topic, group, retry) for group in groups for retry in (RETRY_V1, RETRY_V2)]
-        return [name for name in names if self._topics.get(name) is not None]
+        names = [pop_retry_topic(topic, group, retry) for topic, group in read for retry in (RETRY_V1, RETRY_V2)]
+        # The pop retry topic of group "a" and topic "b" has the name of the retry topic of group "a_b".
+        return [
+            name for name in dict.fromkeys(names)
+            if self._topics.get(name) is not None and self._groups.get(name.removeprefix(RETRY_PREFIX)) is None
+        ]  # fmt: skip
 
     async def _delete(self, topics: list[str]) -> None:
         try:

@@ -8,6 +8,7 @@ from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
 from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.message.record import Record
 
 # What may happen without a bug in this broker.
 _EXPECTED = (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError)
@@ -15,6 +16,10 @@ _EXPECTED = (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolErro
 
 def _never(topic: str, offset: int) -> bool:
     return False
+
+
+def _uncounted(topic: str, record: Record) -> None:
+    pass
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Background:
     turned: Callable[[], None]
     #: Whether a message for this topic, stored at this offset of the log, was for one that has been deleted since.
     is_deleted: Callable[[str, int], bool] = _never
+    #: Counts a message that is not delivered to this topic because of that.
+    note_dropped: Callable[[str, Record], None] = _uncounted
 
 
 class Failures:

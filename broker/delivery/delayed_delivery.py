@@ -128,6 +128,7 @@ class DelayedDelivery(Part):
         self._flush = background.flush
         self._turned = background.turned
         self._is_deleted = background.is_deleted
+        self._note_dropped = background.note_dropped
         self._failures = Failures(logger)
         self._delays = levels
         self._offsets = offsets
@@ -294,8 +295,10 @@ class DelayedDelivery(Part):
         try:
             record = decode_record(raw)
             message = from_level(record)
-            # A topic of the same name that has been made since begins empty.
-            if not self._is_deleted(message.topic, record.physical_offset):
+            # A topic of the same name that has been made since begins empty. So does the retry topic of a group.
+            if self._is_deleted(message.topic, record.physical_offset):
+                self._note_dropped(message.topic, record)
+            else:
                 self._writer.put_again(message)
         except (ValueError, ProtocolError, RequestRefused) as error:
             if isinstance(error, RequestRefused) and error.code != ResponseCode.MESSAGE_ILLEGAL:

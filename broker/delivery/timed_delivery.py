@@ -341,6 +341,7 @@ class TimedDelivery(Part):
         self._is_active = background.is_active
         self._turned = background.turned
         self._is_deleted = background.is_deleted
+        self._note_dropped = background.note_dropped
         self._precision_ms = precision_ms
         self._store_host = store_host
         self._read_java_checkpoint = read_java_checkpoint
@@ -601,8 +602,12 @@ class TimedDelivery(Part):
             if any(state.pending.is_recalled(slot, name) for name in recall_names(record.properties)):
                 return
             message = from_timer(record)
+            if self._is_read_here(message.topic):
+                return
             # A topic of the same name that has been made since the deletion of this message's begins empty.
-            if not (self._is_read_here(message.topic) or self._is_deleted(message.topic, record.physical_offset)):
+            if self._is_deleted(message.topic, record.physical_offset):
+                self._note_dropped(message.topic, record)
+            else:
                 self._writer.put_again(message)
                 self._delivered += 1
         except (ValueError, ProtocolError, RequestRefused) as error:

@@ -195,6 +195,7 @@ def _store(sources: Sources, oldest_ms: int) -> list[Column]:
         single(table.WRITABLE, int(not store.refusal)),
         single(table.ENTRIES_MENDED, log.entries_mended),
         single(table.MESSAGES_SKIPPED, log.messages_skipped),
+        single(table.DROPPED, sources.stats.dropped.count),
         single(table.SET_BACK, store.clock_steps.times_back),
         single(table.TIME_AHEAD, store.ahead_ms),
         single(table.DISK_USED, round(1 - sources.fs.free_ratio(sources.options.store_path_root_dir), 4)),

@@ -121,6 +121,7 @@ class RuntimeInfo:
             "commitLogSyncTimes": str(log.syncs),  # Skylark's own: shows how many sends share an fsync
             "queueEntriesMended": str(log.entries_mended),
             "damagedMessagesSkipped": str(log.messages_skipped),
+            "droppedMessages": str(self._sources.stats.dropped.count),
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
             "openFilesLimit": str(open_files_limit()),
             "mostMappedQueueFiles": str(store.queues.maps.most),

@@ -105,6 +105,10 @@ ENTRIES_MENDED = Metric(
 MESSAGES_SKIPPED = Metric(
     "skylark_damaged_messages_total", "counter", "", (), "Stored messages that are damaged, and that readers skip"
 )
+DROPPED = Metric(
+    "skylark_dropped_messages_total", "counter", "", (),
+    "Delayed and timed messages that were not delivered, as their topic was deleted after they were stored",
+)  # fmt: skip
 SET_BACK = Metric(
     "skylark_clock_set_back_total", "counter", "", (), "How often the clock went back while the broker ran"
 )
@@ -122,7 +126,7 @@ BROKER_METRICS = (
     TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, REVIVE_IN, REVIVE_RETRY, REVIVE_LATENCY, POP_CHECKPOINTS, PUT_LATENCY,
     FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
     TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ENTRIES_MENDED, DIVIDED,
-    MESSAGES_SKIPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
+    MESSAGES_SKIPPED, DROPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")

@@ -5,6 +5,7 @@ and `miss` for each request, and `count` for what is rare; sampler.py samples; a
 names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
@@ -15,8 +16,13 @@ import trio
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, SampleWindow
 from broker.observe.put_times import PutTimes
 from mqcommon.clock import Clock
+from mqcommon.message.ids import offset_msg_id
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import Record
 from mqcommon.metrics.metric import Histogram
 from remoting.protocol.requests.brokers import BrokerStatsData
+
+logger = logging.getLogger(__name__)
 
 #: Upper ends of the time from a half to its end, in milliseconds: up to a day.
 FINISH_MS = (10.0, 100.0, 1_000.0, 5_000.0, 60_000.0, 600_000.0, 3_600_000.0, 43_200_000.0, 86_400_000.0)
@@ -139,6 +145,7 @@ class BrokerStats:
         self.misses = 0
         self.transactions = TransactionCounts()
         self.pops = PopCounts()
+        self.dropped = DroppedMessages()
         self._rates = SampleWindow(TEN_MINUTES_MS, SECOND_MS, now_ms, self._totals())
         self._today = self._day_of(now_ms)
         self._mornings = ((0, 0), (0, 0))
@@ -189,6 +196,7 @@ class BrokerStats:
         self._topics.pop(topic, None)
         self.transactions.drop_topic(topic)
         self.pops.drop_topic(topic)
+        self.dropped.drop_topic(topic)
         for rows in self._group_rows():
             rows.drop_topic(topic)
 
@@ -388,3 +396,30 @@ class PopCounts:
     def _drop(self, name: str, place: int) -> None:
         for key in [key for key in self.revived if key[place] == name]:
             del self.revived[key]
+
+
+class DroppedMessages:
+    """Messages that are not delivered at their time, as their topic was deleted after they had been stored.
+
+    The first one of each deleted topic is logged.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._told: set[str] = set()
+
+    def note(self, topic: str, record: Record) -> None:
+        """``record``, which waited for its delivery to ``topic``, is dropped."""
+        self.count += 1
+        if topic not in self._told:
+            self._told.add(topic)
+            key = find_property(record.properties, b"UNIQ_KEY")
+            logger.warning(
+                "messages that waited to be delivered to %s are dropped, as it was deleted after they had been stored;"
+                " the first is %s", topic,
+                key.decode(errors="replace") if key else offset_msg_id(record.store_host, record.physical_offset),
+            )  # fmt: skip
+
+    def drop_topic(self, topic: str) -> None:
+        """The topic is deleted once more: the first message that is dropped because of that is logged again."""
+        self._told.discard(topic)

@@ -96,7 +96,7 @@ class Core:
         """What a part needs that stores messages of its own accord while ``is_active``."""
         return Background(
             self.store, self.writer, self.clock, is_active, self.flusher.flush, self.turn_end,
-            self.metadata.topics.deletions.covers,
+            self.metadata.topics.deletions.covers, self.stats.dropped.note,
         )  # fmt: skip
 
     def take_role(self, before: Role, now: Role) -> None:

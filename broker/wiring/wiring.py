@@ -262,6 +262,11 @@ def _request_parts(
         half=lambda: transactions.undelivered,
         popped=lambda: reviving.undelivered,
     )
+
+    async def end_retries(group: str) -> None:
+        await reviving.end_group(group)
+        await topic_handlers.delete_retry_topics(group)
+
     proxied = ProxiedClients()
     client_handlers = ClientHandlers(clients, proxied, topics, groups, options, core.clock, access.guard.callers)
     parts: list[Part] = [
@@ -295,7 +300,7 @@ def _request_parts(
             store, core.metadata, clients, core.writer, reviving.popped_to, reviving.open_in, core.persister.wait,
             core.turn_end,
         ),
-        GroupHandlers(core.metadata, stats, core.persister.wait),
+        GroupHandlers(core.metadata, stats, core.persister.wait, end_retries),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
         offset_handlers,

@@ -348,7 +348,7 @@ async def change_group(ask: Asked, group: str) -> Done:
 async def remove_group(ask: Asked, group: str) -> Done:
     ask.fields.confirmed(group)
     await ask.person.run(delete_sub_group, scope=Scope(None, ask.cluster()), group_name=group, remove_offset=True)
-    return Done("/groups", f"group {group} and its offsets are deleted")
+    return Done("/groups", f"group {group}, its offsets and what would come back to it are deleted")
 
 
 async def dead_letters(ask: Asked, group: str) -> View:

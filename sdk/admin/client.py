@@ -291,7 +291,7 @@ class Admin:
         await self._ask.call(addr, groups.SET_MESSAGE_REQUEST_MODE, None, body)
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
-        """Delete the subscription group from the broker, and its offsets if ``clean_offset``."""
+        """Delete the group from the broker; with ``clean_offset`` also its offsets and what would come back to it."""
         header = groups.DeleteSubscriptionGroupRequestHeader(group, clean_offset)
         await self._ask.call(addr, groups.DELETE_SUBSCRIPTIONGROUP, header)
 

@@ -19,7 +19,6 @@ from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
 from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
 from sdk.arrow.records import Records
-from sdk.position import Position
 from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
@@ -39,7 +38,6 @@ class Consumer(QueueReader, QueueDirectory, Protocol):
     """The methods of a consumer that readers use; ``sdk.blocking.PullConsumer`` has them."""
 
     def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
-    def end_position(self, mq: MessageQueue) -> Position: ...
 
 
 #: Reads files of the broker where that is possible: yields rows of the range, and returns the offset from which on the

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
+from sdk.position import Position
 from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, split, spread, within_bounds
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
@@ -115,7 +116,7 @@ class QueueDirectory(Protocol):
 
     def message_queues(self, topic: str) -> list[MessageQueue]: ...
     def min_offset(self, mq: MessageQueue) -> int: ...
-    def max_offset(self, mq: MessageQueue) -> int: ...
+    def end_position(self, mq: MessageQueue) -> Position: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
     def committed_offset(self, mq: MessageQueue) -> int | None: ...
     def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
@@ -138,9 +139,14 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
     """The bounds of all queues that the options choose."""
     queues = chosen([queue for topic in options.topics for queue in directory.message_queues(topic)], options)
+    # The ends first: if the topic is made again before what is asked next, the stamp is that of the first one, and the
+    # tasks refuse the new one.
+    ends = ask_all(directory.end_position, queues)
     lows = ask_all(directory.min_offset, queues)
-    highs = ask_all(directory.max_offset, queues)
-    return {queue: QueueBounds(low, max(low, high)) for queue, low, high in zip(queues, lows, highs, strict=True)}
+    return {
+        queue: QueueBounds(low, max(low, end.offset), end.created_ms)
+        for queue, low, end in zip(queues, lows, ends, strict=True)
+    }
 
 
 def starting(

@@ -26,11 +26,13 @@ from mqcommon.message.record import Record
 from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
 from sdk.arrow.records import Ints
 from sdk.consumer.expression import Sql
+from sdk.position import Position
 from spark_connector.offsets import OffsetRange
 from spark_connector.reading.planning import QueueDirectory
 from spark_connector.store.files import (
     ENTRIES,
     KINDS,
+    NOT_IN_FILES,
     QUEUES,
     AnyQueueFiles,
     BatchQueueFiles,
@@ -98,7 +100,9 @@ class StoreQueue:
         first = max(start, self.tail_start)
         at = (first - self.tail_start) * ENTRY_BYTES
         tail = self.tail[at : (wanted.end - self.tail_start) * ENTRY_BYTES] if first < wanted.end else b""
-        return StorePart(wanted, log_start, first, tail, start, self._is_batch, self._files.folder)
+        last = min(wanted.end, self.tail_start) - 1
+        last_at = self.entry(last)[0] if last >= start else NOT_IN_FILES
+        return StorePart(wanted, log_start, first, tail, start, self._is_batch, self._files.folder, last_at)
 
 
 class StoreDirectory(QueueDirectory):
@@ -132,8 +136,9 @@ class StoreDirectory(QueueDirectory):
     def min_offset(self, mq: MessageQueue) -> int:
         return self._queue(mq).low
 
-    def max_offset(self, mq: MessageQueue) -> int:
-        return self._queue(mq).high
+    def end_position(self, mq: MessageQueue) -> Position:
+        # Without the topic's stamp: `StoreQueue.part` notes where the messages lie.
+        return Position(self._queue(mq).high)
 
     def committed_offset(self, mq: MessageQueue) -> int | None:
         """Not read: a directory is mostly a backup, and offsets of groups belong to the cluster."""

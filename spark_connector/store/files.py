@@ -157,11 +157,17 @@ BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 Entries = NDArray[np.void]
 
 
+#: No message of a `StorePart` is in the files.
+NOT_IN_FILES = -1
+
+
 class StorePart(NamedTuple):
     """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files.
 
     The first one is at ``start``: in a batch queue (``is_batch``) before ``wanted``, if that begins within a batch.
     ``folder`` has the files, which a batch queue may lack, or have of a time when it was a plain one.
+    ``last_at``: where in the log the last message lies that the files have. Places are never used again, so a topic
+    that was made again since is noticed.
     """
 
     wanted: OffsetRange
@@ -171,6 +177,7 @@ class StorePart(NamedTuple):
     start: int
     is_batch: bool
     folder: str
+    last_at: int
 
 
 def blank_entries(count: int) -> Entries:

@@ -20,7 +20,7 @@ from mqcommon.message.record import decode_record
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options.read import SQL92, ReadOptions
 from spark_connector.reading.pulling import AWAY, MAX_PULL_BYTES, QueueReader, is_other_topic
-from spark_connector.store.files import QUEUES, LogBytes, ReadOnlyFiles, StorePart
+from spark_connector.store.files import NOT_IN_FILES, QUEUES, LogBytes, ReadOnlyFiles, StorePart
 from spark_connector.store.reader import StoreRows
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,8 @@ def _chunks(
     log = LogBytes(ReadOnlyFiles(), directory)
     for offset in (wanted.start, wanted.end - 1):
         _check_same(options, log, consumer, wanted, offset)
-    part = StorePart(wanted, 0, wanted.end, b"", wanted.start, False, QUEUES)
+    # `_check_same` has compared the last message.
+    part = StorePart(wanted, 0, wanted.end, b"", wanted.start, False, QUEUES, NOT_IN_FILES)
     rows = StoreRows(directory, part, schema, options, _refuse)
     rows.blanks_are_lost = True
     yield from rows.chunks()

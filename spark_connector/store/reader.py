@@ -20,14 +20,23 @@ from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
 from sdk.arrow.records import Ints, Mask, Records, heads_at, physical_offsets
-from spark_connector.offsets import LostRange
+from spark_connector.offsets import MADE_AGAIN, LostRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import plan, with_topics
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
-from spark_connector.store.files import ENTRIES, KINDS, Entries, LogBytes, ReadOnlyFiles, StorePart, reading
+from spark_connector.store.files import (
+    ENTRIES,
+    KINDS,
+    NOT_IN_FILES,
+    Entries,
+    LogBytes,
+    ReadOnlyFiles,
+    StorePart,
+    reading,
+)
 from spark_connector.styles import decode
 from spark_connector.worker_pickle import pack
 
@@ -121,6 +130,10 @@ class StoreRows:
     def _chunks(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
         start, end = self._part.start, self._part.wanted.end
         entries, step = self._entries(), self._options.max_records_per_batch
+        if not self._are_planned(entries):
+            wanted = self._part.wanted
+            self._on_lost(LostRange(wanted.queue, wanted.start, end, f"{MADE_AGAIN} since this range was planned"))
+            return
         if self._part.is_batch:
             self._firsts = np.flatnonzero(entries["size"] != BLANK_SIZE) + start
         for low in range(0, end - start, step):
@@ -132,6 +145,14 @@ class StoreRows:
         part = self._part
         tail = np.frombuffer(part.tail, ENTRIES)
         return np.concatenate([self._queue.entries(part.start, min(part.wanted.end, part.tail_start)), tail])
+
+    def _are_planned(self, entries: Entries) -> bool:
+        """Whether these are entries of the topic that was planned."""
+        part = self._part
+        if part.last_at == NOT_IN_FILES:
+            return True
+        last = self._queue.first_of(min(part.wanted.end, part.tail_start) - 1)
+        return last >= part.start and int(entries["physical"][last - part.start]) == part.last_at
 
     def _decoded(self, entries: Entries, offsets: Ints) -> Iterator[pa.RecordBatch]:
         """The rows of these entries, each file of the log for itself."""

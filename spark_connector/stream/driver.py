@@ -107,8 +107,8 @@ class StreamQueues:
         read_to = start.at
         short = [
             queue
-            for queue, (_, high) in bounds.items()
-            if high < read_to.get(queue, 0) or start.stamp_of(queue) not in (None, self.stamp_of(queue))
+            for queue, one in bounds.items()
+            if one.maximum < read_to.get(queue, 0) or start.stamp_of(queue) not in (None, self.stamp_of(queue))
         ]
         masters = self._answered(short, lambda queue: check_masters(self._consumer, [queue], bounds))
         gone = {_broker(queue) for queue in read_to} - {_broker(queue) for queue in self._found}
@@ -236,10 +236,13 @@ class StreamDriver:
             frozen = self._frozen.items()
             # Spark asks for the start after `freeze`, and keeps it; so the end of the run is moved to the start.
             self._frozen = {
-                queue: QueueBounds(low, max(high, capped_starts.get(queue, 0))) for queue, (low, high) in frozen
+                queue: one._replace(maximum=max(one.maximum, capped_starts.get(queue, 0))) for queue, one in frozen
             }
-        places = {(queue.topic, queue.broker_name) for queue in starts}
-        stamps = {place: stamp for place, stamp in self._queues.stamps.items() if place in places}
+        stamps = {
+            (queue.topic, queue.broker_name): one.created_ms
+            for queue, one in bounds.items()
+            if one.created_ms is not None
+        }
         self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts, stamps=stamps)
         return self._initial
 

@@ -96,7 +96,7 @@ class StreamOffsets:
 
 def waiting(start: Offsets, seen: Mapping[MessageQueue, QueueBounds]) -> dict[MessageQueue, int]:
     """How many messages wait in each queue; those of a queue that is not in ``start`` wait from its minimum on."""
-    return {queue: max(high - max(start.get(queue, low), low), 0) for queue, (low, high) in seen.items()}
+    return {queue: max(high - max(start.get(queue, low), low), 0) for queue, (low, high, _) in seen.items()}
 
 
 def made_again(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], stamps: Stamps) -> list[MessageQueue]:
@@ -106,7 +106,7 @@ def made_again(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], s
     message still. A stamp that is seen for the first time tells nothing.
     """
     found = []
-    for queue, (low, high) in seen.items():
+    for queue, (low, high, _) in seen.items():
         if queue in start.at:
             before, now = start.stamp_of(queue), stamps.get((queue.topic, queue.broker_name))
             is_other = low == 0 and high < start.at[queue] if before is None or now is None else before != now
@@ -130,7 +130,7 @@ def advanced(
     it was; the query then goes on at its end.
     """
     at, began = dict(start.at), {}
-    for queue, (low, high) in seen.items():
+    for queue, (low, high, _) in seen.items():
         if queue not in at or queue in again:
             at[queue] = began[queue] = low
         # The minimum may have passed the position, as a broker deletes; the maximum may be before it, as after a loss.

@@ -82,8 +82,8 @@ class Desk:
             lambda: (self.store.log.start, self.store.log.end), self.store.has_queues_before,
         )  # fmt: skip
         families: list[Any] = [
-            TopicHandlers(self.store, meta.metadata, lambda: self.durable(), self.removal),
-            GroupHandlers(meta.metadata, self.stats, self.durable),
+            topics := TopicHandlers(self.store, meta.metadata, lambda: self.durable(), self.removal),
+            GroupHandlers(meta.metadata, self.stats, self.durable, topics.delete_retry_topics),
             ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
             self.ha,
             SlaveTableHandlers(meta.clock, meta.metadata.request_modes, lambda: self.timers),

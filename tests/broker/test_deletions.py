@@ -6,12 +6,14 @@ from random import Random
 import pytest
 
 from broker.replication.copied_deletions import CopiedDeletions
+from mqcommon.message.flags import TRANSACTION_COMMIT
 from mqcommon.message.message import decode_messages
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
+from remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_role_change import switch
 from tests.broker.running import pull_request, running, send_request
@@ -154,6 +156,18 @@ async def test_a_slave_that_was_away_drops_the_old_messages_of_a_topic_that_was_
                 await switch(master, slave)
                 await until(partial(_stores, slave, b"new"), "the new master stores a message")
                 assert await slave.has("T", 1) == [b"new"]
+
+
+async def test_a_transaction_counts_as_sent_when_it_is_committed() -> None:
+    async with running() as (client, addr):
+        half = send_request("T", b"half", properties="TRAN_MSG\x01true\x02PGROUP\x01group\x02")
+        answer = await client.invoke(addr, half)
+        place = int((answer.ext or {})["msgId"][-16:], 16)
+        assert await code_of(client, addr, delete()) == 0
+        assert await code_of(client, addr, create()) == 0
+        commit = EndTransactionRequestHeader("group", 0, place, TRANSACTION_COMMIT)
+        assert await code_of(client, addr, END_TRANSACTION.command(commit)) == 0
+        assert await bodies(client, addr) == [b"half"]
 
 
 async def _nothing(self: CopiedDeletions) -> None:

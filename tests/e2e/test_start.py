@@ -4,9 +4,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import trio
 
 from scripts.daemons import BIN, HOST, Daemon, broker_daemon, free_port, namesrv_daemon
 from sdk import Admin, Message, Producer
+from tests.broker.replication.dledger.groups import group
 from tests.support.daemons import SMALL, running, start, until_registered
 from tests.support.waiting import until
 
@@ -72,6 +74,34 @@ async def test_a_store_that_another_broker_holds(tmp_path: Path) -> None:
         await until_registered(cluster, ["broker-a"])
         async with Producer(cluster.nameserver) as producer:
             await producer.send(Message("t", b"x"))
+
+
+async def test_a_member_of_a_dledger_group_that_waits_to_join_anew_stops_at_sigterm(tmp_path: Path) -> None:
+    async with group("n0", mapped_file_size_commit_log=65_536) as made:
+        member = await made.start("n0")
+        await (await made.leader()).send("topic", b"kept")
+        left = member.kill()
+        peers = f"{made.peers};n1-{HOST}:{free_port()};n2-{HOST}:{free_port()}"
+    left.remove("/store/dledger/mark")
+    for path in left.paths():
+        file = tmp_path / "n0" / Path(path).relative_to("/store")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(left.read(path))
+    broker = broker_daemon(
+        tmp_path, "n0", "", 0, *SMALL, "--mapped-file-size-commit-log", "65536", "--max-message-size", "4096",
+        "--enable-dleger-commit-log", "true", "--d-leger-peers", peers, "--d-leger-self-id", "n0",
+    )  # fmt: skip
+    broker.start()
+    try:
+        await until(lambda: broker.ready() or b"waits until the other members" in broker.logged, "it waits")
+        broker.terminate()
+        await trio.to_thread.run_sync(broker.wait_stopped)
+        assert broker.exit_code == 0
+    finally:
+        if broker.runs:
+            broker.kill()
+    assert b"Traceback" not in broker.logged
+    assert (tmp_path / "n0" / "commitlog").is_dir()
 
 
 def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:

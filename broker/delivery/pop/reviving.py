@@ -101,6 +101,24 @@ class Reviving(Part):
         self._log.inflight.drop_topic(topic)
         self._positions.drop_topic(topic)
 
+    async def end_group(self, group: str) -> None:
+        """The group is deleted with its offsets: nothing that it has popped comes back.
+
+        That is written as acknowledgements, so a start and the next master know it, too. RequestRefused while none can
+        be written.
+        """
+        self._log.check_ready()
+        inflight = self._log.inflight
+        keys = [lease.checkpoint.key for lease in inflight.oldest() if lease.checkpoint.key.queue.group == group]
+        for number, key in enumerate(keys, 1):
+            if (lease := inflight.of(key)) is not None:
+                self._log.write_own(Ack(key, lease.left))
+            if number % SLICE == 0:
+                self._turned()
+                await trio.lowlevel.checkpoint()
+                self._log.check_ready()
+        self._turned()
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Read the revive log, then revive until cancelled. Starts again after each change of the role."""
         started = False

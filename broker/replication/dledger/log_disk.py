@@ -300,6 +300,9 @@ class LogDisk:
         whole: list[RaftMessage] = []
         for message in messages:
             if isinstance(message, AppendRequest) and message.entries:
+                # First the slots: a damaged one may name bytes that are not there, as if they were deleted.
+                if not self._are_sound(message.entries, self._is_slot_sound):
+                    continue
                 try:
                     read = await trio.to_thread.run_sync(self._read_entries, message.entries)
                 except OSError as error:
@@ -307,7 +310,7 @@ class LogDisk:
                 except StoreError:
                     continue  # deleted
                 else:
-                    if await self._are_sound(read):
+                    if self._are_sound(read, has_travelled_whole):
                         whole.append(replace(message, entries=read))
             elif isinstance(message, InstallSnapshot):
                 whole.append(replace(message, snapshot=self._first_snapshot(message.snapshot.members)))
@@ -315,12 +318,12 @@ class LogDisk:
                 whole.append(message)
         return whole
 
-    async def _are_sound(self, entries: Sequence[RaftEntry]) -> bool:
-        """Whether ``entries`` are as they were written; tells ``on_damaged`` of a damaged entry."""
+    def _are_sound(self, entries: Sequence[RaftEntry], is_sound: Callable[[RaftEntry], bool]) -> bool:
+        """Whether all ``entries`` are sound, and still the ones here; tells ``on_damaged`` of a damaged one."""
         for entry in entries:
             if entry.index > self.index.last or self.index.entry(entry.index).term != entry.term:
                 return False  # another leader replaced it
-            if not (self._is_slot_sound(entry) and has_travelled_whole(entry)):
+            if not is_sound(entry):
                 self.on_damaged(entry.index)
                 return False
         return True

@@ -10,6 +10,7 @@ import trio
 from broker.delivery.background import Background
 from broker.delivery.delayed_delivery import DelayedDelivery
 from broker.delivery.timed_delivery import TimedDelivery
+from broker.observe.stats import DroppedMessages
 from broker.options import BrokerOptions
 from broker.store.store import MessageStore, StoreOptions
 from broker.writing.writer import Writer
@@ -52,6 +53,7 @@ class _Later:
         self.store_options = store_options
         self.is_master = True
         self.turns = 0
+        self.dropped = DroppedMessages()
 
     def start(self) -> None:
         self.meta = MetadataDir(self.options, self.fs, self.clock)
@@ -61,7 +63,7 @@ class _Later:
         self.make_part(
             Background(
                 self.store, self.writer, self.clock, lambda: self.is_master, self.flush, self.turned,
-                self.meta.topics.deletions.covers,
+                self.meta.topics.deletions.covers, self.dropped.note,
             )
         )  # fmt: skip
 

@@ -50,10 +50,11 @@ async def test_when_it_is_due_and_not_before(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize(("waiting", "delay"), [(Delays(), 1), (Timers(), 1_000)], ids=["level", "time"])
 async def test_messages_for_a_topic_that_was_deleted_since_are_dropped(
-    waiting: Delays | Timers, delay: int, autojump_clock: MockClock
+    waiting: Delays | Timers, delay: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with waiting.running():
         waiting.send(b"old", delay)
+        waiting.send(b"older", delay)
         deletions = waiting.meta.topics.deletions
         deletions.begin("t")
         assert deletions.covers("t", waiting.store.log.end)
@@ -61,6 +62,8 @@ async def test_messages_for_a_topic_that_was_deleted_since_are_dropped(
         waiting.send(b"new", delay)
         await trio.sleep(3)
         assert waiting.bodies() == [b"new"]
+    assert waiting.dropped.count == 2
+    assert len([line for line in caplog.messages if "delivered to t are dropped" in line]) == 1
 
 
 async def test_a_backlog_is_delivered_in_its_order_and_in_slices(autojump_clock: MockClock) -> None:

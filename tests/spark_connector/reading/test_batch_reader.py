@@ -68,6 +68,39 @@ def test_messages_after_the_planned_end_are_not_delivered(cluster: MemoryCluster
     assert [row["body"] for row in rows(source, partition)] == [b"%d" % n for n in range(100)]
 
 
+@pytest.mark.parametrize("count", [50, 100, 150])
+def test_a_topic_that_is_made_again_after_the_plan_is_not_read(cluster: MemoryCluster, count: int) -> None:
+    cluster.make_again(QUEUE, 100, 1_000)
+    source = reader(cluster, minPartitions="3")
+    partitions = source.partitions()
+    cluster.make_again(QUEUE, count, 2_000)
+    for partition in partitions:
+        with pytest.raises(DataLost, match="the topic was deleted and made again since this range was planned"):
+            rows(source, partition)
+        assert rows(reader(cluster, failOnDataLoss="false"), partition) == []
+
+
+def test_a_topic_that_is_made_again_while_it_is_planned_is_not_read(cluster: MemoryCluster) -> None:
+    class Remade(MemoryCluster):
+        def min_offset(self, mq: MessageQueue) -> int:
+            self.make_again(QUEUE, 150, 2_000)
+            return super().min_offset(mq)
+
+    remade = Remade()
+    remade.make_again(QUEUE, 100, 1_000)
+    source = reader(remade)
+    (partition,) = source.partitions()
+    with pytest.raises(DataLost, match="made again"):
+        rows(source, partition)
+
+
+def test_a_topic_of_a_broker_that_knows_no_stamps_is_read(cluster: MemoryCluster) -> None:
+    source = reader(cluster)
+    (partition,) = source.partitions()
+    cluster.stamps["t", "broker-a"] = 1_000
+    assert len(rows(source, partition)) == 100
+
+
 def test_a_range_within_a_pull_is_cut_out(cluster: MemoryCluster) -> None:
     cluster.limit = 100
     found = rows(reader(cluster), InputPartition(OffsetRange(QUEUE, 40, 43)))

@@ -130,6 +130,21 @@ def test_a_topic_that_was_made_again(directory: Path, tmp_path: Path) -> None:
     assert len(found) == 33 + 20
 
 
+@pytest.mark.parametrize("count", [0, 20, 100, 400])
+def test_a_topic_that_is_made_again_after_the_plan_is_not_read(directory: Path, count: int) -> None:
+    source, others = reader(directory, topic="a", minPartitions="5"), reader(directory, topic="b")
+    partitions, expected = source.partitions(), read(directory, topic="b")
+    with opened(options_of(directory)) as store:
+        store.delete_topic("a")
+        fill(store, count)
+    for partition in partitions:
+        with pytest.raises(DataLost, match="the topic was deleted and made again since this range was planned"):
+            list(source.read(partition))
+        assert list(reader(directory, topic="a", failOnDataLoss="false").read(partition)) == []
+    (other, *_) = others.partitions()
+    assert [row for batch in others.read(other) for row in batch.to_pylist()][: len(expected)] == expected
+
+
 def test_batches(directory: Path, tmp_path: Path) -> None:
     with opened(options_of(directory)) as store:
         put_batch(store, "c", 0, [b"1", b"2", b"3"])

@@ -283,6 +283,16 @@ def test_a_topic_that_was_made_again_ends_the_query_or_is_read_from_its_beginnin
     assert "what it has now is read from offset 0 on" in lines[0]
 
 
+def test_a_topic_that_was_made_again_before_the_first_batch_ends_the_query() -> None:
+    cluster = MemoryCluster()
+    cluster.make_again(A0, 20, 1_000)
+    query = Query(cluster, startingOffsets="latest")
+    query.reader.initialOffset()
+    cluster.make_again(A0, 50, 2_000)
+    with pytest.raises(DataLost, match="the topic was deleted and made again"):
+        query.trigger()
+
+
 def test_a_slave_with_an_older_topic_of_the_name_is_waited_out(cluster: MemoryCluster) -> None:
     class Slave(MemoryCluster):
         broker_id = 0

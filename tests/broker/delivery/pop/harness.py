@@ -127,6 +127,11 @@ class Pops:
         self.meta.topics.put(config)
         await self.persist()
 
+    async def delete_group(self) -> None:
+        """With its offsets, as an administrator does it."""
+        await self.part.end_group("g")
+        await run_slices(self.meta.offsets.remove_group("g"))
+
     @asynccontextmanager
     async def running(self, ending: str, random: Random) -> AsyncIterator[None]:
         """Started, and ended by a "stop", a "kill", or a loss of "power"."""

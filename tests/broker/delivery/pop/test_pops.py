@@ -7,7 +7,12 @@ from mqcommon.errors import BrokerError
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests import pops
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
+from remoting.protocol.requests.groups import (
+    DELETE_SUBSCRIPTIONGROUP,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    DeleteSubscriptionGroupRequestHeader,
+    SubscriptionGroupConfig,
+)
 from remoting.protocol.requests.offsets import (
     QUERY_CONSUMER_OFFSET,
     UPDATE_CONSUMER_OFFSET,
@@ -366,6 +371,26 @@ async def test_a_deleted_topic_takes_those_with_it_in_which_its_messages_come_ba
                 await call(popper.at, GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic))
         await popper.send(b"new")
         assert bodies(await popper.pop()) == [b"new"]
+
+
+async def test_a_deleted_group_takes_with_it_what_would_come_back_to_it() -> None:
+    async with running() as (client, addr):
+        popper = Popper(client, addr)
+        await popper.send(b"a", b"b")
+        await popper.pop(max_msg_nums=1, invisible_time=0)
+        assert bodies(await popper.pop(poll_time=WAIT_MS, queue_id=3)) == [b"a"]
+        await popper.pop(invisible_time=SHORT_MS)
+        await call(popper.at, DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader("g", True))
+        with pytest.raises(BrokerError, match="No topic in this broker"):
+            await call(popper.at, GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(popper.retry_topic))
+        await popper.send(b"new")
+        # The next group begins at the first message.
+        assert bodies(await popper.pop(invisible_time=SHORT_MS)) == [b"a", b"b", b"new"]
+        # What the old group had popped would come back before that.
+        back: list[bytes] = []
+        while len(back) < 3:
+            back += bodies(await popper.pop(poll_time=WAIT_MS, queue_id=3))
+        assert sorted(back) == [b"a", b"b", b"new"]
 
 
 async def test_the_log_of_check_points_may_be_rolled_back() -> None:

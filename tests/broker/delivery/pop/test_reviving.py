@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from broker.delivery.pop.log import QUEUE_ID
 from broker.delivery.pop.records import Key, PopCheckpoint, Queue
+from mqcommon.errors import RequestRefused
 from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.names import PERM_READ, PERM_READ_WRITE, REVIVE_GROUP
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
@@ -187,6 +188,43 @@ async def test_what_was_popped_of_a_deleted_topic_does_not_come_back_from_the_ne
             return
     async with pops.running("stop", Random(1)):
         await next_topic()
+
+
+@pytest.mark.parametrize("ending", ["", "stop", "kill"])
+async def test_what_a_deleted_group_has_popped_does_not_come_back_to_the_next_one(
+    ending: str, autojump_clock: MockClock
+) -> None:
+    pops = Pops()
+
+    async def next_group() -> None:
+        pops.send(b"new", 1)
+        assert [message.body for message in pops.pop(32, 4_000, queue_id=1)] == [b"new"]
+        await trio.sleep(5)
+        assert pops.bodies(RETRY) == [b"new"]
+
+    async with pops.running(ending, Random(1)):
+        for body in (b"acknowledged", b"a", b"b"):
+            pops.send(body, 0)
+        first, *_ = pops.pop(32, 3_000)
+        pops.ack(first)
+        assert len(pops.log.inflight) == 1
+        await pops.delete_group()
+        assert len(pops.log.inflight) == 0
+        if not ending:
+            await next_group()
+            return
+    async with pops.running("stop", Random(1)):
+        await next_group()
+
+
+async def test_a_group_is_not_ended_by_a_broker_that_may_not_write(autojump_clock: MockClock) -> None:
+    pops = Pops()
+    async with pops.running("stop", Random(1)):
+        pops.send(b"a", 0)
+        pops.pop(32, 3_000)
+        pops.take_role(False)
+        with pytest.raises(RequestRefused):
+            await pops.delete_group()
 
 
 # --- a slave that lagged becomes the master

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 import trio
 
+from broker import cli
 from broker.broker import Broker
 from broker.options import BrokerOptions
 from broker.replication.dledger import begin_anew, mending
@@ -20,14 +21,16 @@ from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 from remoting.raft.bootstrap import PROMOTION_LAG
 from tests.broker.replication.dledger.groups import Group, group, started
+from tests.broker.replication.dledger.test_group import members_request
 from tests.broker.replication.sets import Running
 from tests.broker.running import SMALL
 from tests.support.memory_files import MemoryFiles
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 BODIES = [b"%d" % number for number in range(20)]
 ENTRIES = "/store/dledger/entries/00000000000000000001"
 MARK, STATE = "/store/dledger/mark", "/store/dledger/state"
+LOG = "/store/commitlog/00000000000000000000"
 
 
 @pytest.fixture(autouse=True)
@@ -170,15 +173,66 @@ def _aside(fs: MemoryFiles) -> str:
     return name
 
 
+async def test_a_damaged_member_and_one_that_was_away_form_no_group(caplog: pytest.LogCaptureFixture) -> None:
+    """Together they are a majority, and none of them has what the third one and the damaged one acknowledged."""
+    async with started() as made:
+        leader = await made.leader()
+        damaged, away = [name for name, member in made.members.items() if member is not leader]
+        (whole,) = [name for name, member in made.members.items() if member is leader]
+        behind = made.members[away].kill()
+        await leader.send("topic", *BODIES)
+        await made.until_equal()
+        disks = {name: made.members[name].kill() for name in (damaged, whole)}
+        made.members.clear()
+        cut_tail_without_mark(disks[damaged])
+        async with starting(made, damaged, disks[damaged]):
+            await made.start(away, behind)
+            await until(lambda: "waits until the other members are a majority" in caplog.text, "it waits")
+            await made.start(whole, disks[whole])
+        await (await made.leader()).send("topic", b"later")
+        for member in made.members.values():
+            assert await member.has("topic", len(BODIES) + 1) == [*BODIES, b"later"]
+
+
+async def damaged_disk(made: Group) -> MemoryFiles:
+    """Of a member that was alone in its group."""
+    member = await made.start("n0", d_leger_peers=made.peers_of("n0"))
+    await (await made.leader()).send("topic", *BODIES)
+    left = member.kill()
+    flip_slot(left)
+    return left
+
+
+def member_of(made: Group, fs: MemoryFiles) -> Broker:
+    options = {"enable_dleger_commit_log": True, "d_leger_peers": made.peers, "d_leger_self_id": "n0"}
+    return Broker(BrokerOptions(**{**SMALL, "mapped_file_size_commit_log": 16 * 1024, **options}), fs=fs)
+
+
 async def test_a_member_of_a_group_without_a_majority_beside_it_is_refused() -> None:
     async with group("n0") as made:
-        member = await made.start("n0")
-        await (await made.leader()).send("topic", *BODIES)
-        left = member.kill()
-        flip_slot(left)
-        options = {"enable_dleger_commit_log": True, "d_leger_peers": made.peers, "d_leger_self_id": "n0"}
+        left = await damaged_disk(made)
         with pytest.raises(LostDisk, match="put a copy of the store back"):
-            await Broker(BrokerOptions(**{**SMALL, "mapped_file_size_commit_log": 16 * 1024, **options}), fs=left).run()
+            await member_of(made, left).run()
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "cancel"])
+async def test_a_member_that_waits_to_join_anew_stops_at_once(end: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with group() as made:
+        left = await damaged_disk(made)
+        files, served = kept(left), list[str]()
+        # The second one finds the ports and the store free.
+        for _ in range(2):
+            caplog.clear()
+            stopping = trio.Event()
+            with trio.fail_after(DEADLINE_S):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(cli._serve, member_of(made, left), stopping, served.append)
+                    await until(lambda: "waits until the other members are a majority" in caplog.text, "it waits")
+                    if end == "cancel":
+                        nursery.cancel_scope.cancel()
+                    else:
+                        stopping.set()
+        assert served == [] and kept(left) == files
 
 
 # --- entries that are damaged while their member runs
@@ -186,8 +240,7 @@ async def test_a_member_of_a_group_without_a_majority_beside_it_is_refused() -> 
 
 def flip_bytes(member: Running) -> None:
     """In the log, in the first message."""
-    log = member.fs.read("/store/commitlog/00000000000000000000")
-    member.fs.flip("/store/commitlog/00000000000000000000", log.index(b"first message"))
+    member.fs.flip(LOG, member.fs.read(LOG).index(b"first message"))
 
 
 def flip_term(member: Running) -> None:
@@ -216,6 +269,51 @@ async def test_a_leader_gets_a_damaged_entry_from_another_member_before_it_sends
         assert await new.has("topic", 1 + len(BODIES)) == [b"first message", *BODIES]
         assert (await made.until_equal()).startswith(whole)
         assert "is whole again" in caplog.text
+
+
+def damage_all_files(member: Running) -> None:
+    """One bit in each third slot, each in another byte; in two messages; in the head, the mark and the state."""
+    fs = member.fs
+    slots, log = fs.read(ENTRIES), fs.read(LOG)
+    numbers = range(HEAD_SLOTS, len(slots) // SLOT_BYTES)
+    used = [number for number in numbers if any(slots[number * SLOT_BYTES : (number + 1) * SLOT_BYTES])]
+    for count, number in enumerate(used[::3]):
+        fs.flip(ENTRIES, number * SLOT_BYTES + count * 5 % 30, count % 8)
+    for body in (b"first message", b"second message"):
+        fs.flip(LOG, log.index(body))
+    for path, at in ((ENTRIES, 17), (MARK, 7), (MARK, 4096 + 7), (STATE, 9)):
+        fs.flip(path, at)
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+async def test_a_member_that_runs_with_all_of_its_files_damaged_loses_nothing(
+    who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies = [b"first message", *BODIES, b"second message"]
+    async with started() as made:
+        leader = await made.leader()
+        await leader.send("topic", *bodies)
+        await made.until_equal()
+        damaged = leader if who == "leader" else made.others(leader)[0]
+        damage_all_files(damaged)
+        await leader.send("topic", b"later")
+        (name,) = [name for name, member in made.members.items() if member is damaged]
+        if damaged is not leader:
+            await members_request(leader, "transfer", node=name)
+            assert await made.leader() is damaged
+        # It has to send all of its entries.
+        empty = next(each for each in made.members if each != name)
+        made.members[empty].kill()
+        new = await made.start(empty, MemoryFiles())
+        assert await new.has("topic", len(bodies) + 1) == [*bodies, b"later"]
+        assert "is whole again" in caplog.text
+        await made.until_equal()
+        # The head of its file of entries, and perhaps its state, are damaged still.
+        await made.start(name, damaged.kill())
+        await (await made.leader()).send("topic", b"last")
+        for member in made.members.values():
+            assert await member.has("topic", len(bodies) + 2) == [*bodies, b"later", b"last"]
+        assert f"{name} waits until the other members are a majority" in caplog.text or "joins them anew" in caplog.text
 
 
 async def test_a_damaged_entry_that_no_member_has_is_shown_to_the_administrator(

@@ -1,10 +1,13 @@
-"""The table of docs/dledger.md: a member's files, damaged at each position, and what its next start makes of that.
+"""The table of docs/dledger.md: a member's files, damaged at each position, while it is down and while it runs.
 
-Outcomes: "repaired" (it has all that it promised), "joins anew" (`LostDisk`: it must not go on as it is), "refused"
-(the store is not opened, with the reason). There is no fourth one: an entry that was promised is never missing.
+Outcomes of its next start: "repaired" (it has all that it promised), "joins anew" (`LostDisk`: it must not go on as it
+is), "refused" (the store is not opened, with the reason). There is no fourth one: an entry that was promised is never
+missing.
+A member that runs sends each entry as it was written, or has it mended first.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
@@ -18,7 +21,11 @@ from broker.replication.dledger.log_disk import GroupLog, LogDisk, LostDisk
 from broker.store.store import MessageStore
 from mqcommon.clock import SystemClock
 from mqcommon.errors import StoreCorrupt, StoreError
+from mqcommon.raft.messages import AppendRequest
+from mqcommon.raft.ready import HardState, Persist
+from remoting.raft.disk import Loaded
 from tests.broker.replication.dledger.groups import group
+from tests.broker.replication.sets import Running
 from tests.broker.running import SMALL
 from tests.support.memory_files import MemoryFiles
 
@@ -157,3 +164,89 @@ def test_a_power_loss_is_told_from_damage_up_to_the_last_flush(stopped: MemoryFi
         assert Started(left).outcome == "joins anew"
         # Nothing was flushed: any part may be gone, and is no damage.
         assert Started(killed.crash(Random(seed))).outcome == "repaired"
+
+
+# --- while the member runs
+
+
+async def sent_by(disk: LogDisk) -> bytes:
+    """What another member gets that needs all entries: nothing while one of them is damaged."""
+    index = disk.index
+    entries = disk.entries.read(index.first, index.last + 1, 1 << 40)
+    return await disk.encode([AppendRequest("n0", "n1", 1, index.first - 1, 0, entries, 0)])
+
+
+async def outcomes_while_running(fs: MemoryFiles, disk: LogDisk, path: str, positions: Iterable[int]) -> set[str]:
+    """Of one bit at each of ``positions``, when another member needs all entries."""
+    index, found = disk.index, set()
+    numbers = range(index.first, index.last + 1)
+    others = {number: entry for number in numbers if (entry := await disk.whole(number)) is not None}
+    assert len(others) == len(numbers) > len(BODIES)
+    whole, file = await sent_by(disk), fs.read(path)
+    damaged: list[int] = []
+    disk.on_damaged = damaged.append
+    for at in positions:
+        fs.flip(path, at, at % 8)
+        outcome = "not needed"
+        while (sent := await sent_by(disk)) != whole:
+            outcome = "repaired"
+            assert damaged, f"nothing is sent, and nobody learns why, after a flip at {at}"
+            assert sent == await disk.encode([]), at
+            # As mending.py does it.
+            number = damaged.pop()
+            assert await disk.mend(number, *others[number]), (at, number)
+        if outcome == "not needed":
+            fs.flip(path, at, at % 8)
+        assert fs.read(path) == file, at
+        found.add(outcome)
+    return found
+
+
+@asynccontextmanager
+async def one_that_runs(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Running, LogDisk]]:
+    disks: list[LogDisk] = []
+    load = LogDisk.load
+
+    def noted(disk: LogDisk) -> Awaitable[Loaded | None]:
+        disks.append(disk)
+        return load(disk)
+
+    monkeypatch.setattr(LogDisk, "load", noted)
+    async with group("n0", flush_interval_commit_log=1_000_000) as made:
+        member = await made.start("n0")
+        await (await made.leader()).send("topic", *BODIES)
+        yield member, disks[-1]
+
+
+async def test_entries_and_bytes_that_are_damaged_while_the_member_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with one_that_runs(monkeypatch) as (member, disk):
+        fs = member.fs
+        assert await outcomes_while_running(fs, disk, ENTRIES, range(0, HEAD.size, 3)) == {"not needed"}
+        # "not needed": padding.
+        slots = range(HEAD.size, used(fs, ENTRIES), 3)
+        assert await outcomes_while_running(fs, disk, ENTRIES, slots) == {"repaired", "not needed"}
+        assert await outcomes_while_running(fs, disk, LOG, range(0, used(fs, LOG), 127)) <= {"repaired", "not needed"}
+
+
+def test_the_mark_and_the_state_that_are_damaged_while_the_member_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that is killed then joins anew, unless it has written them again, the mark with each flush."""
+
+    async def images() -> dict[str, list[MemoryFiles]]:
+        found: dict[str, list[MemoryFiles]] = {"joins anew": [], "repaired": []}
+        async with one_that_runs(monkeypatch) as (member, disk):
+            fs, whole = member.fs, member.fs.read(STATE)
+            for at in range(0, 32, 3):
+                for copy in (at, 4096 + at):
+                    fs.flip(MARK, copy, at % 8)
+                found["joins anew"].append(fs.killed())
+                await disk.flush()
+                found["repaired"].append(fs.killed())
+            for at in range(0, len(whole), 11):
+                fs.flip(STATE, at, at % 8)
+                found["joins anew"].append(fs.killed())
+                await disk.write(Persist(HardState(1, "n0"), (), None, ()))
+                found["repaired"].append(fs.killed())
+        return found
+
+    for outcome, left in trio.run(images).items():
+        assert {Started(fs).outcome for fs in left} == {outcome}
