@@ -139,7 +139,7 @@ FAULTS: list[Callable[[Switching[LinkedSet], Daemon], Awaitable[None]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_masters_die_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     async with switching(tmp_path) as now:

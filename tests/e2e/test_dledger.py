@@ -128,7 +128,7 @@ async def group(home: Path, options: Sequence[str] = SMALL, brokers: int = 3) ->
         links.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_leaders_die_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     turns = [(fault, True) for fault in FAULTS] + [(killed, False)]

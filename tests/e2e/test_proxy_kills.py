@@ -213,7 +213,7 @@ FAULTS: list[Callable[[World], Awaitable[None]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_official_clients_lose_nothing(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     async with world(tmp_path, random) as now:

@@ -119,7 +119,14 @@ async def test_a_group_shows_its_lag_and_why(who: Browser, cluster: Cluster) -> 
     cluster.create_topic("paid", queues=2)
     await send(cluster, "paid", 10)
     await commit(cluster, "shop", "paid", "begin")
-    page = await api(who, "/groups/shop")
+    page: dict[str, Any] = {}
+
+    async def is_whole() -> bool:
+        page.update(await api(who, "/groups/shop"))
+        return not page["problems"]
+
+    # A broker that does not answer in time on a busy machine is one of the page's problems.
+    await until(is_whole, "both brokers have answered")
     assert (page["lag"], page["reasons"][0]) == (10, "No consumer is connected.")
     assert sum(row["diff"] for row in page["queues"]["rows"]) == 10
     assert (await who.get("/groups/shop/lag.svg")).headers["content-type"] == "image/svg+xml"
