@@ -1,0 +1,19 @@
+"""How much of very much a test tries: all of it in a nightly run, else a share, which is the same each time."""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+# In the environment of a nightly run: all of its seeds come from this one, which it prints.
+NIGHTLY_SEED = "SKYLARK_NIGHTLY_SEED"
+
+T = TypeVar("T")
+
+
+def share_of(everything: Iterable[T], one_in: int = 10) -> Iterator[T]:
+    """The first item, and one of each ``one_in`` items, at another place in each; all items in a nightly run."""
+    takes_all = NIGHTLY_SEED in os.environ
+    for number, item in enumerate(everything):
+        block, place = divmod(number, one_in)
+        if takes_all or place == block * 7 % one_in:
+            yield item
