@@ -27,6 +27,7 @@ from mqcommon.options.fields import option
 from remoting.net.address_server import address_of, address_server_url
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limits import LimitOptions
+from remoting.net.signature_options import SignatureOptions
 from remoting.net.tls.options import TlsOptions
 
 KIB, MIB = 1024, 1024 * 1024
@@ -39,7 +40,7 @@ _STORE_TYPE, _CONFIG_VERSION = "default", "v1"
 
 
 @lazy_dataclass(frozen=True)
-class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions):
+class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions, MetricsOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -473,6 +474,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
 
     def __post_init__(self) -> None:
         self.check_inner_credentials()
+        self.check_signature_options()
         self.check_metrics()
         self._refuse_missing_features()
         if not self.store_path_root_dir.strip():

@@ -115,6 +115,7 @@ class Namesrv:
                 options.max_connections_per_address,
                 options.max_new_connections_per_second,
             ),
+            reached_at=options.reached_at(),
         )
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:

@@ -48,7 +48,7 @@ from broker.replication.watch_metadata import MetadataWatch
 from broker.tasks.truncate import LogTruncation
 from broker.wiring.core import Core
 from broker.writing.elected import Elected
-from mqcommon.addresses import split_address
+from mqcommon.addresses import server_address, split_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.polling import poll_until
@@ -429,6 +429,7 @@ def _group_link(
     port = GroupPort(
         listeners, gate.guarded, gate.guarded_slow, core.client_opener(gate.credentials),
         ServerLimits(max_frame_bytes=options.frame_max_length),
+        options.reached_at({server_address(peers[options.d_leger_self_id])}),
     )  # fmt: skip
     tables = AgreedTables(core.metadata, lambda: core.is_master, lambda: elected.is_leased, deleted)
     core.persister.agreed = tables.wait

@@ -48,7 +48,7 @@ from broker.delivery.timed_delivery import TimedDelivery
 from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
 from broker.delivery.transaction.transactions import Transactions
-from broker.identity import memory_bytes
+from broker.identity import memory_bytes, registered_addresses
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
@@ -197,6 +197,7 @@ def wire(
         after_turn=core.turn_end,
         greeting={BROKER_NAME_FIELD: core.identity.broker_name, DEFERRED_BATCHES: "true"},
         connections=connections,
+        reached_at=options.reached_at(registered_addresses(core.identity, options)),
     )
     parts = (
         replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log),

@@ -95,7 +95,7 @@ class Channel:
         self._pending: dict[int, tuple[float, float, int, Answered, int]] = {}
         self._next_opaque = 0
         self._cancel_scope = trio.CancelScope()
-        self.remote = transport.remote
+        self.local, self.remote = transport.local, transport.remote
         self.closed_reason: str | None = None
         #: The limit that the peer exceeded, if it was closed for that: a key of `limits.REFUSALS`.
         self.exceeded = ""

@@ -5,8 +5,9 @@ request ends without an answer, the next one makes the offer; oneway requests do
 RocketMQ's own servers ignore the offer and go on in JSON.
 With credentials every request is signed just before it is framed, as the signature covers all fields and the body. A
 new connection is then used for nothing until the server has said how: a Skylark gives a challenge, with which whole
-requests are signed. Others get RocketMQ's signature if the credentials allow it for their address, as a stranger's
-server may be among them. Otherwise the connection is not used. Answers are not signed.
+requests are signed, for the address to which the client has connected. Others get RocketMQ's signature, and old
+Skylarks one without the address, if the credentials allow it for their address, as a stranger's server may be among
+them. Otherwise the connection is not used. Answers are not signed.
 """
 
 import logging
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.addresses import split_address
+from mqcommon.addresses import server_address, split_address
 from mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError, RequestTimeout, TlsFailed
 from mqcommon.shielded_nursery import shielded_nursery
 from mqcommon.signal import Signal
@@ -32,8 +33,8 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.requests.clients import CHALLENGE
-from remoting.protocol.signature import CHALLENGE_FIELD, Credentials, WholeSignatures, sign
+from remoting.protocol.requests.clients import CHALLENGE, ChallengeRequestHeader
+from remoting.protocol.signature import CHALLENGE_FIELD, SERVER_FIELD, Credentials, WholeSignatures, sign
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ CONNECT_TIMEOUT_MS = 3_000
 SWEEP_INTERVAL_S = 0.02
 # A sweep that is later than this says that the process was busy or stopped: what servers sent may not be read yet.
 LATE_S = 0.5
+_UNBOUND = "a signature that does not cover the server's address"
 
 
 class OnLost(Protocol):
@@ -331,23 +333,27 @@ class RemotingClient:
                 self._errors[peer.addr] = ConnectFailed(peer.addr, answer)
                 channel.close(answer)
                 return
-            challenge = (answer.ext or {}).get(CHALLENGE_FIELD)
-            credentials = self._credentials
-            if not (isinstance(challenge, str) or credentials is None or credentials.may_sign_plainly_at(peer.addr)):
-                self._errors[peer.addr] = error = PlainSignatureOnly(peer.addr)
+            server = server_address(channel.remote)
+            fields = answer.ext or {}
+            challenge, is_bound = fields.get(CHALLENGE_FIELD), fields.get(SERVER_FIELD) == server
+            has_challenge, credentials = isinstance(challenge, str), self._credentials
+            is_safe = has_challenge and is_bound
+            if not (is_safe or credentials is None or credentials.may_sign_plainly_at(peer.addr)):
+                error = PlainSignatureOnly(peer.addr, _UNBOUND) if has_challenge else PlainSignatureOnly(peer.addr)
+                self._errors[peer.addr] = error
                 channel.close(error.reason)
                 return
             self._connected(peer, attempt, channel)
             peer.offered = True
-            peer.signatures = WholeSignatures(challenge) if isinstance(challenge, str) else None
+            peer.signatures = WholeSignatures(challenge, server if is_bound else "") if has_challenge else None
             self._note_offer(peer, channel, answer)
         finally:
             self._end(peer, attempt)
 
     async def _answer_to_challenge(self, channel: Channel) -> Command | str:
         """The answer; or why the connection cannot be used."""
-        request = CHALLENGE.command(None)
-        request.ext = {OFFER_FIELD: OFFER_CBOR}
+        request = CHALLENGE.command(ChallengeRequestHeader(server_address(channel.remote)))
+        request.ext = {**(request.ext or {}), OFFER_FIELD: OFFER_CBOR}
         try:
             with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
                 answer = await channel.invoke(request, CONNECT_TIMEOUT_MS)
