@@ -89,9 +89,10 @@ def identity_of(options: BrokerOptions, listen_port: int, ha_port: int = 0) -> I
 
 def registered_addresses(identity: Identity, options: BrokerOptions) -> frozenset[str]:
     """The addresses of this broker that clients get from NameServers, and of its fast port."""
-    addr = identity.addr
-    advertised = [part.rpartition("=")[2] for part in identity.advertised.split(",") if part]
-    return frozenset(map(server_address, (addr, *advertised, *([with_port(addr, fast)] if (fast := options.fast_port) else []))))
+    found = [identity.addr, *(part.rpartition("=")[2] for part in identity.advertised.split(",") if part)]
+    if fast := options.fast_port:
+        found.append(with_port(identity.addr, fast))
+    return frozenset(map(server_address, found))
 
 
 def with_port(addr: str, port: int) -> str:

@@ -29,6 +29,7 @@ from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limits import LimitOptions
 from remoting.net.signature_options import SignatureOptions
 from remoting.net.tls.options import TlsOptions
+from remoting.protocol.plain_codes import whos
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -427,6 +428,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     authorization_whitelist: str = option(
         "", "request codes that any user may send, whatever the policies say, separated by commas"
     )
+    plain_passwords_to: str = option(
+        "", "super users who may be told passwords that are not encrypted, such as RocketMQ's proxy and its tools:"
+        " proxy@10.0.0.9;10.0.0.8; a user, an address or network, or both; empty: nobody",
+    )  # fmt: skip
     init_authentication_user: str = option(
         "", f"a super user that the broker creates at its start if there is no user of that name: {_USER_FORM}",
         env="ROCKETMQ_INIT_AUTHENTICATION_USER", secret=True,
@@ -475,6 +480,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     def __post_init__(self) -> None:
         self.check_inner_credentials()
         self.check_signature_options()
+        try:
+            whos(self.plain_passwords_to)
+        except ValueError as error:
+            raise ConfigError(f"plainPasswordsTo: {error}") from None
         self.check_metrics()
         self._refuse_missing_features()
         if not self.store_path_root_dir.strip():

@@ -16,6 +16,7 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.options.fields import option
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command, ext_text
+from remoting.protocol.plain_codes import PlainCodes, plain_codes, plain_refusal
 from remoting.protocol.requests.registrations import GET_BROKER_MEMBER_GROUP
 from remoting.protocol.requests.routes import (
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
@@ -30,7 +31,7 @@ from remoting.protocol.requests.routes import (
     GET_UNIT_TOPIC_LIST,
     WATCH_ROUTES,
 )
-from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_signed_with
+from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_plain, is_signed_with
 
 QUERIES: Final = frozenset(
     {
@@ -51,9 +52,18 @@ QUERIES: Final = frozenset(
 
 
 def check_access(
-    request: Command, accounts: Mapping[str, Account], whole: WholeSignatures | None = None, *, open_queries: bool
+    request: Command,
+    accounts: Mapping[str, Account],
+    whole: WholeSignatures | None = None,
+    *,
+    open_queries: bool,
+    host: str = "",
+    plain: PlainCodes | None = None,
 ) -> None:
-    """Raise RequestRefused unless the signer of ``request`` may send it. ``whole``: as `is_signed_with` takes it."""
+    """Raise RequestRefused unless the signer of ``request``, at ``host``, may send it.
+
+    ``whole``: as `is_signed_with` takes it. ``plain``: who may use RocketMQ's signature for what is no query.
+    """
     is_query = request.code in QUERIES
     if is_query and open_queries:
         return
@@ -66,6 +76,8 @@ def check_access(
         raise _refused(f"No acl config for {access_key[:100]} in this NameServer's aclFile")
     if not is_signed_with(request, account.secret_key, whole):
         raise _refused(f"Check signature failed for accessKey={access_key}")
+    if not is_query and is_plain(request) and not (plain or plain_codes("")).allow(access_key, host, request.code):
+        raise _refused(plain_refusal(access_key, host, request.code))
     if not (is_query or account.admin):
         raise _refused(f"request {request.code} needs {needed}, and account {access_key} has no admin: true")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import trio
 
 from mqcommon.acl_accounts import Account, read_accounts
+from mqcommon.addresses import split_address
 from mqcommon.errors import RequestRefused, UserError
 from namesrv.access import AccessOptions, check_access
 from remoting.net.channel import Channel
@@ -68,8 +69,11 @@ class Guard:
 
     def _check(self, channel: Channel, request: Command) -> None:
         try:
-            open_queries = not self._options().acl_query_enable
-            check_access(request, self._accounts, channel.signatures, open_queries=open_queries)
+            options = self._options()
+            check_access(
+                request, self._accounts, channel.signatures, open_queries=not options.acl_query_enable,
+                host=split_address(channel.remote)[0], plain=options.plain_codes,
+            )  # fmt: skip
         except RequestRefused as refused:
             self._log(channel, refused)
             raise

@@ -433,7 +433,8 @@ def _wire_access(core: Core) -> Access:
     options, metadata = core.options, core.metadata
     make_first_users(options, metadata.users)
     migrate(options, metadata.users, metadata.acls)
-    logins, audit = Logins(metadata.users, metadata.acls), Audit(core.clock)
+    plain = options.plain_codes
+    logins, audit = Logins(metadata.users, metadata.acls, plain), Audit(core.clock)
     live = None
     if options.acl_enable:
         files = AccountFiles(options.acl_path, white_skips_all=options.acl_white_list_skips_all)
@@ -441,7 +442,7 @@ def _wire_access(core: Core) -> Access:
     users = UserExplainer(metadata.users, logins, options) if options.authentication_enabled else None
     explainer = (lambda *asked: live.rules.explain(*asked)) if live is not None else users
     return Access(
-        guard=UserGuard(logins, options, audit) if live is None else AccountGuard(live, audit),
+        guard=UserGuard(logins, options, audit) if live is None else AccountGuard(live, audit, plain),
         audit=audit,
         handlers=(
             UserHandlers(metadata.users, metadata.acls, logins, options, core.persister.wait),

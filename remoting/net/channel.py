@@ -118,6 +118,11 @@ class Channel:
         self.greeting: Mapping[str, str] = {OFFER_FIELD: OFFER_CBOR}
         self.attachments: dict[str, Any] = {}
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody else can read what is sent."""
+        return self._transport.is_encrypted
+
     # --- sending
 
     def reply(self, request: Command, response: Command, *, wake: bool = True) -> None:

@@ -34,6 +34,7 @@ from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR,
 from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.requests.clients import CHALLENGE, ChallengeRequestHeader
+from remoting.protocol.sealing import SEALED_FIELD, unseal
 from remoting.protocol.signature import CHALLENGE_FIELD, SERVER_FIELD, Credentials, WholeSignatures, sign
 
 logger = logging.getLogger(__name__)
@@ -135,12 +136,15 @@ class RemotingClient:
             if left_ms <= 0:
                 raise RequestTimeout(addr, command.code, timeout_ms)
             self._sign(peer, command)
+            signatures = peer.signatures
             self._end_in_time(left_ms)
             answer = await channel.invoke(command, left_ms)
         except BaseException:
             self._note_no_answer(peer, channel, command)
             raise
         self._note_offer(peer, channel, answer)
+        if signatures is not None and answer.ext and SEALED_FIELD in answer.ext:
+            self._unseal(answer, signatures)
         return answer
 
     async def oneway(self, addr: str, command: Command, *, body: Body | None = None) -> None:
@@ -218,6 +222,11 @@ class RemotingClient:
             sign(command, self._credentials)
         else:
             peer.signatures.sign(command, self._credentials)
+
+    def _unseal(self, answer: Command, signatures: WholeSignatures) -> None:
+        """Decrypt the body of ``answer``. ProtocolError when it is not for this client."""
+        assert self._credentials is not None
+        answer.body = unseal(signatures.sealing_key(self._credentials.secret_key), answer.body)
 
     def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
         if answer.ext and answer.ext.get(OFFER_FIELD) == OFFER_CBOR and peer.channel is channel:

@@ -56,6 +56,14 @@ class PlainCodes:
         return any(code in codes and who.is_it(name, host) for who, codes in self._all)
 
 
+def plain_refusal(name: str, host: str, code: int) -> str:
+    """What the user ``name`` at ``host`` gets whose request of an administrator has RocketMQ's signature."""
+    return (
+        f"request {code} of {name} has RocketMQ's signature, which does not cover the request code: for a client of"
+        f" RocketMQ that you trust, add {name}@{host}:{code} to plainSignatureCodes in the conf file of this server"
+    )
+
+
 @lru_cache(maxsize=64)
 def plain_codes(text: str) -> PlainCodes:
     """What ``text`` names; nothing when it is empty."""
@@ -94,6 +102,6 @@ def _who(text: str) -> Who:
 
 def _network(text: str) -> IPv4Network | IPv6Network | None:
     try:
-        return ip_network(text.strip("[]"))
+        return ip_network(text.replace("[", "").replace("]", ""))
     except ValueError:
         return None
