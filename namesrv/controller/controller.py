@@ -96,7 +96,7 @@ class Controller:
             **node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()
         }  # fmt: skip
         # Around all handlers, Raft's too: a stranger's entries could replace what the group has decided.
-        guard = Guard(options.acl_path, lambda: self._holder.options) if options.acl_enable else None
+        guard = Guard(lambda: self._holder.options) if options.is_guarded else None
         if guard is not None:
             handlers, slow = guard.guarded(handlers), guard.guarded_slow(slow)
         own = options.controller_peers[options.controller_d_leger_self_id]

@@ -82,9 +82,10 @@ class ControllerOptions:
 
 def check_that_controllers_sign(options: Any) -> None:
     """ConfigError when Controllers with access control would refuse each other."""
-    if options.acl_enable and options.inner_credentials is None:
+    if options.is_guarded and options.inner_credentials is None:
         raise ConfigError(
-            "innerClientAuthenticationCredentials: aclEnable needs it, as Controllers sign what they send each other"
+            "innerClientAuthenticationCredentials: aclEnable and registrationUsers need it, as Controllers sign what"
+            " they send each other"
         )
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from mqcommon.acl_accounts import Account
-from mqcommon.errors import RequestRefused
-from namesrv.access import QUERIES, check_access
+from mqcommon.errors import ConfigError, RequestRefused
+from namesrv.access import QUERIES, REGISTRATIONS, check_access
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.protocol.codes import ResponseCode
@@ -32,8 +32,10 @@ from remoting.protocol.signature import Credentials, WholeSignatures, sign
 ACCOUNTS = {
     "administrator": Account("administrator", "secret-1", admin=True),
     "application": Account("application", "secret-2"),
+    "broker": Account("broker", "secret-3", registers=True),
 }
 ADMIN, USER = Credentials("administrator", "secret-1"), Credentials("application", "secret-2")
+BROKER = Credentials("broker", "secret-3")
 WRONG, UNKNOWN = Credentials("administrator", "secret-2"), Credentials("stranger", "secret-1")
 CHANGES = (
     REGISTER_BROKER.code, UNREGISTER_BROKER.code, PUT_KV_CONFIG.code, DELETE_KV_CONFIG.code,
@@ -67,9 +69,28 @@ def test_changes_are_for_administrators(code: int) -> None:
     assert refusal(code, USER).endswith("account application has no admin: true")
     assert refusal(code, None).endswith("and has no signature")
     assert refusal(code, WRONG) == "Check signature failed for accessKey=administrator"
-    assert refusal(code, UNKNOWN) == "No acl config for stranger in this NameServer's aclFile"
+    whose = "registrationUsers or aclFile" if code in REGISTRATIONS else "aclFile"
+    assert refusal(code, UNKNOWN) == f"No acl config for stranger in this NameServer's {whose}"
     # The C++ client without credentials.
     assert refusal(code, Credentials("", "")).endswith("and has no signature")
+
+
+@pytest.mark.parametrize("code", CHANGES)
+def test_users_who_register_brokers_change_nothing_else(code: int) -> None:
+    why = refusal(code, BROKER)
+    assert (not why) == (code in REGISTRATIONS)
+    assert not why or why.endswith("account broker has no admin: true")
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "{}", "[1]", '[{"accessKey":"a"}]', '[{"accessKey":"a","secretKey":"hidden","x":1}]',
+             '[{"accessKey":"a","secretKey":"hidden","admin":"true"}]', '[{"accessKey":"","secretKey":"hidden"}]']
+)  # fmt: skip
+def test_registration_users_that_cannot_be_read_are_refused_without_showing_them(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"registrationUsers: .*give ") as refused:
+        NamesrvOptions(registration_users=text)
+    assert "hidden" not in str(refused.value)
+    assert "hidden" not in repr(NamesrvOptions(registration_users='[{"accessKey":"a","secretKey":"hidden"}]'))
 
 
 @pytest.mark.parametrize(
