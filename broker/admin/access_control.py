@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from itertools import islice
+from secrets import token_bytes
 
 from broker.meta.auth import Acls, Users
 from broker.meta.table import Durable, refused_when_not_stored
@@ -70,7 +71,7 @@ from remoting.protocol.requests.auth import (
     UserInfos,
 )
 from remoting.protocol.rights import Need
-from remoting.protocol.sealing import SEALED_FIELD, seal
+from remoting.protocol.sealing import NONCE_BYTES, SEALED_FIELD, seal
 from remoting.protocol.signature import is_plain
 
 logger = logging.getLogger(__name__)
@@ -224,7 +225,7 @@ class _WayOfPasswords:
 
     def answer(self, made: Command) -> Command:
         if self.key is not None and made.body:
-            made.body = seal(self.key, made.body)
+            made.body = seal(self.key, made.body, token_bytes(NONCE_BYTES))
             made.ext = {**(made.ext or {}), SEALED_FIELD: "true"}
         return made
 

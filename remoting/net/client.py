@@ -345,16 +345,16 @@ class RemotingClient:
             server = server_address(channel.remote)
             fields = answer.ext or {}
             challenge, is_bound = fields.get(CHALLENGE_FIELD), fields.get(SERVER_FIELD) == server
-            has_challenge, credentials = isinstance(challenge, str), self._credentials
-            is_safe = has_challenge and is_bound
+            signatures = WholeSignatures(challenge, server if is_bound else "") if isinstance(challenge, str) else None
+            is_safe, credentials = signatures is not None and is_bound, self._credentials
             if not (is_safe or credentials is None or credentials.may_sign_plainly_at(peer.addr)):
-                error = PlainSignatureOnly(peer.addr, _UNBOUND) if has_challenge else PlainSignatureOnly(peer.addr)
+                error = PlainSignatureOnly(peer.addr, *([] if signatures is None else [_UNBOUND]))
                 self._errors[peer.addr] = error
                 channel.close(error.reason)
                 return
             self._connected(peer, attempt, channel)
             peer.offered = True
-            peer.signatures = WholeSignatures(challenge, server if is_bound else "") if has_challenge else None
+            peer.signatures = signatures
             self._note_offer(peer, channel, answer)
         finally:
             self._end(peer, attempt)

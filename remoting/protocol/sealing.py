@@ -10,27 +10,27 @@ TLS is for everything else: who listens without it reads messages.
 
 import hmac
 from hashlib import shake_256
-from secrets import token_bytes
 from typing import Final
 
 from mqcommon.errors import ProtocolError
 
 #: In the ext fields of an answer whose body is sealed.
 SEALED_FIELD: Final = "sealed"
-_NONCE: Final = 16
+#: How long a nonce is, which must be random, and used for nothing else.
+NONCE_BYTES: Final = 16
 _HASH: Final = 32
 
 
-def seal(key: bytes, body: bytes) -> bytes:
+def seal(key: bytes, body: bytes, nonce: bytes) -> bytes:
     """``body``, encrypted and authenticated."""
-    nonce = token_bytes(_NONCE)
     hidden = _covered(key, nonce, body)
     return nonce + _hash(key, nonce + hidden) + hidden
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes:
     """The body. ProtocolError when it was not sealed with this key."""
-    nonce, given, hidden = sealed[:_NONCE], sealed[_NONCE : _NONCE + _HASH], sealed[_NONCE + _HASH :]
+    nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+    given, hidden = rest[:_HASH], rest[_HASH:]
     if not hmac.compare_digest(given, _hash(key, nonce + hidden)):
         raise ProtocolError("the answer was sealed with another key than that of this connection")
     return _covered(key, nonce, hidden)

@@ -5,23 +5,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from remoting.protocol.sealing import seal, unseal
+from remoting.protocol.sealing import NONCE_BYTES, seal, unseal
 from remoting.protocol.signature import WholeSignatures
 
 KEY = WholeSignatures("challenge", "10.0.0.5:10911").sealing_key("secret")
 
 
+NONCE, OTHER = bytes(NONCE_BYTES), b"x" * NONCE_BYTES
+
+
 @given(st.binary(max_size=200))
 def test_what_is_sealed_is_opened_and_not_seen(body: bytes) -> None:
-    sealed = seal(KEY, body)
+    sealed = seal(KEY, body, NONCE)
     assert unseal(KEY, sealed) == body
-    assert sealed != seal(KEY, body)
+    assert unseal(KEY, seal(KEY, body, OTHER)) == body
+    assert sealed != seal(KEY, body, OTHER)
     assert len(body) < 4 or body not in sealed
 
 
 @given(st.data())
 def test_what_was_changed_is_refused(data: st.DataObject) -> None:
-    sealed = bytearray(seal(KEY, b"a password"))
+    sealed = bytearray(seal(KEY, b"a password", NONCE))
     sealed[data.draw(st.integers(0, len(sealed) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ProtocolError, match="another key"):
         unseal(KEY, bytes(sealed))
