@@ -91,7 +91,9 @@ def is_signed_with(request: Command, secret_key: str, whole: "WholeSignatures | 
     ``whole`` is that of the connection on which the request came, if its client has asked for a challenge there.
     """
     ext = request.ext or {}
-    given = ext_text(ext.get(SIGNATURE_FIELD, ""))
+    given = ext.get(SIGNATURE_FIELD, "")
+    if given.__class__ is not str:
+        given = ext_text(given)
     if _COLON in given:
         return whole is not None and whole.is_signed_with(request, secret_key)
     expected = _signature(secret_key, content(ext, request.body, request.version))
@@ -100,7 +102,8 @@ def is_signed_with(request: Command, secret_key: str, whole: "WholeSignatures | 
 
 def is_plain(request: Command) -> bool:
     """Whether ``request`` has RocketMQ's signature, which does not cover its code."""
-    return _COLON not in ext_text((request.ext or {}).get(SIGNATURE_FIELD, ""))
+    given = request.ext.get(SIGNATURE_FIELD) if request.ext else None
+    return given.__class__ is not str or _COLON not in given
 
 
 class WholeSignatures:

@@ -5,17 +5,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import trio
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.commands.users import Names
-from sdk.admin.securing import Plan, Secrets, confs, plan_of, secret_files
 from sdk.admin.session import Session
+
+if TYPE_CHECKING:
+    from sdk.admin.securing import Plan
 
 _SECRET_BYTES = 24
 _DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -44,25 +45,32 @@ def _show(result: dict[str, Any]) -> Iterator[str]:
         default=None,
         help="hosts of all servers, as clients reach them, for the certificate; default: this machine only",
     ),
-    click.Option(["--tls/--no-tls"], default=True, show_default=True, help="whether servers and tools speak TLS"),
+    click.Option(["--no-tls"], is_flag=True, help="servers and tools speak without TLS: whoever listens reads messages"),
     show=_show,
     asks_servers=False,
 )
-async def secure_cluster(session: Session, directory: str, hosts: list[str] | None, tls: bool) -> dict[str, Any]:
+async def secure_cluster(session: Session, directory: str, hosts: list[str] | None, no_tls: bool) -> dict[str, Any]:
     """Write users, secrets, certificates and conf files of a guarded cluster into a new folder DIR.
 
     Its NameServer takes registrations from its own brokers only, brokers ask everybody who they are, and all speak TLS.
     -n says where the NameServers will be (default: 127.0.0.1:9876). Copy the folder to each machine of the cluster.
     """
+    import trio
+
+    from sdk.admin.securing import plan_of
+
     namesrv_addr = session.settings.namesrv or _DEFAULT_NAMESRV
     if wrong := [addr for addr in namesrv_addr.split(";") if not is_address(addr)]:
         raise UserError(f"{wrong[0]!r} is not an address; give -n HOST:PORT, several separated by ;")
-    plan, files = await trio.to_thread.run_sync(_write, plan_of(directory, namesrv_addr, hosts or (), tls=tls))
+    given = plan_of(directory, namesrv_addr, hosts or (), tls=not no_tls)
+    plan, files = await trio.to_thread.run_sync(_write, given)
     return {"directory": plan.directory, "files": files, "namesrvAddr": plan.namesrv_addr}
 
 
-def _write(plan: Plan) -> tuple[Plan, list[str]]:
+def _write(plan: "Plan") -> "tuple[Plan, list[str]]":
     """Make the folder and its files; returns the plan with the whole path, and the files' names. Blocks."""
+    from sdk.admin.securing import Secrets, confs, secret_files
+
     plan = replace(plan, directory=os.path.abspath(plan.directory))
     texts = confs(plan)
     private = secret_files(Secrets(*(token_urlsafe(_SECRET_BYTES) for _ in range(3))))
