@@ -150,7 +150,10 @@ class WholeSignatures:
         Signatures are not checked here, so whoever can write into the connection of somebody else can make it useless.
         """
         signature = (request.ext or {}).get(SIGNATURE_FIELD)
-        if signature.__class__ is not str or (number := _number(signature)) == 0:
+        if signature.__class__ is not str:
+            return True
+        digits, colon, _ = signature.partition(_COLON)
+        if not colon or (number := _number(digits)) == 0:
             return True
         if number <= self._last:
             return False
@@ -161,10 +164,13 @@ class WholeSignatures:
         """Whether the whole signature of ``request`` was made with this key for this connection."""
         ext = (request.ext or {}).copy()
         signature = ext.pop(SIGNATURE_FIELD, None)
-        if signature.__class__ is not str or (number := _number(signature)) == 0:
+        if signature.__class__ is not str:
             return False
-        expected = self._hash(number, request, ext, secret_key)
-        return hmac.compare_digest(expected.encode(), signature.partition(_COLON)[2].encode(errors="replace"))
+        digits, _, given = signature.partition(_COLON)
+        if (number := _number(digits)) == 0:
+            return False
+        # Texts are compared in constant time if they are ASCII only, as every signature is.
+        return given.isascii() and hmac.compare_digest(self._hash(number, request, ext, secret_key), given)
 
     def sealing_key(self, secret_key: str) -> bytes:
         """The key of answers with secrets to whoever signs with ``secret_key`` on this connection."""
@@ -195,10 +201,9 @@ def _known_head(*fields: object) -> bytes:
     return strict_cbor.dumps(fields)
 
 
-def _number(signature: str) -> int:
-    """The number of a whole signature; 0 for any other text."""
-    digits, colon, _ = signature.partition(_COLON)
-    return int(digits) if colon and digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else 0
+def _number(digits: str) -> int:
+    """The number before the colon of a whole signature; 0 for any other text."""
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else 0
 
 
 def content(ext: Mapping[str, Any], body: bytes, version: int) -> bytes:

@@ -45,7 +45,7 @@ def _show(result: dict[str, Any]) -> Iterator[str]:
         default=None,
         help="hosts of all servers, as clients reach them, for the certificate; default: this machine only",
     ),
-    click.Option(["--no-tls"], is_flag=True, help="servers and tools speak without TLS: whoever listens reads messages"),
+    click.Option(["--no-tls"], is_flag=True, help="no TLS between servers and tools: whoever listens reads messages"),
     show=_show,
     asks_servers=False,
 )

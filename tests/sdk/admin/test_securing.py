@@ -79,9 +79,11 @@ async def test_a_cluster_of_these_files_lets_in_who_has_its_secrets(way: str, tm
     async with cluster_of(folder) as addr:
         with trio.fail_after(DEADLINE_S):
             for arguments in (
-                ("clusterList",), ("createUser", "-b", addr, "-u", "shop", "-p", "a-secret"), ("getUser", "-b", addr, "-u", "shop"),
+                ("clusterList",),
+                ("createUser", "-b", addr, "-u", "shop", "-p", "a-secret"),
+                ("getUser", "-b", addr, "-u", "shop"),
                 ("updateKvConfig", "-s", "n", "-k", "k", "-v", "v"),
-            ):  # fmt: skip
+            ):
                 result = await in_thread(*arguments, env=tools)
                 assert result.exit_code == 0, result.output
             result = await in_thread("doctor", "--output", "json", env=tools)
