@@ -83,9 +83,9 @@ def client_ip(host: str) -> IPv4Address | IPv6Address | None:
 
 def server_address(addr: str) -> str:
     """``ip:port`` of one end of a connection, spelled alike by both ends: without the name of a network interface."""
-    host, colon, port = addr.rpartition(":")
+    host, _, port = addr.rpartition(":")
     address = client_ip(host.strip("[]"))
-    return addr if address is None else f"[{address}]{colon}{port}" if address.version == 6 else f"{address}{colon}{port}"
+    return addr if address is None else format_address(str(address), int(port))
 
 
 def is_any_address(host: str) -> bool:

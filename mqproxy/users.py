@@ -120,8 +120,7 @@ class KnownUsers:
         if not user.password:
             self._complain(
                 "brokers do not show passwords to the user of innerClientAuthenticationCredentials, so no signature can"
-                " be checked: make it a super user (mqadmin updateUser -t Super), or use TLS to brokers that do not sign"
-                " for addresses"
+                " be checked: make it a super user (mqadmin updateUser -t Super)"
             )
             raise _cannot_read()
         return user.password

@@ -86,6 +86,7 @@ REGISTRATIONS: Final = frozenset(
         CONTROLLER_APPLY_BROKER_ID.code,
     }
 )
+_WHOSE: Final = "this NameServer's registrationUsers or aclFile"
 
 
 def check_access(
@@ -105,13 +106,12 @@ def check_access(
     if is_query and open_queries:
         return
     needed = "the signature of an account" if is_query else "the signature of an administrator"
-    whose = "registrationUsers or aclFile" if is_registration else "aclFile"
     access_key = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD, ""))
     if not access_key:
-        raise _refused(f"request {request.code} needs {needed} of this NameServer's {whose}, and has no signature")
+        raise _refused(f"request {request.code} needs {needed} of {_WHOSE}, and has no signature")
     account = accounts.get(access_key)
     if account is None:
-        raise _refused(f"No acl config for {access_key[:100]} in this NameServer's {whose}")
+        raise _refused(f"No acl config for {access_key[:100]} in {_WHOSE}")
     if not is_signed_with(request, account.secret_key, whole):
         raise _refused(f"Check signature failed for accessKey={access_key}")
     if not is_query and is_plain(request) and not (plain or plain_codes("")).allow(access_key, host, request.code):
@@ -141,8 +141,8 @@ class AccessOptions:
         False, "with aclEnable: queries for routes need the signature of an account, too", mutable=True
     )
     registration_users: str = option(
-        "", f"users who may register brokers, {_USERS_FORM}; with \"admin\":true they may do everything, as administrators"
-        " of aclFile; nobody else may; empty: anybody, unless aclEnable is set",
+        "", f"users who may register brokers, {_USERS_FORM}; with \"admin\":true they may do everything, as"
+        " administrators of aclFile; nobody else may; empty: anybody, unless aclEnable is set",
         env="ROCKETMQ_REGISTRATION_USERS", secret=True,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ What each request needs, by the descriptions of requests (remoting/protocol/righ
 rules compare it; and the explanation of a decision for administrators.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
@@ -56,16 +56,14 @@ def is_of_administrators(code: int, needs: Sequence[Need]) -> bool:
     return code not in _OF_CLIENTS and any(_CLIENTS_ACTIONS.isdisjoint(need.actions) for need in needs)
 
 
-def plain_fault(
-    request: Command, name: str, host: str, needs: Callable[[Command], Sequence[Need]], allowed: PlainCodes
-) -> str | None:
-    """Why RocketMQ's signature of the user ``name`` does not do for ``request``; None when it does.
+def plain_fault(code: int, name: str, host: str, needs: Sequence[Need], allowed: PlainCodes) -> str | None:
+    """Why RocketMQ's signature of the user ``name`` does not do for a request ``code``; None when it does.
 
-    Whoever got one request with that signature can send it as another. ``needs`` may raise RequestRefused.
+    Whoever got one request with that signature can send it as another.
     """
-    if not is_of_administrators(request.code, needs(request)) or allowed.allow(name, host, request.code):
+    if not is_of_administrators(code, needs) or allowed.allow(name, host, code):
         return None
-    return plain_refusal(name, host, request.code)
+    return plain_refusal(name, host, code)
 
 
 YES: Final = "yes"

@@ -83,7 +83,7 @@ async def test_wrong_signatures_do_not_reach_brokers_each_time() -> None:
 
 
 @in_asyncio
-@pytest.mark.parametrize("name", ['stranger1{"password":"tea","userType":"Super"}', "a b", "User:ada", "a" * 256, "\x00"])
+@pytest.mark.parametrize("name", ['stranger1{"password":"tea"}', '{"userType":"Super"}', "a b", "a" * 256, "\x00"])
 async def test_what_can_be_no_name_is_not_asked_for(name: str) -> None:
     """The proxy would sign the caller's text, which a fake broker could use as the body of another request."""
     admin, known = made()

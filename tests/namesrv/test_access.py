@@ -69,8 +69,7 @@ def test_changes_are_for_administrators(code: int) -> None:
     assert refusal(code, USER).endswith("account application has no admin: true")
     assert refusal(code, None).endswith("and has no signature")
     assert refusal(code, WRONG) == "Check signature failed for accessKey=administrator"
-    whose = "registrationUsers or aclFile" if code in REGISTRATIONS else "aclFile"
-    assert refusal(code, UNKNOWN) == f"No acl config for stranger in this NameServer's {whose}"
+    assert refusal(code, UNKNOWN) == "No acl config for stranger in this NameServer's registrationUsers or aclFile"
     # The C++ client without credentials.
     assert refusal(code, Credentials("", "")).endswith("and has no signature")
 

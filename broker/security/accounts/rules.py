@@ -81,6 +81,7 @@ class AccountRules:
         account = self.accounts.get(access_key)
         if account is None:
             return _no_account(access_key)
+        found: Sequence[Need] | None = None
         if account.white.naming(host):
             if self._white_skips_all:
                 return None
@@ -88,12 +89,13 @@ class AccountRules:
             if not is_signed_with(request, account.secret_key, whole):
                 return Refusal(f"Check signature failed for accessKey={account.access_key}")
             if is_plain(request):
-                fault = plain_fault(request, account.access_key, host, needs, plain or plain_codes(""))
+                found = needs(request)
+                fault = plain_fault(request.code, account.access_key, host, found, plain or plain_codes(""))
                 if fault is not None:
                     return Refusal(fault)
         if account.admin:
             return None
-        for need in needs(request):
+        for need in needs(request) if found is None else found:
             needed = needed_bits(need)
             if not _allows(account, need, needed):
                 return _refusal(account, need, needed, request.code)

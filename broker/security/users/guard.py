@@ -157,7 +157,7 @@ class UserGuard(Part):
         try:
             user = self.logins.user_of(channel, request)
             if is_plain(request):
-                self._check_plain(user, host_of(channel.remote), request, needs_of)
+                self._check_plain(user, host_of(channel.remote), request.code, needs_of(request))
         except RequestRefused as refused:
             self._audit.refused(channel.remote, request, refused.remark)
             raise
@@ -178,18 +178,17 @@ class UserGuard(Part):
         try:
             user = self.logins.user_of(channel, request)
             host = host_of(channel.remote)
+            found = needs(request)
             if is_plain(request):
-                self._check_plain(user, host, request, needs)
-            for need in needs(request):
+                self._check_plain(user, host, request.code, found)
+            for need in found:
                 self._check_need(user, need, host)
         except RequestRefused as refused:
             self._audit.refused(channel.remote, request, refused.remark)
             raise
 
-    def _check_plain(
-        self, user: UserInfo, host: str, request: Command, needs: Callable[[Command], list[Need]]
-    ) -> None:
-        if (fault := plain_fault(request, user.username, host, needs, self.logins.plain)) is not None:
+    def _check_plain(self, user: UserInfo, host: str, code: int, needs: Sequence[Need]) -> None:
+        if (fault := plain_fault(code, user.username, host, needs, self.logins.plain)) is not None:
             raise refuse(fault)
 
     def may(self, user: UserInfo, host: str, code: int, needs: Sequence[Need]) -> bool:
