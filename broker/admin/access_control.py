@@ -171,9 +171,9 @@ class UserHandlers(Part):
 
     def tables(self, channel: Channel, request: Command) -> Steps[Command]:
         """7101: for a slave, which signs as a super user."""
-        if not self._logins.is_by_super(channel, request):
-            raise refuse("only a super user may copy users: set innerClientAuthenticationCredentials in the slave")
         way = self._way_of_passwords(channel, request)
+        if not (way.has_passwords or self._logins.is_by_super(channel, request)):
+            raise refuse("only a super user may copy users: set innerClientAuthenticationCredentials in the slave")
         if not way.has_passwords:
             raise refuse(
                 "users are copied encrypted only: upgrade the slave, use TLS, or name its user and address in"
