@@ -8,10 +8,8 @@
  master  Welcome    the offset where it goes on, or why it refuses
 
 Read as an offset or as a state, the magic is negative, which no RocketMQ peer sends. The proof is HMAC-SHA256 over both
-nonces and the slave's hello; it is empty without a secret. From version 2 on the slave's proof also covers the address
-to which it has connected, which must be one of the master's: else a stranger could forward the handshake, and read the
-log. Version 1 is spoken with a peer that knows no other; the master's proof covers the version, so that nobody can make
-two newer peers speak it. The frames after that are neither signed nor encrypted.
+nonces and the slave's hello; it is empty without a secret. The frames after that are neither signed nor encrypted.
+Since version 2 the slave's proof covers the master's address, too (`LogClaim`).
 Sets with and without a Controller begin with the same handshake. They differ in who judges the claim, and in the frames
 after the Welcome. With a Controller a claim has no CRCs, since epochs show where two logs differ.
 Neighbours: link.py and autoswitch/link.py (what follows the handshake).
@@ -126,7 +124,9 @@ class Challenge:
 class LogClaim:
     """The slave's log: bytes ``start`` to ``end``. If empty, ``last_file`` says whether it wants only the last file.
 
-    ``met_at``: the ``ip:port`` to which the slave has connected; old slaves do not say it.
+    ``met_at``: the ``ip:port`` to which the slave has connected, which must be one of the master's: else a stranger
+    could forward the handshake, and read the log. Version 1, which lacks it, is spoken with peers that know no other;
+    the master's proof covers the version, so nobody can make two newer peers speak it.
     """
 
     proof: bytes
