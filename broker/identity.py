@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.options import BrokerOptions
-from mqcommon.addresses import format_address, parse_advertised
+from mqcommon.addresses import format_address, parse_advertised, server_address
 from mqcommon.errors import ConfigError
 from mqcommon.exposure import Exposure, exposure
 from mqcommon.lazy_dataclass import lazy_dataclass
@@ -85,6 +85,14 @@ def identity_of(options: BrokerOptions, listen_port: int, ha_port: int = 0) -> I
         format_address(options.broker_ip2, ha_port),
         ",".join(f"{network}={addr}" for network, addr in parse_advertised(options.advertised_addresses, listen_port)),
     )
+
+
+def registered_addresses(identity: Identity, options: BrokerOptions) -> frozenset[str]:
+    """The addresses of this broker that clients get from NameServers, and of its fast port."""
+    found = [identity.addr, *(part.rpartition("=")[2] for part in identity.advertised.split(",") if part)]
+    if fast := options.fast_port:
+        found.append(with_port(identity.addr, fast))
+    return frozenset(map(server_address, found))
 
 
 def with_port(addr: str, port: int) -> str:

@@ -27,7 +27,9 @@ from mqcommon.options.fields import option
 from remoting.net.address_server import address_of, address_server_url
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limits import LimitOptions
+from remoting.net.signature_options import SignatureOptions
 from remoting.net.tls.options import TlsOptions
+from remoting.protocol.plain_codes import whos
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -39,7 +41,7 @@ _STORE_TYPE, _CONFIG_VERSION = "default", "v1"
 
 
 @lazy_dataclass(frozen=True)
-class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions):
+class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions, MetricsOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -426,6 +428,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     authorization_whitelist: str = option(
         "", "request codes that any user may send, whatever the policies say, separated by commas"
     )
+    plain_passwords_to: str = option(
+        "", "super users who may be told passwords that are not encrypted, such as RocketMQ's proxy and its tools:"
+        " proxy@10.0.0.9;10.0.0.8; a user, an address or network, or both; empty: nobody",
+    )  # fmt: skip
     init_authentication_user: str = option(
         "", f"a super user that the broker creates at its start if there is no user of that name: {_USER_FORM}",
         env="ROCKETMQ_INIT_AUTHENTICATION_USER", secret=True,
@@ -473,6 +479,11 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
 
     def __post_init__(self) -> None:
         self.check_inner_credentials()
+        self.check_signature_options()
+        try:
+            whos(self.plain_passwords_to)
+        except ValueError as error:
+            raise ConfigError(f"plainPasswordsTo: {error}") from None
         self.check_metrics()
         self._refuse_missing_features()
         if not self.store_path_root_dir.strip():

@@ -29,6 +29,8 @@ class Account:
     access_key: str
     secret_key: str = field(repr=False)
     admin: bool = False
+    #: May register brokers at a NameServer or a Controller, as an administrator may.
+    registers: bool = False
 
 
 def read_accounts(path: str) -> dict[str, Account]:

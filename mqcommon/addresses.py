@@ -81,6 +81,13 @@ def client_ip(host: str) -> IPv4Address | IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+def server_address(addr: str) -> str:
+    """``ip:port`` of one end of a connection, spelled alike by both ends: without the name of a network interface."""
+    host, _, port = addr.rpartition(":")
+    address = client_ip(host.strip("[]"))
+    return addr if address is None else format_address(str(address), int(port))
+
+
 def is_any_address(host: str) -> bool:
     """Whether a server that listens on ``host`` is reached on all interfaces of its machine."""
     return host in ("", "0.0.0.0", "::")

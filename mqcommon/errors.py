@@ -111,12 +111,15 @@ class WrongBroker(ConnectFailed):
 
 
 class PlainSignatureOnly(ConnectFailed):
-    """``addr`` was reached, but knows only RocketMQ's signature, which it may not get; ``reason`` says what to do."""
+    """``addr`` was reached, but knows only signatures that it may not get; ``reason`` says what to do.
 
-    def __init__(self, addr: str) -> None:
+    ``knows``: RocketMQ's, or the one of old Skylarks, which does not cover the server's address.
+    """
+
+    def __init__(self, addr: str, knows: str = "RocketMQ's signature") -> None:
         super().__init__(
             addr,
-            "it knows only RocketMQ's signature, which it could use for other requests elsewhere, so nothing was signed"
+            f"it knows only {knows}, which it could use for other requests elsewhere, so nothing was signed"
             " for it; if it is a server of RocketMQ or an old Skylark that you trust, add its address to"
             f" plainSignatureAddresses (tools: --plain-signature-addresses {addr})",
         )

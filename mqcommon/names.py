@@ -1,4 +1,4 @@
-"""Names with a meaning: topics and groups that may be used, RocketMQ's own topics, permission bits.
+"""Names with a meaning: topics, groups and users that may be used, RocketMQ's own topics, permission bits.
 
 The texts of refusals are RocketMQ's: tools and clients show them to users.
 Neighbours: the send and admin handlers of the broker, the SDK's checks before a send.
@@ -44,6 +44,7 @@ LMQ_PREFIX = "%LMQ%"
 TOPIC_MAX_LENGTH = 127
 RETRY_TOPIC_MAX_LENGTH = 255
 GROUP_MAX_LENGTH = 255
+USERNAME_MAX_LENGTH = 255
 
 # With more queues than this, every loop over the queues of a topic would take long.
 MAX_QUEUE_NUMS = 65_536
@@ -154,6 +155,21 @@ def check_group(group: str) -> None:
     if not _LEGAL_NAME.fullmatch(group):
         text = f"the specified group[{group}] contains illegal characters, allowing only {_ALLOWED}"
         raise RequestRefused(_INVALID_PARAMETER, text)
+
+
+def username_fault(name: str) -> str | None:
+    """Why ``name`` can be no user's name; None when it can be one.
+
+    Names are checked wherever a caller gives one, before anybody is asked for it: else a stranger chooses what a proxy
+    or a console signs, such as the body of another request.
+    """
+    if not name:
+        return "The username is blank: give one"
+    if len(name) > USERNAME_MAX_LENGTH:
+        return f"The username has {len(name)} characters; {USERNAME_MAX_LENGTH} are the most"
+    if not name.isprintable() or any(each.isspace() or each in ":,*" for each in name):
+        return f"The username {name!r} has blanks, or one of : , *, which mean something else in policies"
+    return None
 
 
 def is_system_topic(topic: str) -> bool:

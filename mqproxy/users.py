@@ -9,6 +9,7 @@ import logging
 from typing import TypeVar
 
 from mqcommon.errors import SkylarkError
+from mqcommon.names import USERNAME_MAX_LENGTH, username_fault
 from mqproxy.masters import ask_masters
 from mqproxy.options import ProxyOptions
 from mqproxy.signatures import CallSignature, unauthorized
@@ -29,7 +30,6 @@ MAX_ASKED = 64
 COMPLAINT_INTERVAL_S = 60.0
 
 _DISABLED = "disable"
-_MAX_NAME = 255
 
 
 class KnownUsers:
@@ -63,7 +63,8 @@ class KnownUsers:
         return self._checked(name, await self._get(name, self._fresh_s / 2))
 
     async def _get(self, name: str, fresh_s: float) -> UserInfo | None:
-        if len(name) > _MAX_NAME:
+        # The proxy signs a request with this name in it, which must not be able to pass for anything else.
+        if username_fault(name) is not None:
             return None
         now_s = _now_s()
         known = self._known.get(name)
@@ -113,7 +114,7 @@ class KnownUsers:
     def _checked(self, name: str, user: UserInfo | None) -> str:
         """The secret of a user who may sign in; Refused with RocketMQ's texts for others."""
         if user is None:
-            raise unauthorized(f"User:{name[:_MAX_NAME]} is not found.")
+            raise unauthorized(f"User:{name[:USERNAME_MAX_LENGTH]} is not found.")
         if user.user_status == _DISABLED:
             raise unauthorized(f"User:{name} is disabled.")
         if not user.password:

@@ -1,21 +1,24 @@
 """Access control of a NameServer or a Controller: it refuses requests before their handlers see them.
 
 The file of accounts is looked at every few seconds. When it cannot be used, the old accounts stay, and the log says so.
-Neighbours: access.py decides; namesrv.py wraps the handlers if aclEnable is set.
+Neighbours: access.py decides; namesrv.py wraps the handlers if aclEnable or registrationUsers is set.
 """
 
 import logging
 import math
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import trio
 
 from mqcommon.acl_accounts import Account, read_accounts
+from mqcommon.addresses import split_address
 from mqcommon.errors import RequestRefused, UserError
-from namesrv.access import AccessOptions, check_access
+from namesrv.access import check_access
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.command import Command
+from remoting.protocol.plain_codes import PlainCodes
 
 logger = logging.getLogger(__name__)
 
@@ -25,17 +28,41 @@ RELOAD_INTERVAL_S = 5.0
 REFUSALS_LOG_S = 10.0
 
 
-class Guard:
-    """Has the accounts in the file at ``path``, which `run` reads again. UserError when it cannot be used at first."""
+class GuardOptions(Protocol):
+    """What the options of NameServers and Controllers say about access."""
 
-    def __init__(self, path: str, options: Callable[[], AccessOptions]) -> None:
-        self._path = path
+    @property
+    def acl_path(self) -> str: ...
+
+    @property
+    def acl_query_enable(self) -> bool: ...
+
+    @property
+    def registering(self) -> dict[str, Account]: ...
+
+    @property
+    def plain_codes(self) -> PlainCodes: ...
+
+
+class Guard:
+    """Has the accounts of ``registrationUsers`` and ``aclFile``, which `run` reads again; of both, the file's count.
+
+    UserError when the file cannot be used at first.
+    """
+
+    def __init__(self, options: Callable[[], GuardOptions]) -> None:
+        first = options()
+        self._path = first.acl_path
         self._options = options
-        self._accounts: Mapping[str, Account] = read_accounts(path)
+        self._registering = first.registering
+        self._accounts: Mapping[str, Account] = self._with(read_accounts(self._path) if self._path else {})
         self._error = ""
         #: Requests refused since the start.
         self.refusals = 0
         self._logged_at = -math.inf
+
+    def _with(self, accounts: Mapping[str, Account]) -> Mapping[str, Account]:
+        return {**self._registering, **accounts}
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         """``handlers`` behind the check of the signature and the rights."""
@@ -47,7 +74,7 @@ class Guard:
 
     async def run(self) -> None:
         """Read the accounts again every few seconds, until cancelled."""
-        while True:
+        while self._path:
             await trio.sleep(RELOAD_INTERVAL_S)
             await self.reload()
 
@@ -56,7 +83,7 @@ class Guard:
         # In force until the new ones have been read as a whole: a file that is being written must not lock everybody
         # out.
         try:
-            accounts = await trio.to_thread.run_sync(read_accounts, self._path)
+            accounts = self._with(await trio.to_thread.run_sync(read_accounts, self._path))
         except UserError as error:
             if str(error) != self._error:
                 logger.error("accounts cannot be read, the old ones stay in force: %s", error)
@@ -68,8 +95,11 @@ class Guard:
 
     def _check(self, channel: Channel, request: Command) -> None:
         try:
-            open_queries = not self._options().acl_query_enable
-            check_access(request, self._accounts, channel.signatures, open_queries=open_queries)
+            options = self._options()
+            check_access(
+                request, self._accounts, channel.signatures, open_queries=not options.acl_query_enable,
+                host=split_address(channel.remote)[0], plain=options.plain_codes,
+            )  # fmt: skip
         except RequestRefused as refused:
             self._log(channel, refused)
             raise

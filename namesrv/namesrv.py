@@ -40,7 +40,7 @@ from remoting.net.server import Server
 from remoting.net.steps import Stepper, Steps
 from remoting.net.tls.options import DaemonTls, daemon_tls
 from remoting.protocol.requests.registrations import PROBE_BROKER
-from remoting.protocol.requests.routes import WATCH_ROUTES, WATCHES_ROUTES
+from remoting.protocol.requests.routes import GUARDS_REGISTRATIONS, WATCH_ROUTES, WATCHES_ROUTES
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,10 @@ OTHER_DESCRIPTORS = 256
 # An answer that comes later is ignored; the broker has been removed by then.
 PROBE_TIMEOUT_MS = 10_000
 _LABELS = (("node_type", "namesrv"),)
-_ANYBODY = "whoever reaches the port can register brokers and change routes; set aclEnable=true and aclFile, or"
+_ANYBODY = (
+    "whoever reaches the port can register brokers and change routes; set registrationUsers, or aclEnable=true and"
+    " aclFile, or"
+)
 
 
 class Namesrv:
@@ -92,7 +95,7 @@ class Namesrv:
         slow_handlers = build_slow_handlers(self.state) | stepper.handlers(build_step_handlers(self.state))
         # Options are replaced when they change.
         self._tls = DaemonTls()
-        self._guard = Guard(options.acl_path, lambda: self.state.options) if options.acl_enable else None
+        self._guard = Guard(lambda: self.state.options) if options.is_guarded else None
         if self._guard is not None:
             handlers, slow_handlers = self._guard.guarded(handlers), self._guard.guarded_slow(slow_handlers)
         self._rpc = RpcTimes()
@@ -108,13 +111,14 @@ class Namesrv:
             limits=options.server_limits(options.frame_max_length, options.server_channel_max_idle_time_seconds),
             on_close=self._on_close,
             after_turn=after_turn,
-            greeting={WATCHES_ROUTES: "true"},
+            greeting={WATCHES_ROUTES: "true", **({GUARDS_REGISTRATIONS: "true"} if self._guard is not None else {})},
             connections=connection_budget(
                 options.max_connections,
                 OTHER_DESCRIPTORS,
                 options.max_connections_per_address,
                 options.max_new_connections_per_second,
             ),
+            reached_at=options.reached_at(),
         )
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:

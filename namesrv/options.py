@@ -15,6 +15,7 @@ from namesrv.access import AccessOptions
 from namesrv.controller.options import ControllerOptions, check_that_controllers_sign
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limits import LimitOptions
+from remoting.net.signature_options import SignatureOptions
 from remoting.net.tls.options import TlsOptions
 
 # RocketMQ's keys without effect here: threads, buffers and Netty; some of a Controller.
@@ -31,7 +32,8 @@ _IGNORED = """
 
 @lazy_dataclass(frozen=True)
 class NamesrvOptions(
-    LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions, ControllerOptions
+    LogOptions, AccessOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions, MetricsOptions,
+    ControllerOptions,
 ):
     """The options of one NameServer."""
 
@@ -106,6 +108,7 @@ class NamesrvOptions(
         self.check_metrics()
         self.check_access_options()
         self.check_inner_credentials()
+        self.check_signature_options()
         if self.enable_controller_in_namesrv:
             self.check_controller()
             check_that_controllers_sign(self)

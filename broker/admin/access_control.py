@@ -1,20 +1,23 @@
 """Users (3001 to 3005) and their policies (3006 to 3010), as administrators see them; why a request is refused (7102).
 
-A change is answered when it is on disk. Passwords are in the answer only to a request that a super user signed: mqadmin
-copyUser needs them, and a slave, which copies both tables (7101). 7102, for `mqadmin explainAcl`, asks the rules that
-are in force, whether these are policies or accounts in files.
+A change is answered when it is on disk. Passwords are in the answer only to a request that a super user signed: the
+proxy needs them, mqadmin copyUser, and a slave, which copies both tables (7101). They are encrypted, by TLS or with the
+key of the connection; not encrypted they are for those only whom plainPasswordsTo names. 7102, for `mqadmin
+explainAcl`, asks the rules that are in force, whether these are policies or accounts in files.
 Neighbours: meta/auth.py, security/users; accounts.py has the accounts in files.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from itertools import islice
+from secrets import token_bytes
 
 from broker.meta.auth import Acls, Users
 from broker.meta.table import Durable, refused_when_not_stored
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.security.access import Explanation, needs_about
+from broker.security.access import Explanation, host_of, needs_about
 from broker.security.users.checks import (
     DISABLE,
     MAX_USERS,
@@ -36,6 +39,7 @@ from broker.security.users.checks import (
 from broker.security.users.guard import Logins
 from broker.security.users.policies import entry_text
 from mqcommon.errors import RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
@@ -44,6 +48,7 @@ from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import dialect_for, encode_body
+from remoting.protocol.plain_codes import whos
 from remoting.protocol.request import Request
 from remoting.protocol.requests.acl import EXPLAIN_ACCESS, AccessExplanation, AccessStep
 from remoting.protocol.requests.auth import (
@@ -66,6 +71,8 @@ from remoting.protocol.requests.auth import (
     UserInfos,
 )
 from remoting.protocol.rights import Need
+from remoting.protocol.sealing import NONCE_BYTES, SEALED_FIELD, seal
+from remoting.protocol.signature import is_plain
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +157,8 @@ class UserHandlers(Part):
         user = self._users.get(checked_username(AUTH_GET_USER.header(request).username))
         if user is None:
             return request.respond()
-        return answer_with(AUTH_GET_USER, request, self._shown([user], channel, request)[0])
+        way = self._way_of_passwords(channel, request)
+        return way.answer(answer_with(AUTH_GET_USER, request, way.shown([user])[0]))
 
     def list_users(self, channel: Channel, request: Command) -> Command:
         """3005: the users whose names contain a text; no body without any, as in RocketMQ."""
@@ -158,21 +166,37 @@ class UserHandlers(Part):
         found = [user for name, user in sorted(self._users.all().items()) if part in name]
         if not found:
             return request.respond()
-        return request.respond(body=encode_body(UserInfos(self._shown(found, channel, request)), dialect_for(request)))
+        way = self._way_of_passwords(channel, request)
+        return way.answer(request.respond(body=encode_body(UserInfos(way.shown(found)), dialect_for(request))))
 
     def tables(self, channel: Channel, request: Command) -> Steps[Command]:
         """7101: for a slave, which signs as a super user."""
-        if not self._logins.is_by_super(channel, request):
+        way = self._way_of_passwords(channel, request)
+        if not (way.has_passwords or self._logins.is_by_super(channel, request)):
             raise refuse("only a super user may copy users: set innerClientAuthenticationCredentials in the slave")
+        if not way.has_passwords:
+            raise refuse(
+                "users are copied encrypted only: upgrade the slave, use TLS, or name its user and address in"
+                " plainPasswordsTo"
+            )
         users, acls = self._users, self._acls
         tables = AuthTables([*users.all().values()], [*acls.all().values()], users.data_version, acls.data_version)
         limit = channel.max_frame_bytes
-        return (yield from answer_steps(GET_AUTH_TABLES, request, tables, limit, remedy="raise frameMaxLength"))
+        return way.answer(
+            (yield from answer_steps(GET_AUTH_TABLES, request, tables, limit, remedy="raise frameMaxLength"))
+        )
 
-    def _shown(self, users: list[UserInfo], channel: Channel, request: Command) -> list[UserInfo]:
-        if self._logins.is_by_super(channel, request):
-            return users
-        return [UserInfo(user.username, None, user.user_type, user.user_status) for user in users]
+    def _way_of_passwords(self, channel: Channel, request: Command) -> "_WayOfPasswords":
+        user = self._logins.super_of(channel, request)
+        if user is None:
+            return _WayOfPasswords(False)
+        if channel.is_encrypted or whos(self._options.plain_passwords_to).has(user.username, host_of(channel.remote)):
+            return _WayOfPasswords(True)
+        signatures = channel.signatures
+        # Clients that sign for this server's address also read sealed answers; older ones do neither.
+        if is_plain(request) or signatures is None or not signatures.server or not user.password:
+            return _WayOfPasswords(False)
+        return _WayOfPasswords(True, signatures.sealing_key(user.password))
 
     def _check_super(self, channel: Channel, request: Command, what: str) -> None:
         if self._options.authentication_enabled and not self._logins.is_by_super(channel, request):
@@ -184,6 +208,26 @@ class UserHandlers(Part):
             return
         if not any(_can_rule(other) for other in self._users.all().values() if other is not user):
             raise refuse(f"{user.username} is the last super user, and authenticationEnabled is on: create another")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _WayOfPasswords:
+    """How an answer has passwords: not at all, as they are, or sealed with ``key``."""
+
+    has_passwords: bool
+    key: bytes | None = field(default=None, repr=False)
+
+    def shown(self, users: list[UserInfo]) -> list[UserInfo]:
+        # Left out rather than starred: RocketMQ's copyUser would make the stars a user's password.
+        if self.has_passwords:
+            return users
+        return [UserInfo(user.username, None, user.user_type, user.user_status) for user in users]
+
+    def answer(self, made: Command) -> Command:
+        if self.key is not None and made.body:
+            made.body = seal(self.key, made.body, token_bytes(NONCE_BYTES))
+            made.ext = {**(made.ext or {}), SEALED_FIELD: "true"}
+        return made
 
 
 def _can_rule(user: UserInfo) -> bool:

@@ -30,6 +30,7 @@ from mqcommon.names import MASTER_ID
 from mqcommon.signal import Signal
 from remoting.net.client import OpenClient, RemotingClient, open_client
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.routes import GUARDS_REGISTRATIONS
 
 logger = logging.getLogger(__name__)
 
@@ -309,7 +310,7 @@ class Registrar(Part):
             who = self._options.inner_credentials
             logger.error(
                 "not registered at NameServer %s, trying every %d s: %s; set innerClientAuthenticationCredentials"
-                " (now of %s) to an administrator's account in the aclFile of that NameServer",
+                " (now of %s) to a user of registrationUsers of that NameServer, or to an administrator of its aclFile",
                 state.addr, self._options.register_period_ms // 1000, error, who.access_key if who else "nobody",
             )  # fmt: skip
         state.refusals += 1
@@ -318,6 +319,12 @@ class Registrar(Part):
         if not state.up:
             wire = "CBOR" if client.speaks_cbor(state.addr) else "JSON"
             logger.info("registered at NameServer %s as %s, in %s", state.addr, self._identity.addr, wire)
+            # Where anybody registers, clients meet fake brokers, however well this one is guarded.
+            if self._options.has_access_control and not client.greets_with(state.addr, GUARDS_REGISTRATIONS):
+                logger.warning(
+                    "NameServer %s takes registrations from anybody, while this broker has access control: set"
+                    " registrationUsers there", state.addr,
+                )  # fmt: skip
         state.up = True
         state.failures = state.refusals = 0
 

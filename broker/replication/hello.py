@@ -9,6 +9,7 @@
 
 Read as an offset or as a state, the magic is negative, which no RocketMQ peer sends. The proof is HMAC-SHA256 over both
 nonces and the slave's hello; it is empty without a secret. The frames after that are neither signed nor encrypted.
+Since version 2 the slave's proof covers the master's address, too (`LogClaim`).
 Sets with and without a Controller begin with the same handshake. They differ in who judges the claim, and in the frames
 after the Welcome. With a Controller a claim has no CRCs, since epochs show where two logs differ.
 Neighbours: link.py and autoswitch/link.py (what follows the handshake).
@@ -28,7 +29,7 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol import strict_cbor
 
 MAGIC = b"\xffSKYLARK"
-VERSION = 1
+VERSION = 2
 NONCE_BYTES = 16
 MAX_HELLO_BYTES = 16 * 1024
 _LENGTH = struct.Struct(">I")
@@ -38,13 +39,21 @@ _HEAD_BYTES = len(MAGIC) + _LENGTH.size
 TAIL_BYTES = 4096
 _TAILS_AT = (0, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30)
 _MAX_TAILS = 16
+_MAX_ADDRESS = 64
 
 _REMEDY = (
     "set the same haSharedSecret or innerClientAuthenticationCredentials on both, or list the address in"
     " haPlainPeerAddresses"
 )
 
+# Fields that version 1 does not have.
+_OPTIONAL = ("met_at",)
+
 T = TypeVar("T")
+
+
+def nowhere(addr: str) -> bool:
+    return False
 
 
 @lazy_dataclass(frozen=True)
@@ -66,6 +75,8 @@ class LinkTerms:
     hello_s: float = 20.0
     # Most bytes of a frame to a peer that sent no hello.
     plain_chunk_bytes: int = PLAIN_CHUNK_BYTES
+    # Whether slaves may reach this master at ``ip:port``, which is none of its machine's addresses.
+    reached_at: Callable[[str], bool] = nowhere
 
     def trusts_plain(self, addr: str) -> bool:
         """Whether a peer at ``addr`` (host:port) needs no hello."""
@@ -111,7 +122,12 @@ class Challenge:
 
 @lazy_dataclass(frozen=True, slots=True)
 class LogClaim:
-    """The slave's log: bytes ``start`` to ``end``. If empty, ``last_file`` says whether it wants only the last file."""
+    """The slave's log: bytes ``start`` to ``end``. If empty, ``last_file`` says whether it wants only the last file.
+
+    ``met_at``: the ``ip:port`` to which the slave has connected, which must be one of the master's: else a stranger
+    could forward the handshake, and read the log. Version 1, which lacks it, is spoken with peers that know no other;
+    the master's proof covers the version, so nobody can make two newer peers speak it.
+    """
 
     proof: bytes
     start: int
@@ -119,6 +135,7 @@ class LogClaim:
     file_bytes: int
     last_file: bool
     tails: tuple[PieceCrc, ...]
+    met_at: str = ""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -139,12 +156,13 @@ def decode(cls: type[T], body: Any) -> T:
     expected: dict[str, type] = {
         "version": int, "cluster": str, "broker": str, "broker_id": int, "addr": str, "nonce": bytes, "proof": bytes,
         "start": int, "end": int, "file_bytes": int, "last_file": bool, "tails": tuple, "offset": int, "refusal": str,
+        "met_at": str,
     }  # fmt: skip
     names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each turn of the hello is a dataclass
-    if not isinstance(body, dict) or any(name not in body for name in names):
+    if not isinstance(body, dict) or any(name not in body for name in names if name not in _OPTIONAL):
         raise ProtocolError(f"not a {cls.__name__} of a Skylark broker")
     # Fields that a later version added are ignored.
-    values = {name: body[name] for name in names}
+    values = {name: body[name] for name in names if name in body}
     if "tails" in values:
         values["tails"] = _tails(values["tails"])
     for name, value in values.items():
@@ -196,6 +214,10 @@ class MasterHandshake:
     def __init__(self, terms: LinkTerms, nonce: bytes) -> None:
         self._terms = terms
         self._nonce = nonce
+        # What both speak, once the slave has said hello.
+        self._version = 1
+        #: This end of the connection, ``ip:port``.
+        self.local = ""
         self._reader = HelloReader()
         self._output = b""
         self.hello: Hello | None = None
@@ -222,14 +244,23 @@ class MasterHandshake:
             elif terms.must_prove and not terms.secret:
                 self.refuse(f"the master has access control and no secret to know its slaves by: {_REMEDY}")
             else:
-                self._output += encode(Challenge(VERSION, self._nonce, _proof(terms, b"master", hello, self._nonce)))
+                self._version = min(VERSION, hello.version)
+                proof = _proof(terms, b"master", hello, self._nonce, *_of_master(self._version))
+                self._output += encode(Challenge(self._version, self._nonce, proof))
             return
         # The proof covers both nonces, so a recorded claim proves nothing on another connection. Until it is checked
         # the slave has been told nothing about the log.
         claim = decode(LogClaim, body)
-        if not hmac.compare_digest(claim.proof, _proof(terms, b"slave", self.hello, self._nonce)):
+        is_bound = self._version > 1
+        said = [claim.met_at] if is_bound else []
+        if not hmac.compare_digest(claim.proof, _proof(terms, b"slave", self.hello, self._nonce, *said)):
             raise ProtocolError(
                 "it does not have the haSharedSecret or innerClientAuthenticationCredentials of this master"
+            )
+        if is_bound and terms.secret and not (claim.met_at == self.local or terms.reached_at(claim.met_at)):
+            raise ProtocolError(
+                f"it has connected to {claim.met_at[:_MAX_ADDRESS]}, which is no address of this master: if it is one,"
+                " by way of another address of its network, add that to reachedAtAddresses in its conf file"
             )
         self.claim = claim
 
@@ -262,6 +293,8 @@ class SlaveHandshake:
         self._terms = terms
         self._hello = hello
         self._claim = claim
+        #: The other end of the connection, ``ip:port``.
+        self.remote = ""
         self._reader = HelloReader()
         self._is_challenged = False
         self._output = encode(hello)
@@ -275,14 +308,16 @@ class SlaveHandshake:
         # The master proves itself first: a stranger in its place learns nothing about this log. It may refuse instead.
         if not self._is_challenged and not (isinstance(body, dict) and body.get("refusal")):
             challenge = decode(Challenge, body)
-            made = _proof(self._terms, b"master", self._hello, challenge.nonce)
+            made = _proof(self._terms, b"master", self._hello, challenge.nonce, *_of_master(challenge.version))
             if not hmac.compare_digest(challenge.proof, made):
                 raise ReplicationRefused(
                     "the master has another haSharedSecret, or without one other innerClientAuthenticationCredentials:"
                     " set the same on both"
                 )
             self._is_challenged = True
-            self._claim = replace(self._claim, proof=_proof(self._terms, b"slave", self._hello, challenge.nonce))
+            said = [self.remote] if challenge.version > 1 else []
+            proof = _proof(self._terms, b"slave", self._hello, challenge.nonce, *said)
+            self._claim = replace(self._claim, proof=proof, met_at=self.remote)
             self._output += encode(self._claim)
             return b""
         welcome = decode(Welcome, body)
@@ -297,13 +332,18 @@ class SlaveHandshake:
         return output
 
 
-def _proof(terms: LinkTerms, role: bytes, hello: Hello, master_nonce: bytes) -> bytes:
-    """Proof that ``role`` knows the secret, for this connection only; empty without a secret."""
+def _of_master(version: int) -> list[int]:
+    """What a master's proof covers besides, so that the version cannot be changed on its way."""
+    return [version] if version > 1 else []
+
+
+def _proof(terms: LinkTerms, role: bytes, hello: Hello, master_nonce: bytes, *said: int | str) -> bytes:
+    """Proof that ``role`` knows the secret, for this connection only, and has said so; empty without a secret."""
     if not terms.secret:
         return b""
     # With the role, since otherwise a stranger could send a peer's own proof back to it.
-    said = strict_cbor.dumps([role, asdict(hello), master_nonce])
-    return hmac.new(terms.secret, said, hashlib.sha256).digest()
+    covered = strict_cbor.dumps([role, asdict(hello), master_nonce, *said])
+    return hmac.new(terms.secret, covered, hashlib.sha256).digest()
 
 
 def tail_places(start: int, end: int, file_bytes: int) -> list[tuple[int, int]]:

@@ -69,6 +69,10 @@ class LinkToSlave(ABC):
         #: `next_offset` and never lower than before: a send that was acknowledged because of it stays acknowledged.
         self.acked = -1
 
+    def accepted_at(self, addr: str) -> None:
+        """This end of the connection is ``addr``, ``ip:port``. To be said before the first bytes come."""
+        self._handshake.local = addr
+
     @property
     def refusal(self) -> str:
         """Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent."""
@@ -277,6 +281,11 @@ class LinkToMaster:
         self._output = b""
         #: Whether the master was told from where on it is to send the log.
         self.ready = False
+
+    def connected_to(self, addr: str) -> None:
+        """The other end of the connection is ``addr``, ``ip:port``. To be said before the first bytes come."""
+        if self._handshake is not None:
+            self._handshake.remote = addr
 
     def tick(self, now: float) -> None:
         """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""

@@ -17,7 +17,7 @@ from broker.replication.frames import CHUNK_BYTES
 from broker.replication.link import Range
 from broker.replication.session import Examine, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
-from mqcommon.addresses import limited_network, split_address
+from mqcommon.addresses import limited_network, server_address, split_address
 from mqcommon.errors import FileClosed, ProtocolError, StoreError
 from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
@@ -142,6 +142,7 @@ class _Connection:
         self._session = new_session(
             Peer(self._addr, trio.current_time(), lambda said_hello: admit(self, said_hello), self.close)
         )
+        self._session.link.accepted_at(server_address(transport.local))
         self._something = Signal()
         # Whether the sender has nothing to do.
         self._idle = False

@@ -21,7 +21,7 @@ from broker.replication.link import RESYNC
 from broker.replication.session import Dialogue, MasterTarget, SlaveSide
 from broker.replication.stats import SlaveProgress
 from broker.replication.whole_records import WholeRecords
-from mqcommon.addresses import split_address
+from mqcommon.addresses import server_address, split_address
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
@@ -133,6 +133,7 @@ class HaClient:
             session = await self._master.dialogue.begin(target)
             with trio.fail_after(CONNECT_TIMEOUT_S):
                 transport = await self._master.connect(*split_address(target.ha_addr))
+            session.link.connected_to(server_address(transport.remote))
             async with transport:
                 self._sending = trio.Lock()
                 async with trio.open_nursery() as nursery:

@@ -4,6 +4,7 @@ What each request needs, by the descriptions of requests (remoting/protocol/righ
 rules compare it; and the explanation of a decision for administrators.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
@@ -11,9 +12,16 @@ from typing import Final, NamedTuple
 from mqcommon.addresses import split_address
 from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.command import Command
+from remoting.protocol.plain_codes import PlainCodes, plain_refusal
+from remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
 from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from remoting.protocol.requests.table import BY_CODE
-from remoting.protocol.rights import SUB, UPDATE_CLUSTER, Need, need_to_send, need_topic
+from remoting.protocol.rights import PUB, SUB, UPDATE_CLUSTER, Need, need_to_send, need_topic
+
+# What clients do; a request that can be had by one of these is theirs.
+_CLIENTS_ACTIONS: Final = frozenset({*PUB, *SUB})
+# A client's viewMessage, which reads no more than a pull does, but needs Get of the cluster.
+_OF_CLIENTS: Final = frozenset({VIEW_MESSAGE_BY_ID.code})
 
 #: Requests of NameServers, which have no account here. The broker only asks the NameServers then.
 FROM_NAMESERVERS: Final = (NOTIFY_MIN_BROKER_ID_CHANGE.code,)
@@ -41,6 +49,21 @@ def needs_to_consume(topic: str) -> list[Need]:
 def needs_to_send(topic: str) -> list[Need]:
     """The right to send to the topic."""
     return [need_to_send(topic)]
+
+
+def is_of_administrators(code: int, needs: Sequence[Need]) -> bool:
+    """Whether a request ``code`` with these needs is none that clients send of their own accord."""
+    return code not in _OF_CLIENTS and any(_CLIENTS_ACTIONS.isdisjoint(need.actions) for need in needs)
+
+
+def plain_fault(code: int, name: str, host: str, needs: Sequence[Need], allowed: PlainCodes) -> str | None:
+    """Why RocketMQ's signature of the user ``name`` does not do for a request ``code``; None when it does.
+
+    Whoever got one request with that signature can send it as another.
+    """
+    if not is_of_administrators(code, needs) or allowed.allow(name, host, code):
+        return None
+    return plain_refusal(name, host, code)
 
 
 YES: Final = "yes"

@@ -48,7 +48,7 @@ from broker.replication.watch_metadata import MetadataWatch
 from broker.tasks.truncate import LogTruncation
 from broker.wiring.core import Core
 from broker.writing.elected import Elected
-from mqcommon.addresses import split_address
+from mqcommon.addresses import format_address, server_address, split_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.polling import poll_until
@@ -289,7 +289,14 @@ def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:
         timeout_s=options.ha_housekeeping_interval / 1000,
         hello_s=PLAIN_HELLO_S if options.allow_plain_peers or options.plain_hosts else HELLO_S,
         plain_chunk_bytes=options.ha_transfer_batch_size,
+        reached_at=options.reached_at({_ha_address(options)}),
     )
+
+
+def _ha_address(options: BrokerOptions) -> str:
+    """Where slaves are told to connect, if that does not follow from a free port."""
+    port = options.ha_listen_port or (options.listen_port + 1 if options.listen_port else 0)
+    return server_address(format_address(options.broker_ip2, port))
 
 
 def _ha_rate(options: BrokerOptions) -> int:
@@ -429,6 +436,7 @@ def _group_link(
     port = GroupPort(
         listeners, gate.guarded, gate.guarded_slow, core.client_opener(gate.credentials),
         ServerLimits(max_frame_bytes=options.frame_max_length),
+        options.reached_at({server_address(peers[options.d_leger_self_id])}),
     )  # fmt: skip
     tables = AgreedTables(core.metadata, lambda: core.is_master, lambda: elected.is_leased, deleted)
     core.persister.agreed = tables.wait

@@ -48,7 +48,7 @@ from broker.delivery.timed_delivery import TimedDelivery
 from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
 from broker.delivery.transaction.transactions import Transactions
-from broker.identity import memory_bytes
+from broker.identity import memory_bytes, registered_addresses
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
@@ -197,6 +197,7 @@ def wire(
         after_turn=core.turn_end,
         greeting={BROKER_NAME_FIELD: core.identity.broker_name, DEFERRED_BATCHES: "true"},
         connections=connections,
+        reached_at=options.reached_at(registered_addresses(core.identity, options)),
     )
     parts = (
         replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log),
@@ -432,7 +433,8 @@ def _wire_access(core: Core) -> Access:
     options, metadata = core.options, core.metadata
     make_first_users(options, metadata.users)
     migrate(options, metadata.users, metadata.acls)
-    logins, audit = Logins(metadata.users, metadata.acls), Audit(core.clock)
+    plain = options.plain_codes
+    logins, audit = Logins(metadata.users, metadata.acls, plain), Audit(core.clock)
     live = None
     if options.acl_enable:
         files = AccountFiles(options.acl_path, white_skips_all=options.acl_white_list_skips_all)
@@ -440,7 +442,7 @@ def _wire_access(core: Core) -> Access:
     users = UserExplainer(metadata.users, logins, options) if options.authentication_enabled else None
     explainer = (lambda *asked: live.rules.explain(*asked)) if live is not None else users
     return Access(
-        guard=UserGuard(logins, options, audit) if live is None else AccountGuard(live, audit),
+        guard=UserGuard(logins, options, audit) if live is None else AccountGuard(live, audit, plain),
         audit=audit,
         handlers=(
             UserHandlers(metadata.users, metadata.acls, logins, options, core.persister.wait),

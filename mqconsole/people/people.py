@@ -16,6 +16,7 @@ import trio
 from mqcommon.addresses import limited_network
 from mqcommon.errors import BrokerError, SkylarkError, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.names import username_fault
 from mqconsole.people.person import Cluster, Person
 from mqconsole.people.roles import Role, role_of
 from mqconsole.people.tokens import Attempts, Tokens
@@ -109,6 +110,9 @@ class People:
         """Log in; returns the id of a new session. LoginFailed says why not."""
         if not name or not secret:
             raise LoginFailed("give a name and a secret")
+        # The console signs requests with this name in them, which must not be able to pass for anything else.
+        if username_fault(name) is not None:
+            raise LoginFailed("the brokers do not accept this name with this secret")
         network = limited_network(client_host)
         if self.attempts.must_wait(network, name, trio.current_time()):
             raise LoginFailed("too many attempts: wait five minutes")

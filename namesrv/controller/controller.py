@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from mqcommon.addresses import split_address
+from mqcommon.addresses import server_address, split_address
 from mqcommon.clock import Clock
 from mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
 from mqcommon.disk.files import FileSystem
@@ -96,17 +96,19 @@ class Controller:
             **node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()
         }  # fmt: skip
         # Around all handlers, Raft's too: a stranger's entries could replace what the group has decided.
-        guard = Guard(options.acl_path, lambda: self._holder.options) if options.acl_enable else None
+        guard = Guard(lambda: self._holder.options) if options.is_guarded else None
         if guard is not None:
             handlers, slow = guard.guarded(handlers), guard.guarded_slow(slow)
+        own = options.controller_peers[options.controller_d_leger_self_id]
+        host, port = split_address(own)
         self._server = server = Server(
             handlers,
             slow,
             limits=options.server_limits(MAX_FRAME_BYTES, IDLE_S),
             on_close=self._on_close,
             connections=ConnectionBudget(MOST_CONNECTIONS),
+            reached_at=options.reached_at({server_address(own)}),
         )
-        host, port = split_address(options.controller_peers[options.controller_d_leger_self_id])
         # The port opens before the node runs: nodes of a new group wait until they can ask each other.
         async with trio.open_nursery() as nursery:
             address = await nursery.start(server.serve, host, port, tls.secured)

@@ -11,6 +11,7 @@ from mqcommon.options.fields import option
 from namesrv.access import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limits import LimitOptions
+from remoting.net.signature_options import SignatureOptions
 from remoting.net.tls.options import TlsOptions
 
 _PEERS = "where all Controllers of the group listen for each other and for brokers: n0-10.0.0.1:9877;n1-10.0.0.2:9877"
@@ -81,15 +82,16 @@ class ControllerOptions:
 
 def check_that_controllers_sign(options: Any) -> None:
     """ConfigError when Controllers with access control would refuse each other."""
-    if options.acl_enable and options.inner_credentials is None:
+    if options.is_guarded and options.inner_credentials is None:
         raise ConfigError(
-            "innerClientAuthenticationCredentials: aclEnable needs it, as Controllers sign what they send each other"
+            "innerClientAuthenticationCredentials: aclEnable and registrationUsers need it, as Controllers sign what"
+            " they send each other"
         )
 
 
 @lazy_dataclass(frozen=True)
 class ControllerDaemonOptions(
-    ControllerOptions, LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions
+    ControllerOptions, LogOptions, AccessOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions
 ):
     """The options of the command ``controller``."""
 
@@ -122,6 +124,7 @@ class ControllerDaemonOptions(
         self.check_controller()
         self.check_access_options()
         self.check_inner_credentials()
+        self.check_signature_options()
         check_that_controllers_sign(self)
         parse_levels(self.log_levels)
 

@@ -95,7 +95,7 @@ class Channel:
         self._pending: dict[int, tuple[float, float, int, Answered, int]] = {}
         self._next_opaque = 0
         self._cancel_scope = trio.CancelScope()
-        self.remote = transport.remote
+        self.local, self.remote = transport.local, transport.remote
         self.closed_reason: str | None = None
         #: The limit that the peer exceeded, if it was closed for that: a key of `limits.REFUSALS`.
         self.exceeded = ""
@@ -117,6 +117,11 @@ class Channel:
         #: Ext fields of the answer that accepts the offer to speak CBOR.
         self.greeting: Mapping[str, str] = {OFFER_FIELD: OFFER_CBOR}
         self.attachments: dict[str, Any] = {}
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody else can read what is sent."""
+        return self._transport.is_encrypted
 
     # --- sending
 

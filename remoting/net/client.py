@@ -5,8 +5,9 @@ request ends without an answer, the next one makes the offer; oneway requests do
 RocketMQ's own servers ignore the offer and go on in JSON.
 With credentials every request is signed just before it is framed, as the signature covers all fields and the body. A
 new connection is then used for nothing until the server has said how: a Skylark gives a challenge, with which whole
-requests are signed. Others get RocketMQ's signature if the credentials allow it for their address, as a stranger's
-server may be among them. Otherwise the connection is not used. Answers are not signed.
+requests are signed, for the address to which the client has connected. Others get RocketMQ's signature, and old
+Skylarks one without the address, if the credentials allow it for their address, as a stranger's server may be among
+them. Otherwise the connection is not used. Answers are not signed.
 """
 
 import logging
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.addresses import split_address
+from mqcommon.addresses import server_address, split_address
 from mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError, RequestTimeout, TlsFailed
 from mqcommon.shielded_nursery import shielded_nursery
 from mqcommon.signal import Signal
@@ -32,8 +33,9 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.requests.clients import CHALLENGE
-from remoting.protocol.signature import CHALLENGE_FIELD, Credentials, WholeSignatures, sign
+from remoting.protocol.requests.clients import CHALLENGE, ChallengeRequestHeader
+from remoting.protocol.sealing import SEALED_FIELD, unseal
+from remoting.protocol.signature import CHALLENGE_FIELD, SERVER_FIELD, Credentials, WholeSignatures, sign
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ CONNECT_TIMEOUT_MS = 3_000
 SWEEP_INTERVAL_S = 0.02
 # A sweep that is later than this says that the process was busy or stopped: what servers sent may not be read yet.
 LATE_S = 0.5
+_UNBOUND = "a signature that does not cover the server's address"
 
 
 class OnLost(Protocol):
@@ -133,12 +136,15 @@ class RemotingClient:
             if left_ms <= 0:
                 raise RequestTimeout(addr, command.code, timeout_ms)
             self._sign(peer, command)
+            signatures = peer.signatures
             self._end_in_time(left_ms)
             answer = await channel.invoke(command, left_ms)
         except BaseException:
             self._note_no_answer(peer, channel, command)
             raise
         self._note_offer(peer, channel, answer)
+        if signatures is not None and answer.ext and SEALED_FIELD in answer.ext:
+            self._unseal(answer, signatures)
         return answer
 
     async def oneway(self, addr: str, command: Command, *, body: Body | None = None) -> None:
@@ -216,6 +222,11 @@ class RemotingClient:
             sign(command, self._credentials)
         else:
             peer.signatures.sign(command, self._credentials)
+
+    def _unseal(self, answer: Command, signatures: WholeSignatures) -> None:
+        """Decrypt the body of ``answer``. ProtocolError when it is not for this client."""
+        assert self._credentials is not None
+        answer.body = unseal(signatures.sealing_key(self._credentials.secret_key), answer.body)
 
     def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
         if answer.ext and answer.ext.get(OFFER_FIELD) == OFFER_CBOR and peer.channel is channel:
@@ -331,23 +342,27 @@ class RemotingClient:
                 self._errors[peer.addr] = ConnectFailed(peer.addr, answer)
                 channel.close(answer)
                 return
-            challenge = (answer.ext or {}).get(CHALLENGE_FIELD)
-            credentials = self._credentials
-            if not (isinstance(challenge, str) or credentials is None or credentials.may_sign_plainly_at(peer.addr)):
-                self._errors[peer.addr] = error = PlainSignatureOnly(peer.addr)
+            server = server_address(channel.remote)
+            fields = answer.ext or {}
+            challenge, is_bound = fields.get(CHALLENGE_FIELD), fields.get(SERVER_FIELD) == server
+            signatures = WholeSignatures(challenge, server if is_bound else "") if isinstance(challenge, str) else None
+            is_safe, credentials = signatures is not None and is_bound, self._credentials
+            if not (is_safe or credentials is None or credentials.may_sign_plainly_at(peer.addr)):
+                error = PlainSignatureOnly(peer.addr, *([] if signatures is None else [_UNBOUND]))
+                self._errors[peer.addr] = error
                 channel.close(error.reason)
                 return
             self._connected(peer, attempt, channel)
             peer.offered = True
-            peer.signatures = WholeSignatures(challenge) if isinstance(challenge, str) else None
+            peer.signatures = signatures
             self._note_offer(peer, channel, answer)
         finally:
             self._end(peer, attempt)
 
     async def _answer_to_challenge(self, channel: Channel) -> Command | str:
         """The answer; or why the connection cannot be used."""
-        request = CHALLENGE.command(None)
-        request.ext = {OFFER_FIELD: OFFER_CBOR}
+        request = CHALLENGE.command(ChallengeRequestHeader(server_address(channel.remote)))
+        request.ext = {**(request.ext or {}), OFFER_FIELD: OFFER_CBOR}
         try:
             with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
                 answer = await channel.invoke(request, CONNECT_TIMEOUT_MS)

@@ -12,7 +12,7 @@ from secrets import token_hex
 
 import trio
 
-from mqcommon.addresses import limited_network, split_address
+from mqcommon.addresses import is_address, limited_network, server_address, split_address
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
@@ -41,6 +41,7 @@ class RunInTask(Exception):
 SCAN_INTERVAL_S = 1.0
 MAX_LANGUAGE = 32
 _CHALLENGE_BYTES = 16
+_MAX_ADDRESS = 64
 _LAST_WITHOUT_GO_AWAY = 475
 # After an error of _ACCEPT_RETRY (no more descriptors or memory) accepting pauses for this long, then goes on.
 _ACCEPT_PAUSE_S = 0.1
@@ -66,11 +67,14 @@ class Server:
         after_turn: Callable[[], None] | None = None,
         greeting: Mapping[str, str] | None = None,
         connections: ConnectionBudget | None = None,
+        reached_at: Callable[[str], bool] = lambda addr: False,
     ) -> None:
         """``greeting``: more ext fields for the answer that accepts a client's offer to speak CBOR.
 
         ``connections`` is shared by all servers of a daemon; 10,000 of its own when there is none.
+        ``reached_at``: whether clients may reach this server at ``ip:port``, which is none of the machine's own.
         """
+        self._reached_at = reached_at
         self._greeting = {OFFER_FIELD: OFFER_CBOR, **(greeting or {})}
         self.replace_handlers(handlers, slow_handlers or {})
         self._limits = limits or ServerLimits()
@@ -94,7 +98,7 @@ class Server:
 
     def replace_handlers(self, handlers: Mapping[int, Handler], slow_handlers: Mapping[int, SlowHandler]) -> None:
         """Serve requests from now on with these handlers."""
-        self._handlers = {CHALLENGE.code: _challenge, **handlers}
+        self._handlers = {CHALLENGE.code: self._challenge, **handlers}
         self._slow_handlers = slow_handlers
 
     async def serve(
@@ -318,12 +322,21 @@ class Server:
         if self._buffers.used > self._buffers.most:
             self._buffers.relieve()
 
-
-def _challenge(channel: Channel, request: Command) -> Command:
-    """Give a client of ours what it signs its requests with on this connection, and on no other."""
-    if channel.signatures is None:
-        channel.signatures = WholeSignatures(token_hex(_CHALLENGE_BYTES))
-    return CHALLENGE.answer(request, ChallengeHeader(channel.signatures.challenge))
+    def _challenge(self, channel: Channel, request: Command) -> Command:
+        """Give a client of ours what it signs its requests with on this connection, and on no other."""
+        # A client that has connected to another address may have met a fake server there, which forwards what it gets.
+        server = CHALLENGE.header(request).server or ""
+        is_local = server == server_address(channel.local)
+        if server and not is_local and not (is_address(server) and self._reached_at(server)):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"this server is not known to be reached at {server[:_MAX_ADDRESS]}: if it is, by way of another"
+                " address of its network, add that to reachedAtAddresses in its conf file",
+            )
+        if channel.signatures is None:
+            channel.signatures = WholeSignatures(token_hex(_CHALLENGE_BYTES), server)
+        made = channel.signatures
+        return CHALLENGE.answer(request, ChallengeHeader(made.challenge, made.server or None))
 
 
 def _busy(request: Command) -> Command:

@@ -31,6 +31,11 @@ class Transport(trio.abc.AsyncResource):
     remote: str
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody else can read what is sent."""
+        return False
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes in memory that were received and not given out, or encrypted and not sent."""
         return 0

@@ -6,8 +6,9 @@ header can be checked. It covers neither the code, nor names and borders of fiel
 Source: AclUtils and AclClientRPCHook of RocketMQ; the tests have signatures of official clients.
 
 Skylark's (`WholeSignatures`) is between a client and a server of Skylark. It covers the whole request, a challenge of
-the server that no other connection has, and a number that rises with each request of the connection. It is of another
-hash with another key, so that the one is never valid as the other.
+the server that no other connection has, the server's address as the client has connected to it, and a number that rises
+with each request of the connection. It is of another hash with another key, so that the one is never valid as the
+other. The address is in the key, so it costs nothing for a request.
 """
 
 import hmac
@@ -29,6 +30,8 @@ SIGNATURE_FIELD: Final = "Signature"
 SECURITY_TOKEN_FIELD: Final = "SecurityToken"
 #: In a server's answer to a request for a challenge.
 CHALLENGE_FIELD: Final = "challenge"
+#: In a request for a challenge, and in its answer: the address to which the client has connected.
+SERVER_FIELD: Final = "server"
 # RocketMQ 4 does not sign this field; clients up to this version are taken to be of that kind.
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _LAST_WITHOUT_UNIQUE_KEY_QUERY: Final = 399
@@ -39,6 +42,8 @@ _MAX_DIGITS: Final = 18
 # A peer can send any text; longer ones are not remembered.
 _MAX_LANGUAGE: Final = 32
 _PURPOSE: Final = b"skylark: requests of one connection, with the challenge "
+_PURPOSE_AT: Final = b"skylark: requests of one connection to the server %s, with the challenge "
+_PURPOSE_SEAL: Final = b"skylark: answers of the server %s on the connection with the challenge %s"
 # Clients send the same fields in the same order again and again, and sorting them would take a third of the time. By
 # whether the field above is left out.
 _ORDERS: Final = (
@@ -86,11 +91,19 @@ def is_signed_with(request: Command, secret_key: str, whole: "WholeSignatures | 
     ``whole`` is that of the connection on which the request came, if its client has asked for a challenge there.
     """
     ext = request.ext or {}
-    given = ext_text(ext.get(SIGNATURE_FIELD, ""))
+    given = ext.get(SIGNATURE_FIELD, "")
+    if given.__class__ is not str:
+        given = ext_text(given)
     if _COLON in given:
         return whole is not None and whole.is_signed_with(request, secret_key)
     expected = _signature(secret_key, content(ext, request.body, request.version))
     return hmac.compare_digest(expected, given.encode(errors="replace"))
+
+
+def is_plain(request: Command) -> bool:
+    """Whether ``request`` has RocketMQ's signature, which does not cover its code."""
+    given = request.ext.get(SIGNATURE_FIELD) if request.ext else None
+    return given.__class__ is not str or _COLON not in given
 
 
 class WholeSignatures:
@@ -100,13 +113,17 @@ class WholeSignatures:
     ext fields, and the body. So names, borders and types of fields count, and only the number by which answers are
     matched is free. The server serves a number once, and no lower one afterwards (`is_new`). That bounds what it
     remembers to one number.
+    The server's address is in the key. A fake server that forwards a challenge of another server gets signatures for
+    its own address, which the other one refuses.
     """
 
-    __slots__ = ("_inner", "_last", "_outer", "_secret_key", "challenge")
+    __slots__ = ("_inner", "_last", "_outer", "_secret_key", "challenge", "server")
 
-    def __init__(self, challenge: str) -> None:
+    def __init__(self, challenge: str, server: str = "") -> None:
         #: The server's; random.
         self.challenge = challenge
+        #: ``ip:port`` of the server, as the client has connected to it; "" with old versions of Skylark.
+        self.server = server
         # The number that was used last here, by the client to sign or by the server to check.
         self._last = 0
         self._secret_key: str | None = None
@@ -133,7 +150,10 @@ class WholeSignatures:
         Signatures are not checked here, so whoever can write into the connection of somebody else can make it useless.
         """
         signature = (request.ext or {}).get(SIGNATURE_FIELD)
-        if signature.__class__ is not str or (number := _number(signature)) == 0:
+        if signature.__class__ is not str:
+            return True
+        digits, colon, _ = signature.partition(_COLON)
+        if not colon or (number := _number(digits)) == 0:
             return True
         if number <= self._last:
             return False
@@ -144,15 +164,24 @@ class WholeSignatures:
         """Whether the whole signature of ``request`` was made with this key for this connection."""
         ext = (request.ext or {}).copy()
         signature = ext.pop(SIGNATURE_FIELD, None)
-        if signature.__class__ is not str or (number := _number(signature)) == 0:
+        if signature.__class__ is not str:
             return False
-        expected = self._hash(number, request, ext, secret_key)
-        return hmac.compare_digest(expected.encode(), signature.partition(_COLON)[2].encode(errors="replace"))
+        digits, _, given = signature.partition(_COLON)
+        if (number := _number(digits)) == 0:
+            return False
+        # Texts are compared in constant time if they are ASCII only, as every signature is.
+        return given.isascii() and hmac.compare_digest(self._hash(number, request, ext, secret_key), given)
+
+    def sealing_key(self, secret_key: str) -> bytes:
+        """The key of answers with secrets to whoever signs with ``secret_key`` on this connection."""
+        purpose = _PURPOSE_SEAL % (self.server.encode(), self.challenge.encode())
+        return hmac.digest(secret_key.encode(), purpose, "sha256")
 
     def _hash(self, number: int, request: Command, ext: Mapping[str, Any], secret_key: str) -> str:
         if secret_key != self._secret_key:
             # A connection has one user, as a rule.
-            key = hmac.digest(secret_key.encode(), _PURPOSE + self.challenge.encode(), "sha256")
+            purpose = _PURPOSE_AT % self.server.encode() if self.server else _PURPOSE
+            key = hmac.digest(secret_key.encode(), purpose + self.challenge.encode(), "sha256")
             self._inner, self._outer = _hashes_of(key, sha256)
             self._secret_key = secret_key
         fields = request.codec, request.code, request.flag, request.version, request.language, request.remark
@@ -172,10 +201,9 @@ def _known_head(*fields: object) -> bytes:
     return strict_cbor.dumps(fields)
 
 
-def _number(signature: str) -> int:
-    """The number of a whole signature; 0 for any other text."""
-    digits, colon, _ = signature.partition(_COLON)
-    return int(digits) if colon and digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else 0
+def _number(digits: str) -> int:
+    """The number before the colon of a whole signature; 0 for any other text."""
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else 0
 
 
 def content(ext: Mapping[str, Any], body: bytes, version: int) -> bytes:

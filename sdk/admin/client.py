@@ -19,7 +19,7 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import AUTO_CREATE_TOPIC, retry_topic
+from mqcommon.names import AUTO_CREATE_TOPIC, retry_topic, username_fault
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests import (
@@ -853,19 +853,19 @@ class Admin:
 
         By default the user is Normal, and enabled. Only a Super user may create another.
         """
-        await self._ask.call(addr, auth.AUTH_CREATE_USER, auth.UserRequestHeader(user.username), user)
+        await self._ask.call(addr, auth.AUTH_CREATE_USER, _about_user(user.username), user)
 
     async def update_user(self, addr: str, user: UserInfo) -> None:
         """Change a user of the broker; what is None stays as it is."""
-        await self._ask.call(addr, auth.AUTH_UPDATE_USER, auth.UserRequestHeader(user.username), user)
+        await self._ask.call(addr, auth.AUTH_UPDATE_USER, _about_user(user.username), user)
 
     async def delete_user(self, addr: str, username: str) -> None:
         """Delete a user of the broker, with the policies."""
-        await self._ask.call(addr, auth.AUTH_DELETE_USER, auth.UserRequestHeader(username))
+        await self._ask.call(addr, auth.AUTH_DELETE_USER, _about_user(username))
 
     async def get_user(self, addr: str, username: str) -> UserInfo | None:
         """A user of the broker; None when there is none. Brokers show passwords only to a Super user, or never."""
-        answer = await self._ask.call(addr, auth.AUTH_GET_USER, auth.UserRequestHeader(username))
+        answer = await self._ask.call(addr, auth.AUTH_GET_USER, _about_user(username))
         return answer.body() if answer.command.body else None
 
     async def list_users(self, addr: str, part: str | None = None) -> list[UserInfo]:
@@ -1111,3 +1111,10 @@ def _merge_producers(parts: Sequence[ProducerConnection]) -> ProducerConnection:
 def _each_once(parts: Sequence[ConsumerConnection] | Sequence[ProducerConnection]) -> list[Connection]:
     members = {member.client_id: member for part in parts for member in part.connection_set}
     return [members[client_id] for client_id in sorted(members)]
+
+
+def _about_user(username: str) -> auth.UserRequestHeader:
+    """InvalidArgument for what can be no user's name: nothing with it is signed."""
+    if (fault := username_fault(username.strip())) is not None:
+        raise InvalidArgument(fault)
+    return auth.UserRequestHeader(username)

@@ -19,7 +19,7 @@ from mqcommon.message.ids import encode_host, offset_msg_id
 from mqconsole.console import make_site
 from mqconsole.options import ConsoleOptions
 from mqconsole.people import people as people_module
-from mqconsole.people.people import IDLE_S, MOST_SESSIONS, MOST_SESSIONS_OF_ONE, People, Visit
+from mqconsole.people.people import IDLE_S, MOST_SESSIONS, MOST_SESSIONS_OF_ONE, LoginFailed, People, Visit
 from mqconsole.people.person import Cluster as Where
 from mqconsole.people.person import Person, _QuietSession
 from mqconsole.people.roles import Role
@@ -311,6 +311,16 @@ async def test_wrong_secrets_are_refused_and_counted(address: str, caplog: pytes
         assert "too many attempts" in answer.text
         assert (await who.log_in(ROOT, SECRET)).status_code == 303, "others' failures lock nobody out"
     assert wrong not in caplog.text and SECRET not in caplog.text
+
+
+async def test_what_can_be_no_name_is_asked_of_no_broker() -> None:
+    """The console would sign the visitor's text, which a fake broker could use as the body of another request."""
+    people = People(Where("127.0.0.1:9", 1_000), None, login=True, session_s=60, secret=b"s", snapshot=Snapshot)
+    for name in ('stranger1{"password":"x"}', '{"userType":"Super"}', "a b", "a" * 256):
+        with pytest.raises(LoginFailed, match="do not accept this name"):
+            await people.enter(name, "a-secret", "127.0.0.1")
+    with pytest.raises(LoginFailed, match="cannot check"):  # a name: brokers are looked for
+        await people.enter("stranger1", "a-secret", "127.0.0.1")
 
 
 async def test_attempts_that_are_made_at_once_are_counted(address: str) -> None:

@@ -83,6 +83,16 @@ async def test_wrong_signatures_do_not_reach_brokers_each_time() -> None:
 
 
 @in_asyncio
+@pytest.mark.parametrize("name", ['stranger1{"password":"tea"}', '{"userType":"Super"}', "a b", "a" * 256, "\x00"])
+async def test_what_can_be_no_name_is_not_asked_for(name: str) -> None:
+    """The proxy would sign the caller's text, which a fake broker could use as the body of another request."""
+    admin, known = made()
+    with pytest.raises(Refused, match="is not found"):
+        await known.secret_of(signature(name, "tea"))
+    assert admin.asked == 0
+
+
+@in_asyncio
 async def test_a_known_user_is_let_in_while_no_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr(users, "_now_s", lambda: now)

@@ -76,18 +76,41 @@ async def test_the_refused_client_of_a_closed_nameserver_says_so_at_once(
         assert await admin.topic_list() is not None
 
 
-async def test_brokers_register_with_an_administrators_account(guarded: Served) -> None:
-    who = '{"accessKey":"administrator","secretKey":"secret-1"}'
-    meta = MetadataDir(resolved(options(namesrv_addr=guarded.address, inner_client_authentication_credentials=who)))
+BROKER = '{"accessKey":"broker","secretKey":"secret-3"}'
+
+
+@pytest.mark.parametrize("way", ["an administrator", "a user of the conf", "a user at an open NameServer", "nobody"])
+async def test_brokers_register_as_users_whom_the_conf_names(
+    way: str, nursery: trio.Nursery, tmp_path: Path, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    who, conf = BROKER, {"registration_users": f"[{BROKER}]"}
+    if way == "an administrator":
+        who, conf = '{"accessKey":"administrator","secretKey":"secret-1"}', {"acl_enable": True, "acl_file": str(file)}
+    elif way == "a user at an open NameServer":
+        conf = {}
+    elif way == "nobody":
+        who = ""
+    served = await serve(nursery, tmp_path, **conf)
+    meta = MetadataDir(
+        resolved(
+            options(
+                namesrv_addr=served.address, inner_client_authentication_credentials=who, authentication_enabled=True
+            )
+        )
+    )
     opens = partial(open_client, credentials=meta.options.inner_credentials)
     identity = identity_of(meta.options, 10911)
     registrar = Registrar(identity, meta.topics, meta.options, KnownMaster(), open_client=opens)
     async with trio.open_nursery() as inner:
         await inner.start(registrar.run)
-        await until(lambda: bool(registrar.registered_addrs), "it is registered")
-        assert live_addrs(guarded.namesrv.state.routes) == [identity.addr]
+        if way == "nobody":
+            await until(lambda: "not registered at NameServer" in caplog.text, "it is refused")
+        else:
+            await until(lambda: bool(registrar.registered_addrs), "it is registered")
+        assert live_addrs(served.namesrv.state.routes) == ([] if way == "nobody" else [identity.addr])
         await registrar.stop()
-    assert live_addrs(guarded.namesrv.state.routes) == []
+    assert live_addrs(served.namesrv.state.routes) == []
+    assert caplog.text.count("takes registrations from anybody") == (way == "a user at an open NameServer")
 
 
 async def test_the_file_is_read_again_and_a_broken_one_keeps_the_accounts(
@@ -151,4 +174,4 @@ async def test_a_nameserver_that_is_open_to_all_says_so(
         # Servers under test listen on loopback only.
         monkeypatch.setattr("namesrv.namesrv.is_any_address", lambda host: host == "127.0.0.1")
     await serve(nursery, tmp_path)
-    assert caplog.text.count("set aclEnable=true and aclFile, or bindAddress") == is_open
+    assert caplog.text.count("set registrationUsers, or aclEnable=true and aclFile, or bindAddress") == is_open

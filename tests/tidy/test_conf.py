@@ -10,8 +10,10 @@ from mqcommon.errors import ConfigError
 from mqcommon.options.conf_file import load_conf
 from mqcommon.options.fields import options_of
 from mqconsole.options import ConsoleOptions
+from mqproxy.options import ProxyOptions
 from namesrv.controller.options import ControllerDaemonOptions
 from namesrv.options import NamesrvOptions
+from sdk.admin.securing import confs, plan_of
 from tests.tidy.tree import ROOT
 
 # RocketMQ calls a broker's file in a set .properties
@@ -25,10 +27,21 @@ CONF = sorted(
 @pytest.mark.parametrize("path", CONF, ids=[path.relative_to(ROOT).as_posix() for path in CONF])
 def test_conf_file_loads(path: Path) -> None:
     warnings: list[str] = []
-    kinds = {"namesrv": NamesrvOptions, "controller": ControllerDaemonOptions, "mqconsole": ConsoleOptions}
+    kinds = {
+        "namesrv": NamesrvOptions, "controller": ControllerDaemonOptions, "mqconsole": ConsoleOptions,
+        "proxy": ProxyOptions,
+    }  # fmt: skip
     cls = next((cls for name, cls in kinds.items() if path.name.startswith(name)), BrokerOptions)
-    load_conf(cls, path, environ={}, warnings=warnings)
+    # The secrets of conf/secure are not in its files.
+    environ = {"ROCKETMQ_INNER_CLIENT_CREDENTIALS": '{"accessKey":"inner","secretKey":"..."}'}
+    load_conf(cls, path, environ=environ if path.parent.name == "secure" else {}, warnings=warnings)
     assert warnings == []
+
+
+def test_the_confs_of_a_guarded_cluster_are_what_mqadmin_writes() -> None:
+    written = confs(plan_of("/etc/skylark", "127.0.0.1:9876", (), tls=True))
+    folder = ROOT / "conf" / "secure"
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == written
 
 
 def test_the_expected_conf_files_are_there() -> None:

@@ -108,6 +108,8 @@ class GroupPort:
     guarded_slow: Callable[[Mapping[int, SlowHandler]], Mapping[int, SlowHandler]]
     open_client: OpenClient
     limits: ServerLimits
+    #: As `Server` takes it.
+    reached_at: Callable[[str], bool]
 
 
 class GroupMember(Part):
@@ -157,7 +159,7 @@ class GroupMember(Part):
             server = Server(
                 port.guarded(node.handlers()),
                 port.guarded_slow({**node.slow_handlers(), DLEDGER_ENTRY.code: mending.asked}), limits=port.limits,
-                after_turn=self._turned,
+                after_turn=self._turned, reached_at=port.reached_at,
             )  # fmt: skip
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.serve_on, port.listeners)

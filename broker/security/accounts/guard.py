@@ -22,6 +22,7 @@ from mqcommon.errors import ConfigError, RequestRefused, UserError
 from remoting.net.channel import Channel
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command, ext_text
+from remoting.protocol.plain_codes import PlainCodes
 from remoting.protocol.rights import Need
 from remoting.protocol.signature import ACCESS_KEY_FIELD
 
@@ -105,9 +106,10 @@ class AccountCallers:
 class AccountGuard(Part):
     """The hook that asks the rules in force."""
 
-    def __init__(self, live: LiveRules, audit: Audit) -> None:
+    def __init__(self, live: LiveRules, audit: Audit, plain: PlainCodes) -> None:
         self._live = live
         self._audit = audit
+        self._plain = plain
 
     @property
     def callers(self) -> Callers | None:
@@ -131,7 +133,7 @@ class AccountGuard(Part):
         self._check(channel, request, lambda request: needs_to_send(topic))
 
     def _check(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]] = needs_of) -> None:
-        refusal = self._live.rules.refusal(request, host_of(channel.remote), needs, channel.signatures)
+        refusal = self._live.rules.refusal(request, host_of(channel.remote), needs, channel.signatures, self._plain)
         if refusal is not None:
             why = f"{refusal.text} ({refusal.rule})" if refusal.rule else refusal.text
             self._audit.refused(channel.remote, request, why)

@@ -13,15 +13,16 @@ Refusals have RocketMQ's texts. `refusal` is asked for each request; `explain` s
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.security.access import NO, YES, Explanation, ExplanationStep
+from broker.security.access import NO, YES, Explanation, ExplanationStep, plain_fault
 from broker.security.accounts.account_file import Account, AccountFile
 from broker.security.accounts.addresses import Addresses
 from broker.security.accounts.permissions import ADMIN, PUB, needed_bits, needed_text, permission_text, permits
 from mqcommon.errors import ConfigError
 from mqcommon.names import TRACE_TOPIC
 from remoting.protocol.command import Command, ext_text
+from remoting.protocol.plain_codes import PlainCodes, plain_codes
 from remoting.protocol.rights import CLUSTER, TOPIC, Need
-from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_signed_with
+from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_plain, is_signed_with
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
 _MAX_NAME: Final = 255
@@ -64,10 +65,12 @@ class AccountRules:
         host: str,
         needs: Callable[[Command], Sequence[Need]],
         whole: WholeSignatures | None = None,
+        plain: PlainCodes | None = None,
     ) -> Refusal | None:
         """Why the client at ``host`` may not send ``request``; None when it may. ``needs`` is asked only if it matters.
 
-        ``whole``: as `is_signed_with` takes it. Raises RequestRefused as ``needs`` does.
+        ``whole``: as `is_signed_with` takes it. ``plain``: who may use RocketMQ's signature for requests of
+        administrators. Raises RequestRefused as ``needs`` does.
         """
         is_white = self._white.naming(host)
         if is_white and self._white_skips_all:
@@ -78,14 +81,21 @@ class AccountRules:
         account = self.accounts.get(access_key)
         if account is None:
             return _no_account(access_key)
+        found: Sequence[Need] | None = None
         if account.white.naming(host):
             if self._white_skips_all:
                 return None
-        elif not is_white and not is_signed_with(request, account.secret_key, whole):
-            return Refusal(f"Check signature failed for accessKey={account.access_key}")
+        elif not is_white:
+            if not is_signed_with(request, account.secret_key, whole):
+                return Refusal(f"Check signature failed for accessKey={account.access_key}")
+            if is_plain(request):
+                found = needs(request)
+                fault = plain_fault(request.code, account.access_key, host, found, plain or plain_codes(""))
+                if fault is not None:
+                    return Refusal(fault)
         if account.admin:
             return None
-        for need in needs(request):
+        for need in needs(request) if found is None else found:
             needed = needed_bits(need)
             if not _allows(account, need, needed):
                 return _refusal(account, need, needed, request.code)

@@ -10,6 +10,7 @@ from typing import Final
 
 from broker.security.users.policies import ACTIONS, ALLOW, ANY, CUSTOM, DEFAULT, DENY, parse_resource, parse_source
 from mqcommon.errors import RequestRefused
+from mqcommon.names import USERNAME_MAX_LENGTH, username_fault
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
@@ -22,7 +23,7 @@ MAX_USERS: Final = 10_000
 #: Entries of one subject, and of all. They are listed in one answer.
 MAX_ENTRIES: Final = 1_000
 MAX_ALL_ENTRIES: Final = 20_000
-MAX_NAME: Final = 255
+MAX_NAME: Final = USERNAME_MAX_LENGTH
 
 _USER: Final = "User"
 _USER_TYPES: Final = (SUPER, NORMAL)
@@ -37,12 +38,8 @@ def refuse(text: str) -> RequestRefused:
 def checked_username(name: str) -> str:
     """The name without blanks around it."""
     name = name.strip()
-    if not name:
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "The username is blank: give one")
-    if len(name) > MAX_NAME:
-        raise refuse(f"The username has {len(name)} characters; {MAX_NAME} are the most")
-    if not name.isprintable() or any(each.isspace() or each in ":,*" for each in name):
-        raise refuse(f"The username {name!r} has blanks, or one of : , *, which mean something else in policies")
+    if (fault := username_fault(name)) is not None:
+        raise RequestRefused(ResponseCode.NO_PERMISSION if name else ResponseCode.SYSTEM_ERROR, fault)
     return name
 
 

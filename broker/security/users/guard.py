@@ -6,6 +6,7 @@ With authenticationEnabled every request must be signed by an enabled user. With
 the user must allow all that the request needs; a super user may do everything. Both white lists name request codes.
 A code in authenticationWhitelist whose request needs a right is still checked, unless authorizationWhitelist names it,
 too: otherwise anyone could claim a user's name.
+Requests of administrators with RocketMQ's signature are served for those only whom plainSignatureCodes names.
 Without these options no request is looked at. Refusals are logged, see audit.py; they are RocketMQ's: NO_PERMISSION,
 with its texts. Neighbour: policies.py (decides).
 """
@@ -25,6 +26,7 @@ from broker.security.access import (
     needs_of,
     needs_to_consume,
     needs_to_send,
+    plain_fault,
 )
 from broker.security.audit import Audit
 from broker.security.users.checks import DISABLE, MAX_NAME, SUPER, refuse, subject_of
@@ -32,10 +34,11 @@ from broker.security.users.policies import Policies, PolicyDecision
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.command import Command, ext_text
+from remoting.protocol.plain_codes import PlainCodes
 from remoting.protocol.requests.auth import AclInfo, UserInfo
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from remoting.protocol.rights import CLUSTER, Need
-from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
+from remoting.protocol.signature import ACCESS_KEY_FIELD, is_plain, is_signed_with
 
 _NO_POLICY = PolicyDecision(False)
 _SUPER = PolicyDecision(True, "a super user may do everything")
@@ -44,12 +47,14 @@ _SUPER = PolicyDecision(True, "a super user may do everything")
 class Logins:
     """Who sent a request, and whether the user may do what it asks for.
 
-    A change of the tables counts from the next request on.
+    A change of the tables counts from the next request on. ``plain``: who may use RocketMQ's signature for requests of
+    administrators.
     """
 
-    def __init__(self, users: Users, acls: Acls) -> None:
+    def __init__(self, users: Users, acls: Acls, plain: PlainCodes) -> None:
         self._users = users
         self._acls = acls
+        self.plain = plain
         # Of each subject: the row, and what was made of it. Rows are replaced, never changed in place.
         self._made: dict[str, tuple[AclInfo, Policies]] = {}
         acls.on_change.append(self._made.clear)
@@ -74,11 +79,17 @@ class Logins:
         return None if user is None or user.user_status == DISABLE else user
 
     def is_by_super(self, channel: Channel, request: Command) -> bool:
-        """Whether a super user's secret signed ``request`` of ``channel``."""
+        """Whether a super user's secret signed ``request`` of ``channel``, and for this code."""
+        return self.super_of(channel, request) is not None
+
+    def super_of(self, channel: Channel, request: Command) -> UserInfo | None:
+        """The super user whose secret signed ``request`` of ``channel``, and for this code; None when there is none."""
         user = self._users.get(ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or ""))
         if user is None or user.user_type != SUPER or user.user_status == DISABLE or not user.password:
-            return False
-        return is_signed_with(request, user.password, channel.signatures)
+            return None
+        if is_plain(request) and not self.plain.allow(user.username, host_of(channel.remote), request.code):
+            return None
+        return user if is_signed_with(request, user.password, channel.signatures) else None
 
     def decide(self, user: UserInfo, kind: str, name: str, actions: tuple[str, ...], host: str) -> PolicyDecision:
         """Whether ``user`` may do one of ``actions`` on the resource, from ``host``."""
@@ -144,7 +155,9 @@ class UserGuard(Part):
 
     def _check_signature(self, channel: Channel, request: Command) -> None:
         try:
-            self.logins.user_of(channel, request)
+            user = self.logins.user_of(channel, request)
+            if is_plain(request):
+                self._check_plain(user, host_of(channel.remote), request.code, needs_of(request))
         except RequestRefused as refused:
             self._audit.refused(channel.remote, request, refused.remark)
             raise
@@ -165,11 +178,18 @@ class UserGuard(Part):
         try:
             user = self.logins.user_of(channel, request)
             host = host_of(channel.remote)
-            for need in needs(request):
+            found = needs(request)
+            if is_plain(request):
+                self._check_plain(user, host, request.code, found)
+            for need in found:
                 self._check_need(user, need, host)
         except RequestRefused as refused:
             self._audit.refused(channel.remote, request, refused.remark)
             raise
+
+    def _check_plain(self, user: UserInfo, host: str, code: int, needs: Sequence[Need]) -> None:
+        if (fault := plain_fault(code, user.username, host, needs, self.logins.plain)) is not None:
+            raise refuse(fault)
 
     def may(self, user: UserInfo, host: str, code: int, needs: Sequence[Need]) -> bool:
         """Whether ``user`` may do all of ``needs`` by a request ``code``."""

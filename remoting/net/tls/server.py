@@ -140,6 +140,10 @@ class AcceptedTransport(Transport):
         self._known = trio.Event()
 
     @property
+    def is_encrypted(self) -> bool:
+        return self._open is not None and self._open.is_encrypted
+
+    @property
     def buffered_bytes(self) -> int:
         return len(self._first) + (self._open.buffered_bytes if self._open is not None else 0)
 

@@ -61,6 +61,10 @@ class TlsTransport(Transport):
                 return
 
     @property
+    def is_encrypted(self) -> bool:
+        return True
+
+    @property
     def buffered_bytes(self) -> int:
         return self._incoming.pending + len(self._rest)
 

@@ -107,10 +107,21 @@ def parse_subscription(
 
 
 @lazy_dataclass(slots=True)
+class ChallengeRequestHeader(Header):
+    """7103. ``server``: ``ip:port`` to which the client has connected, as it sees it; old clients do not say it."""
+
+    server: str | None = optional(read_text)
+
+
+@lazy_dataclass(slots=True)
 class ChallengeHeader(Header):
-    """The answer to 7103. Old versions of Skylark, which have no challenge, and RocketMQ answer with an error."""
+    """The answer to 7103. Old versions of Skylark, which have no challenge, and RocketMQ answer with an error.
+
+    ``server``: that of the request, which signatures cover; old versions do not say it.
+    """
 
     challenge: str = required(read_text)
+    server: str | None = optional(read_text)
 
 
 @lazy_dataclass(slots=True)
@@ -349,7 +360,7 @@ def _consume_directly_needs(ext: Mapping[str, Any] | None) -> list[Need]:
 
 
 # Asked before a client signs anything. Each connection has another challenge.
-CHALLENGE = Request(7103, NOTHING, NOTHING, ChallengeHeader, NOTHING)
+CHALLENGE = Request(7103, ChallengeRequestHeader, NOTHING, ChallengeHeader, NOTHING)
 HEART_BEAT = Request(
     34, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING,
     right=of_body(_heartbeat_needs, like=on_both(SUB), limits=LARGE),

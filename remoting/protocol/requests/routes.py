@@ -237,6 +237,8 @@ GET_ROUTEINFO_BY_TOPIC = Request(105, GetRouteInfoRequestHeader, NOTHING, NOTHIN
 WATCH_ROUTES = Request(7104, WatchRoutesRequestHeader, TopicList, WatchRoutesResponseHeader, TopicList)
 #: In the greeting of a server that answers 7104.
 WATCHES_ROUTES = "watchesRoutes"
+#: In the greeting of a NameServer that takes registrations only from users that its conf file names.
+GUARDS_REGISTRATIONS = "guardsRegistrations"
 GET_BROKER_CLUSTER_INFO = Request(106, NOTHING, NOTHING, NOTHING, ClusterInfo)
 WIPE_WRITE_PERM_OF_BROKER = Request(205, BrokerNameRequestHeader, NOTHING, WipeWritePermResponseHeader, NOTHING)
 ADD_WRITE_PERM_OF_BROKER = Request(327, BrokerNameRequestHeader, NOTHING, AddWritePermResponseHeader, NOTHING)

@@ -109,6 +109,21 @@ def ids_are_unique(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def registrations_are_guarded(facts: Facts) -> Iterator[Finding]:
+    """No stranger registers a broker beside guarded ones: clients and tools would meet it, and sign for it."""
+    guarded = [one.where for one in facts.brokers if one.has_access_control]
+    for one in facts.name_servers:
+        if not guarded or one.error is not None:
+            continue
+        if one.is_guarded:
+            yield Finding(OK, one.addr, "takes registrations only from users that its conf file names")
+        else:
+            yield Finding(
+                FAIL, one.addr, f"anybody may register brokers here, while these have access control: {few(guarded)}",
+                "set registrationUsers in its conf file (docs/security-cluster.md), and restart it",
+            )  # fmt: skip
+
+
 def _addresses(one: NameServerFacts) -> set[str]:
     return {
         _registration(name, broker_id, addr) for name, by_id in one.brokers.items() for broker_id, addr in by_id.items()
@@ -560,6 +575,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("nameserver", name_servers_answer),
     ("routes", name_servers_agree),
     ("rivals", ids_are_unique),
+    ("registration", registrations_are_guarded),
     ("broker", brokers_answer),
     ("address", addresses_are_usable),
     ("port", ports_are_open),

@@ -24,6 +24,8 @@ class NameServerFacts:
     #: The same, of a second broker that registered under the name and id.
     contested: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     topics: frozenset[str] = frozenset()
+    #: Whether only users that its conf file names may register brokers.
+    is_guarded: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -80,6 +82,12 @@ class BrokerFacts:
     def has_controllers(self) -> bool:
         """Whether Controllers choose the master of its set."""
         return self.config.get("enableControllerMode") == "true"
+
+    @property
+    def has_access_control(self) -> bool:
+        """Whether it asks its clients who they are."""
+        keys = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
+        return any(self.config.get(key) == "true" for key in keys)
 
     @property
     def is_master(self) -> bool:

@@ -115,11 +115,22 @@ async def _name_server(session: Session, addr: str) -> NameServerFacts:
         async with session.admin_at(addr) as admin:
             info = await admin.cluster_info()
             topics = await admin.topic_list()
+            is_guarded = await _is_guarded(admin, addr)
     except SkylarkError as error:
         refused = isinstance(error, BrokerError) and not isinstance(error, NotNameServer)
         return NameServerFacts(addr, explain(error), refused)
     brokers = {name: dict(one.broker_addrs) for name, one in info.broker_addr_table.items()}
-    return NameServerFacts(addr, None, False, brokers, info.contested or {}, frozenset(topics))
+    return NameServerFacts(addr, None, False, brokers, info.contested or {}, frozenset(topics), is_guarded)
+
+
+async def _is_guarded(admin: "Admin", addr: str) -> bool:
+    """Whether the NameServer takes registrations only from users that its conf file names."""
+    try:
+        config = (await admin.namesrv_config([addr]))[addr]
+    except BrokerError:
+        # Its options are for administrators, so it has access control.
+        return True
+    return config.get("aclEnable") == "true" or bool(config.get("registrationUsers"))
 
 
 async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:

@@ -1,6 +1,6 @@
 """3001 to 3010: what is kept, what is refused and with which words, and who sees passwords."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -8,6 +8,7 @@ from broker.admin.access_control import PolicyHandlers, UserHandlers
 from broker.security.users import checks
 from broker.security.users.guard import Logins
 from mqcommon.errors import RequestRefused
+from remoting.net.channel import Channel
 from remoting.net.steps import finish
 from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
@@ -32,10 +33,24 @@ from remoting.protocol.requests.auth import (
     UserInfo,
     UserInfos,
 )
-from remoting.protocol.signature import Credentials, sign
+from remoting.protocol.sealing import SEALED_FIELD, unseal
+from remoting.protocol.signature import Credentials, WholeSignatures, sign
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import SECRET, acl, entry, user
 from tests.support.caller import Caller
+
+#: With RocketMQ's signature, and whole requests without and with the server's address.
+PLAIN, UNBOUND, BOUND = "plain", "unbound", "bound"
+
+
+class Encrypted:
+    """A channel with TLS."""
+
+    is_encrypted = True
+
+    def __init__(self, channel: Channel) -> None:
+        self.signatures, self.remote = channel.signatures, channel.remote
+        self.max_frame_bytes = channel.max_frame_bytes
 
 
 class UserDesk:
@@ -45,8 +60,10 @@ class UserDesk:
         self.meta = MetadataDir(options(**changes))
         users, acls = self.meta.metadata.users, self.meta.metadata.acls
         self.users, self.acls = users, acls
+        self.sealed = 0
+        logins = Logins(users, acls, self.meta.options.plain_codes)
         families = (
-            UserHandlers(users, acls, Logins(users, acls), self.meta.options, self.durable),
+            UserHandlers(users, acls, logins, self.meta.options, self.durable),
             PolicyHandlers(users, acls, self.durable),
         )
         self.quick = {code: each for family in families for code, each in family.handlers().items()}
@@ -56,12 +73,20 @@ class UserDesk:
     async def durable(self) -> None:
         self.meta.journal.sync()
 
-    async def ask(self, code: int, body: Body | bytes = b"", by: str = "", **ext: str) -> Command:
-        """The answer; ``by``: the user who signs."""
+    async def ask(
+        self, code: int, body: Body | bytes = b"", by: str = "", *, signed: str = BOUND, tls: bool = False, **ext: str
+    ) -> Command:
+        """The answer; ``by``: the user who signs, in the way ``signed``. What is sealed is opened."""
         request = Command(code, dict(ext), encode_body(body) if isinstance(body, Body) else body)
-        if by:
-            sign(request, Credentials(by, SECRET))
         channel = Caller().channel
+        signatures = WholeSignatures("challenge", "127.0.0.1:10911" if signed == BOUND else "")
+        if by and signed == PLAIN:
+            sign(request, Credentials(by, SECRET))
+        elif by:
+            channel.signatures = WholeSignatures("challenge", signatures.server)
+            signatures.sign(request, Credentials(by, SECRET))
+        if tls:
+            channel = cast(Channel, Encrypted(channel))
         try:
             if code in self.slow:
                 answer = await self.slow[code](channel, request)
@@ -71,6 +96,10 @@ class UserDesk:
         except RequestRefused as refused:
             answer = request.respond(refused.code, refused.remark)
         assert isinstance(answer, Command)
+        if SEALED_FIELD in (answer.ext or {}):
+            assert SECRET.encode() not in answer.body
+            answer.body = unseal(signatures.sealing_key(SECRET), answer.body)
+            self.sealed += 1
         return answer
 
     async def done(self, code: int, body: Body | bytes = b"", by: str = "", **ext: str) -> None:
@@ -232,6 +261,41 @@ async def test_passwords_are_shown_to_super_users_only(by: str, shown: str | Non
         assert {each.username: each for each in tables.users} == desk.users.all()
     else:
         assert answer.code == ResponseCode.NO_PERMISSION
+
+
+@pytest.mark.parametrize(
+    ("signed", "tls", "options", "way"),
+    [
+        (BOUND, False, {}, "sealed"),
+        (BOUND, True, {}, "clear"),
+        (BOUND, False, {"plain_passwords_to": "boss@127.0.0.1"}, "clear"),
+        (UNBOUND, False, {}, "none"),
+        (UNBOUND, True, {}, "clear"),
+        (UNBOUND, False, {"plain_passwords_to": "boss"}, "clear"),
+        (UNBOUND, False, {"plain_passwords_to": "anna;boss@10.0.0.0/8"}, "none"),
+        (PLAIN, False, {}, "none"),
+        (PLAIN, True, {}, "none"),
+        (PLAIN, False, {"plain_passwords_to": "boss"}, "none"),
+        (PLAIN, False, {"plain_signature_codes": "127.0.0.1:3004,3005,7101"}, "none"),
+        (PLAIN, True, {"plain_signature_codes": "127.0.0.1:3004,3005,7101"}, "clear"),
+        (PLAIN, False, {"plain_signature_codes": "boss:3004,3005,7101", "plain_passwords_to": "127.0.0.1"}, "clear"),
+        (PLAIN, False, {"plain_signature_codes": "boss:26", "plain_passwords_to": "127.0.0.1"}, "none"),
+    ],
+)
+async def test_passwords_are_encrypted_unless_an_option_says_otherwise(
+    signed: str, tls: bool, options: dict[str, str], way: str
+) -> None:
+    desk = UserDesk(**options)
+    for each in (user("anna"), user("boss", "Super")):
+        desk.users.put(each)
+    one = await desk.ask(AUTH_GET_USER.code, by="boss", signed=signed, tls=tls, username="anna")
+    listed = await desk.ask(AUTH_LIST_USER.code, by="boss", signed=signed, tls=tls)
+    tables = await desk.ask(GET_AUTH_TABLES.code, by="boss", signed=signed, tls=tls)
+    shown = None if way == "none" else SECRET
+    assert decode_body(UserInfo, one.body).password == shown
+    assert {each.password for each in decode_body(UserInfos, listed.body).users} == {shown}
+    assert tables.code == (ResponseCode.NO_PERMISSION if way == "none" else ResponseCode.SUCCESS)
+    assert desk.sealed == (3 if way == "sealed" else 0)
 
 
 @pytest.mark.parametrize("change", ["delete", "disable", "demote"])

@@ -420,8 +420,8 @@ async def test_a_broker_that_may_not_register_says_what_to_set_and_goes_on(
         assert 2 <= len(lines) <= len(namesrv.channels) // 5 + 1
         assert lines[0].endswith(
             "answered code 16: request 103 needs the signature of an administrator; set"
-            " innerClientAuthenticationCredentials (now of broker-1) to an administrator's account in the aclFile of"
-            " that NameServer"
+            " innerClientAuthenticationCredentials (now of broker-1) to a user of registrationUsers of"
+            " that NameServer, or to an administrator of its aclFile"
         )
         assert "hidden" not in caplog.text
         namesrv.refuse = False

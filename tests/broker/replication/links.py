@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from broker.replication.hello import Hello, LinkTerms, LogClaim, PieceCrc, first_difference, tail_places
+from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, PieceCrc, first_difference, tail_places
 from broker.replication.link import MasterLink, SlaveLink
 from tests.sim import log as simulated
 
@@ -28,11 +28,12 @@ def slave_link(
     hello: bool = True,
     last_file: bool = False,
     file_bytes: int = FILE_BYTES,
+    version: int = VERSION,
 ) -> SlaveLink:
     if not hello:
         return SlaveLink(terms, now, start=log.start, end=log.end)
     tails = tuple(PieceCrc(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end, FILE_BYTES))
-    who = Hello(1, terms.cluster, terms.broker, 1, "127.0.0.1:10911", b"slave's nonce...")
+    who = Hello(version, terms.cluster, terms.broker, 1, "127.0.0.1:10911", b"slave's nonce...")
     claim = LogClaim(b"", log.start, log.end, file_bytes, last_file, tails)
     return SlaveLink(terms, now, start=log.start, end=log.end, proof=(who, claim))
 

@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.replication import hello as hello_module
 from broker.replication.frames import CHUNK_BYTES, PLAIN_CHUNK_BYTES, encode_report
-from broker.replication.hello import LinkTerms
+from broker.replication.hello import Challenge, HelloReader, LinkTerms, decode, encode
 from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.links import FILE_BYTES, TERMS, Log, converse, master_link, sent_by, slave_link, take_in
 from tests.broker.replication.test_frames import cuts, split
 
 SECRET = replace(TERMS, secret=b"a secret", allow_plain=False)
+#: Where the master of these tests is.
+HERE = "10.0.0.1:10912"
 LONG = bytes(range(256)) * 64
 
 
@@ -164,6 +167,49 @@ def test_a_slave_does_not_follow_a_master_without_its_secret(theirs: bytes) -> N
     master = master_link(master_log, replace(SECRET, secret=theirs))
     with pytest.raises(ReplicationRefused, match="haSharedSecret"):
         converse(master, master_log, slave_link(slave_log, SECRET), slave_log)
+
+
+@pytest.mark.parametrize(("met", "is_served"), [(HERE, True), ("10.0.0.9:10912", False), ("192.0.2.1:10912", True)])
+def test_a_slave_that_has_connected_to_another_address_is_not_served(met: str, is_served: bool) -> None:
+    """A stranger in between forwards the handshake, to read the log."""
+    master_log, slave_log = Log(text(9000)), Log()
+    terms = replace(SECRET, reached_at=lambda addr: addr == "192.0.2.1:10912")
+    master, slave = master_link(master_log, terms), slave_link(slave_log, SECRET)
+    master.accepted_at(HERE)
+    slave.connected_to(met)
+    if is_served:
+        converse(master, master_log, slave, slave_log)
+        assert slave_log.data == master_log.data
+        return
+    with pytest.raises(ProtocolError, match=r"connected to 10.0.0.9:10912, which is no .*reachedAtAddresses"):
+        converse(master, master_log, slave, slave_log)
+    assert not slave_log.data and not master.ready
+
+
+def test_an_old_peer_speaks_the_first_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    for versions in ((1, 2), (2, 1)):
+        master_log, slave_log = Log(text(9000)), Log()
+        monkeypatch.setattr(hello_module, "VERSION", versions[0])
+        master, slave = master_link(master_log, SECRET), slave_link(slave_log, SECRET, version=versions[1])
+        master.accepted_at(HERE)
+        slave.connected_to("10.0.0.9:10912")
+        converse(master, master_log, slave, slave_log)
+        assert slave_log.data == master_log.data
+
+
+def test_nobody_makes_two_new_peers_speak_the_first_version() -> None:
+    master, slave = master_link(Log(text(9000)), SECRET), slave_link(Log(), SECRET)
+    master.receive(slave.take_output(), 0.0)
+    (challenge,) = [decode(Challenge, HelloReader().receive(master.take_output()))]
+    with pytest.raises(ReplicationRefused, match="haSharedSecret"):
+        slave.receive(encode(replace(challenge, version=1)), 0.0)
+    # Nor by another hello: the proof is of the one that the slave has sent.
+    master = master_link(Log(text(9000)), SECRET)
+    slave, old = slave_link(Log(), SECRET), slave_link(Log(), SECRET, version=1)
+    slave.take_output()
+    master.receive(old.take_output(), 0.0)
+    with pytest.raises(ReplicationRefused, match="haSharedSecret"):
+        slave.receive(master.take_output(), 0.0)
 
 
 def test_a_master_tells_nothing_to_a_slave_that_cannot_prove_itself() -> None:

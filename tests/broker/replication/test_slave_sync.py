@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from remoting.net.server import Server
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
 from remoting.protocol.command import Command
+from remoting.protocol.requests.auth import UserInfo
 from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 from remoting.protocol.requests.groups import MessageRequestMode, SubscriptionGroupConfig
 from remoting.protocol.requests.offsets import (
@@ -495,15 +496,16 @@ class Allowing(Logins):
 
     allows = True
 
-    def is_by_super(self, channel: Channel, request: Command) -> bool:
-        return self.allows
+    def super_of(self, channel: Channel, request: Command) -> UserInfo | None:
+        return user("boss", "Super") if self.allows else None
 
 
 @pytest.fixture
 def guarded_master() -> Iterator[SkylarkMaster]:
     found = SkylarkMaster()
     users, acls = found.meta.metadata.users, found.meta.metadata.acls
-    part = UserHandlers(users, acls, Allowing(users, acls), found.meta.options, found.desk.durable)
+    settings = replace(found.meta.options, plain_passwords_to="boss")
+    part = UserHandlers(users, acls, Allowing(users, acls, settings.plain_codes), settings, found.desk.durable)
     found.desk.step_handlers |= part.step_handlers()
     found.serve()
     for table in (users, acls):

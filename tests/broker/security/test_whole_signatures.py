@@ -11,6 +11,7 @@ import trio
 
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from remoting.protocol.requests.clients import CHALLENGE
 from remoting.protocol.requests.routes import DELETE_KV_CONFIG, PUT_KV_CONFIG
 from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
@@ -26,19 +27,19 @@ SERVERS = ("accounts", "users", "NameServer")
 
 
 @asynccontextmanager
-async def guarded(kind: str, tmp_path: Path) -> AsyncIterator[str]:
+async def guarded(kind: str, tmp_path: Path, **more: Any) -> AsyncIterator[str]:
     """The address of a server with this kind of access control."""
     path = write(tmp_path / "plain_acl.yml", ADMIN)
     if kind == "NameServer":
         async with trio.open_nursery() as nursery:
-            yield (await serve(nursery, tmp_path, acl_enable=True, acl_file=path)).address
+            yield (await serve(nursery, tmp_path, acl_enable=True, acl_file=path, **more)).address
             nursery.cancel_scope.cancel()
         return
     options: dict[str, Any] = {"acl_enable": True, "acl_file": path}
     if kind == "users":
         first = json.dumps({"username": WHO, "password": SECRET})
         options = {"authentication_enabled": True, "authorization_enabled": True, "init_authentication_user": first}
-    async with running(**options) as (_, addr):
+    async with running(**options, **more) as (_, addr):
         yield addr
 
 
@@ -82,19 +83,37 @@ async def test_a_captured_request_is_served_nowhere_else(kind: str, codec: int, 
         assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS
 
 
-async def test_a_request_with_rocketmqs_signature_can_be_replayed(tmp_path: Path) -> None:
-    """docs/security-clients.md says so: it is served again, and fields can be cut anew into another request."""
-    request, made = requests("users")
-    async with guarded("users", tmp_path) as addr, connected(addr) as client, connected(addr) as thief:
+@pytest.mark.parametrize("kind", ["accounts", "users"])
+async def test_a_request_with_rocketmqs_signature_can_be_replayed_as_clients_requests_only(
+    kind: str, tmp_path: Path
+) -> None:
+    """docs/security-clients.md says so: it is served again, but cut anew into a request of administrators it is not."""
+    request, made = requests(kind)
+    async with guarded(kind, tmp_path) as addr, connected(addr, plain=True) as client, connected(addr) as thief:
         assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS
         assert (await thief.ask(request)).code == ResponseCode.SUCCESS
-        assert (await thief.ask(made(dict(request.ext or {})))).code == ResponseCode.SUCCESS
+        for captured in (made(dict(request.ext or {})), Command(GET_BROKER_CONFIG.code, request.ext, request.body)):
+            answer = await thief.ask(captured)
+            assert f"add {WHO}@127.0.0.1:{captured.code} to plainSignatureCodes" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("kind", ["accounts", "users"])
+async def test_an_option_names_who_may_sign_which_requests_of_administrators_as_rocketmq_does(
+    kind: str, tmp_path: Path
+) -> None:
+    named = f"{WHO}@127.0.0.1:{GET_BROKER_CONFIG.code};10.0.0.0/8:{DELETE_TOPIC_IN_BROKER.code}"
+    async with guarded(kind, tmp_path, plain_signature_codes=named) as addr, connected(addr, plain=True) as client:
+        assert (await client.ask(Command(GET_BROKER_CONFIG.code), WHO, SECRET)).code == ResponseCode.SUCCESS
+        answer = await client.ask(Command(DELETE_TOPIC_IN_BROKER.code, {"topic": "T"}), WHO, SECRET)
+        assert "plainSignatureCodes" in (answer.remark or "")
 
 
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_old_clients_go_on_with_the_other_signature(kind: str, tmp_path: Path) -> None:
     """Also on a connection with a challenge, which changes nothing for those who ignore it."""
     request, _ = requests(kind)
-    async with guarded(kind, tmp_path) as addr, connected(addr) as client:
+    named = f"{WHO}@127.0.0.1:{request.code}"
+    more = {"plain_signature_codes": named} if kind == "NameServer" else {}
+    async with guarded(kind, tmp_path, **more) as addr, connected(addr, plain=True) as client:
         assert (await client.ask(Command(CHALLENGE.code))).code == ResponseCode.SUCCESS
         assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS

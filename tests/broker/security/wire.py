@@ -1,6 +1,6 @@
 """Requests that need different rights, and a client that adds nothing to a request after its signature.
 
-The client signs as RocketMQ's clients do, or whole requests once it has asked for a challenge.
+The client signs whole requests, or as RocketMQ's clients do.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,14 @@ from remoting.protocol.connection import Connection
 from remoting.protocol.dialect import encode_body
 from remoting.protocol.frame import MAX_FRAME_BYTES, encode
 from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from remoting.protocol.requests.clients import CHALLENGE, HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.clients import (
+    CHALLENGE,
+    HEART_BEAT,
+    ChallengeRequestHeader,
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+)
 from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
 from remoting.protocol.requests.offsets import GET_MAX_OFFSET, UPDATE_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
@@ -64,19 +71,22 @@ REQUESTS: dict[str, Callable[[], Command]] = {
 class Wire:
     """One connection to a broker."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream, *, plain: bool = False) -> None:
         self._stream = stream
+        self._is_plain = plain
         self._connection = Connection(MAX_FRAME_BYTES)
         self._opaque = 0
         self._signatures: WholeSignatures | None = None
 
     async def ask_for_challenge(self) -> None:
         """From now on whole requests are signed."""
-        answer = await self.ask(CHALLENGE.command(None))
+        answer = await self.ask(CHALLENGE.command(ChallengeRequestHeader(None)))
         self._signatures = WholeSignatures(CHALLENGE.answer_header_type.from_answer(answer.ext).challenge)
 
     async def ask(self, request: Command, name: str = "", secret: str = SECRET) -> Command:
         """The answer to ``request``, signed as the user ``name``, or not signed at all."""
+        if name and not self._is_plain and self._signatures is None:
+            await self.ask_for_challenge()
         if name and self._signatures is not None:
             self._signatures.sign(request, Credentials(name, secret))
         elif name:
@@ -95,7 +105,8 @@ class Wire:
 
 
 @asynccontextmanager
-async def connected(addr: str) -> AsyncIterator[Wire]:
+async def connected(addr: str, *, plain: bool = False) -> AsyncIterator[Wire]:
+    """``plain``: as RocketMQ's clients sign, until a challenge is asked for."""
     async with await trio.open_tcp_stream(*split_address(addr)) as stream:
         with trio.fail_after(DEADLINE_S):
-            yield Wire(stream)
+            yield Wire(stream, plain=plain)

@@ -11,14 +11,16 @@ import trio.testing
 from mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Handler, Server, not_supported
+from remoting.net.server import Handler, RunInTask, Server, not_supported
+from remoting.net.transport import Transport
 from remoting.protocol.body import KVTable
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, OFFER_FIELD, Command
+from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.requests.clients import CHALLENGE, NOTIFY_CONSUMER_IDS_CHANGED
 from remoting.protocol.signature import (
     ACCESS_KEY_FIELD,
     SECURITY_TOKEN_FIELD,
+    SERVER_FIELD,
     SIGNATURE_FIELD,
     Credentials,
     WholeSignatures,
@@ -32,14 +34,27 @@ WHO = Credentials("somebody", "secret-1", "token")
 
 
 #: Servers that clients with credentials meet: how requests are signed there, and the header types that are seen.
-OURS, OLD, ROCKETMQ = "a Skylark", "a Skylark before the challenge", "a RocketMQ"
-SERVERS = {OURS: (True, {CBOR, JSON}), OLD: (False, {CBOR, JSON}), ROCKETMQ: (False, {JSON})}
+OURS, UNBOUND, OLD = "a Skylark", "a Skylark that does not read the server's address", "a Skylark before the challenge"
+ROCKETMQ = "a RocketMQ"
+SERVERS = {
+    OURS: (True, {CBOR, JSON}), UNBOUND: (True, {CBOR, JSON}), OLD: (False, {CBOR, JSON}), ROCKETMQ: (False, {JSON}),
+}  # fmt: skip
 
 
 def made(kind: str, handlers: Mapping[int, Handler]) -> Server:
     """A server of this kind."""
     if kind == OURS:
         return Server(handlers)
+    if kind == UNBOUND:
+        server = Server(handlers)
+        ours = server._challenge
+
+        def challenge(channel: Channel, request: Command) -> Command:
+            request.ext = {OFFER_FIELD: OFFER_CBOR}
+            return ours(channel, request)
+
+        server.replace_handlers({**handlers, CHALLENGE.code: challenge}, {})
+        return server
     server = Server({CHALLENGE.code: lambda channel, request: not_supported(request), **handlers})
     if kind == ROCKETMQ:
         server._greeting = {}
@@ -180,7 +195,7 @@ async def test_without_an_answer_about_the_challenge_nothing_is_signed(
         assert lost == [] and not server.channels
 
 
-@pytest.mark.parametrize("kind", [OLD, ROCKETMQ])
+@pytest.mark.parametrize("kind", [UNBOUND, OLD, ROCKETMQ])
 @pytest.mark.parametrize("form", ["", "127.0.0.1:1", "10.0.0.0/8", "localhost:{port}"])
 async def test_a_server_that_is_not_named_gets_no_signature_of_rocketmq(kind: str, form: str) -> None:
     """A stranger's server says that it does not know the challenge, to use the signature for other requests."""
@@ -215,6 +230,81 @@ async def test_a_server_that_is_named_gets_the_signature_of_rocketmq(form: str) 
         async with open_client(connect=served.connect, credentials=who) as client:
             await client.invoke(served.addr, Command(1))
         assert is_signed_with(seen[0], "secret-1")
+
+
+FORWARDS, STRIPS, LIES = "forwards the address", "asks as an old client", "asks for its victim, and says so to nobody"
+
+
+class Relay:
+    """A fake server, which forwards the challenge of a real one, and then what the client signs with it."""
+
+    def __init__(self, victim: Channel, victim_addr: str, way: str) -> None:
+        self.server = Server(dict.fromkeys((CHALLENGE.code, 1), self._take))
+        self._victim, self._victim_addr, self._way = victim, victim_addr, way
+
+    def _take(self, _: Channel, request: Command) -> Command:
+        raise RunInTask(self._forward)
+
+    async def _forward(self, _: Channel, request: Command) -> Command:
+        ext = dict(request.ext or {})
+        asked = ext.get(SERVER_FIELD)
+        if request.code == CHALLENGE.code and self._way != FORWARDS:
+            ext.pop(SERVER_FIELD)
+            if self._way == LIES:
+                ext[SERVER_FIELD] = self._victim_addr
+        found = await self._victim.invoke(Command(request.code, ext, request.body, codec=request.codec), 1_000)
+        answered = dict(found.ext or {})
+        if self._way == LIES and SERVER_FIELD in answered:
+            answered[SERVER_FIELD] = asked
+        return request.respond(found.code, found.remark, answered)
+
+
+async def attacked(way: str, who: Credentials) -> tuple[RemotingError | None, list[Command]]:
+    """What the client of ``who`` gets from a fake server, and the requests that the real server believes."""
+    error: RemotingError | None = None
+    async with connected(None) as real:
+        relay = Relay(await real.client.channel(real.addr, 1_000), real.addr, way)
+        async with serve(relay.server, over_tcp=True) as met, open_client(credentials=who) as client:
+            try:
+                await client.invoke(met.addr, Command(1, {"a": "b"}))
+            except RemotingError as refusal:
+                error = refusal
+        signatures = real.signatures
+        return error, [request for request in real.requests if is_signed_with(request, "secret-1", signatures)]
+
+
+async def test_signatures_for_one_server_are_refused_by_another() -> None:
+    careful = replace(WHO, plain_signature_addresses="")
+    error, believed = await attacked(FORWARDS, careful)
+    assert "this server is not known to be reached at 127.0.0.1:" in str(error) and not believed
+    error, believed = await attacked(STRIPS, careful)
+    assert isinstance(error, PlainSignatureOnly) and not believed
+    # The client signs, as its own address was in the answer; the signature is for that address.
+    error, believed = await attacked(LIES, careful)
+    assert error is None and not believed
+    # Who may sign for servers of RocketMQ everywhere signs for this one, as for an old Skylark.
+    error, believed = await attacked(STRIPS, WHO)
+    assert error is None and len(believed) == 1
+
+
+async def test_a_server_behind_nat_is_told_its_other_addresses() -> None:
+    """The client signs for the address to which it has connected; the server must know it as one of its own."""
+    outside = "192.0.2.1:10911"
+    known: set[str] = set()
+    server = Server({1: lambda channel, request: request.respond()}, reached_at=lambda addr: addr in known)
+
+    async def connect(host: str, port: int) -> Transport:
+        transport = await served.stream()
+        transport.remote = f"{host}:{port}"
+        return transport
+
+    async with serve(server) as served, open_client(connect=connect, credentials=WHO) as client:
+        with pytest.raises(ConnectFailed, match="reachedAtAddresses"):
+            await client.invoke(outside, Command(1))
+        known.add(outside)
+        assert (await client.invoke(outside, Command(1))).code == ResponseCode.SUCCESS
+        signatures = {channel.signatures.server for channel in server.channels if channel.signatures is not None}
+    assert signatures == {outside}
 
 
 async def test_without_credentials_nothing_is_added() -> None:

@@ -175,7 +175,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "broker_runtime_info": lambda world, addr: world.infos.get(addr, {}),
     "broker_ha_status": lambda world, addr: world.ha_statuses[addr],
     "broker_config": lambda world, addr: world.configs[addr],
-    "namesrv_config": lambda world, addrs: {addr: world.configs[addr] for addr in addrs or ()},
+    "namesrv_config": lambda world, addrs: {addr: world.configs.get(addr, {}) for addr in addrs or ()},
     "kv_list": lambda world, namespace: {key: value for (own, key), value in world.kv.items() if own == namespace},
     "get_kv": lambda world, namespace, key: world.kv.get((namespace, key)),
 }

@@ -7,6 +7,8 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+from mqcommon.errors import InvalidArgument
+from remoting.protocol.requests.auth import UserInfo
 from remoting.protocol.signature import Credentials
 from sdk.admin.cli import mqadmin
 from sdk.admin.client import Admin
@@ -51,6 +53,21 @@ async def test_the_life_of_a_user() -> None:
             gone = await run(command, *at, "-u", "anna")
             assert gone.exit_code == 1
             assert "there is no user anna" in gone.output and "success" not in gone.output
+
+
+async def test_what_can_be_no_name_is_signed_for_nobody() -> None:
+    """No broker is there: the name is refused before anybody is asked."""
+    at = "127.0.0.1:1"
+    name = 'stranger1{"password":"x","userType":"Super"}'
+    async with Admin("", credentials=Credentials("root", "secret")) as admin:
+        for ask in (
+            lambda: admin.get_user(at, name),
+            lambda: admin.delete_user(at, name),
+            lambda: admin.create_user(at, UserInfo(name, "x")),
+            lambda: admin.update_user(at, UserInfo(name, "x")),
+        ):
+            with pytest.raises(InvalidArgument, match="has blanks, or one of"):
+                await ask()
 
 
 async def test_the_life_of_policies() -> None:

@@ -18,7 +18,7 @@ from remoting.protocol.requests.pops import ACK_MESSAGE
 from remoting.protocol.requests.pulls import PULL_MESSAGE
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from remoting.protocol.rights import Need
-from remoting.protocol.signature import Credentials, sign
+from remoting.protocol.signature import Credentials, WholeSignatures
 from tests.broker.security.accounts.acl_files import SECRET, account
 
 PERMISSIONS = ["DENY", "PUB", "SUB", "PUB|SUB"]
@@ -73,8 +73,8 @@ def test_explanations_are_what_checks_do(data: st.DataObject) -> None:
     code = pick(st.sampled_from([10, 310, 11, 17, 25, 30, 351, 36, ACK_MESSAGE.code]))
     request = Command(code, {"topic": topic, "b": topic, "consumerGroup": group, "group": group})
     if name:
-        sign(request, Credentials(name, SECRET))
-    refusal = rules.refusal(request, "10.0.0.1", needs_of)
+        WholeSignatures("challenge").sign(request, Credentials(name, SECRET))
+    refusal = rules.refusal(request, "10.0.0.1", needs_of, WholeSignatures("challenge"))
     explained = rules.explain(name, "10.0.0.1", needs_about(code, topic, group), code)
     assert explained.is_allowed is (refusal is None)
     if refusal is not None:

@@ -1,6 +1,7 @@
 """Each check, on facts that a test makes."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from sdk.admin.doctor.checks import (
     nothing_is_dead,
     open_files_suffice,
     ports_are_open,
+    registrations_are_guarded,
     replicas_are_in_sync,
     run_checks,
     sets_have_masters,
@@ -73,6 +75,15 @@ def test_every_nameserver_must_answer() -> None:
     # One is left: clients survive no further loss.
     assert found(name_servers_answer, Facts((ONE, away))) == [(OK, ONE.addr), (FAIL, "b:1")]
     assert found(name_servers_answer, Facts((away, away))) == [(FAIL, "b:1")] * 2
+
+
+@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled"])
+def test_guarded_brokers_need_nameservers_that_know_who_registers(key: str) -> None:
+    guarded, open_one = replace(ONE, is_guarded=True), replace(ONE, addr="b:1")
+    servers = (guarded, open_one, NameServerFacts("c:1", AWAY))
+    facts = Facts(servers, brokers=(broker(config={key: "true"}), broker(1)))
+    assert found(registrations_are_guarded, facts) == [(OK, ONE.addr), (FAIL, "b:1")]
+    assert found(registrations_are_guarded, Facts(servers, brokers=(broker(config={key: "false"}),))) == []
 
 
 def test_nameservers_that_know_less_are_named() -> None:

@@ -1,0 +1,45 @@
+"""Answers with secrets, encrypted for the one who signed the request. Pure.
+
+The key is that of the connection (`WholeSignatures.sealing_key`): both ends know it, and nobody who listens does. The
+body is covered by a stream of SHAKE-256 of key and nonce, and then authenticated by HMAC-SHA256:
+
+    nonce, 16 bytes | hash, 32 bytes | body XOR stream
+
+TLS is for everything else: who listens without it reads messages.
+"""
+
+import hmac
+from hashlib import shake_256
+from typing import Final
+
+from mqcommon.errors import ProtocolError
+
+#: In the ext fields of an answer whose body is sealed.
+SEALED_FIELD: Final = "sealed"
+#: How long a nonce is, which must be random, and used for nothing else.
+NONCE_BYTES: Final = 16
+_HASH: Final = 32
+
+
+def seal(key: bytes, body: bytes, nonce: bytes) -> bytes:
+    """``body``, encrypted and authenticated."""
+    hidden = _covered(key, nonce, body)
+    return nonce + _hash(key, nonce + hidden) + hidden
+
+
+def unseal(key: bytes, sealed: bytes) -> bytes:
+    """The body. ProtocolError when it was not sealed with this key."""
+    nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+    given, hidden = rest[:_HASH], rest[_HASH:]
+    if not hmac.compare_digest(given, _hash(key, nonce + hidden)):
+        raise ProtocolError("the answer was sealed with another key than that of this connection")
+    return _covered(key, nonce, hidden)
+
+
+def _covered(key: bytes, nonce: bytes, body: bytes) -> bytes:
+    stream = shake_256(b"stream" + key + nonce).digest(len(body))
+    return (int.from_bytes(body, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(body), "big")
+
+
+def _hash(key: bytes, text: bytes) -> bytes:
+    return hmac.digest(hmac.digest(key, b"hash", "sha256"), text, "sha256")

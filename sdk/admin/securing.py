@@ -1,0 +1,143 @@
+"""The files of a cluster in which nobody is trusted without proof, for `mqadmin secureCluster`. Pure.
+
+Secrets stand in files of their own, as environment variables, so that confs can be shown and kept under version
+control; conf/secure has the confs as they are made for /etc/skylark.
+"""
+
+from collections.abc import Sequence
+
+import orjson
+
+from mqcommon.addresses import client_ip, split_address
+from mqcommon.lazy_dataclass import lazy_dataclass
+
+#: The super user of administrators, and the one as whom servers sign what they ask each other.
+ROOT, INNER = "root", "inner"
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the cluster is: the folder of its files, its NameServers, the hosts of its servers, whether with TLS."""
+
+    directory: str
+    namesrv_addr: str = "127.0.0.1:9876"
+    hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    tls: bool = True
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only one machine has servers and clients."""
+        return all(_is_loopback(host) for host in self.hosts)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Secrets:
+    """Those of the two users, and of the broker sets."""
+
+    root: str
+    inner: str
+    set: str
+
+    def __repr__(self) -> str:
+        return "Secrets(...)"
+
+
+def plan_of(directory: str, namesrv_addr: str, hosts: Sequence[str], *, tls: bool) -> Plan:
+    """``namesrv_addr``: ``host:port;...``; its hosts count, too."""
+    named = [split_address(addr)[0] for addr in namesrv_addr.split(";") if addr]
+    return Plan(directory, namesrv_addr, tuple(dict.fromkeys([*(hosts or LOOPBACK_HOSTS), *named])), tls)
+
+
+def confs(plan: Plan) -> dict[str, str]:
+    """Name to text, without secrets."""
+    found = {"namesrv.conf": _namesrv(plan), "broker.conf": _broker(plan), "proxy.conf": _proxy(plan)}
+    if plan.tls:
+        found["tls.properties"] = _tls(plan)
+    return found
+
+
+def secret_files(secrets: Secrets) -> dict[str, str]:
+    """Name to text, for their owner only."""
+    inner = _json({"accessKey": INNER, "secretKey": secrets.inner})
+    registering = [
+        {"accessKey": INNER, "secretKey": secrets.inner},
+        {"accessKey": ROOT, "secretKey": secrets.root, "admin": True},
+    ]
+    return {
+        "namesrv.env": _env({"ROCKETMQ_REGISTRATION_USERS": _json(registering)}),
+        "broker.env": _env(
+            {
+                "ROCKETMQ_INIT_AUTHENTICATION_USER": _json({"username": ROOT, "password": secrets.root}),
+                "ROCKETMQ_INNER_CLIENT_CREDENTIALS": inner,
+                "ROCKETMQ_HA_SHARED_SECRET": secrets.set,
+            }
+        ),
+        "proxy.env": _env({"ROCKETMQ_INNER_CLIENT_CREDENTIALS": inner}),
+        "tools.yml": f"accessKey: {ROOT}\nsecretKey: {secrets.root}\n",
+    }
+
+
+def _namesrv(plan: Plan) -> str:
+    return f"""\
+# A NameServer that takes registrations only from the users in namesrv.env, whom ROCKETMQ_REGISTRATION_USERS names:
+#     set -a; . {plan.directory}/namesrv.env; set +a; namesrv -c {plan.directory}/namesrv.conf
+listenPort={split_address(plan.namesrv_addr.split(";")[0])[1]}
+{_bind(plan)}{_tls_line(plan)}"""
+
+
+def _broker(plan: Plan) -> str:
+    return f"""\
+# A broker with users and policies. Its secrets are in broker.env:
+#     set -a; . {plan.directory}/broker.env; set +a; broker -c {plan.directory}/broker.conf
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+listenPort=10911
+{_bind(plan)}namesrvAddr={plan.namesrv_addr}
+storePathRootDir=~/store
+authenticationEnabled=true
+authorizationEnabled=true
+{_tls_line(plan)}"""
+
+
+def _proxy(plan: Plan) -> str:
+    return f"""\
+# A proxy for clients of RocketMQ 5, which checks their signatures. It signs as the user in proxy.env:
+#     set -a; . {plan.directory}/proxy.env; set +a; mqproxy -c {plan.directory}/proxy.conf
+namesrvAddr={plan.namesrv_addr}
+{_bind(plan)}authenticationEnabled=true
+{_tls_line(plan)}"""
+
+
+def _tls(plan: Plan) -> str:
+    return f"""\
+# Servers and tools speak TLS only: clients of RocketMQ need it switched on, too (permissive lets others in).
+tls.server.mode=enforcing
+tls.server.certPath={plan.directory}/server.pem
+tls.server.keyPath={plan.directory}/server.key
+tls.enable=true
+tls.client.trustCertPath={plan.directory}/ca.pem
+"""
+
+
+def _bind(plan: Plan) -> str:
+    return f"bindAddress={'127.0.0.1' if plan.is_local else '0.0.0.0'}\n"
+
+
+def _tls_line(plan: Plan) -> str:
+    return f"tlsConfigFile={plan.directory}/tls.properties\n" if plan.tls else ""
+
+
+def _env(variables: dict[str, str]) -> str:
+    # JSON of names and secrets that have no quotes; a shell and systemd read it alike.
+    return "".join(f"{name}='{value}'\n" for name, value in variables.items())
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _is_loopback(host: str) -> bool:
+    address = client_ip(host)
+    return host == "localhost" if address is None else address.is_loopback
