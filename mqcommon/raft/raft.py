@@ -30,6 +30,7 @@ from mqcommon.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from mqcommon.raft.plausible import why_absurd
 from mqcommon.raft.progress import PendingReads, Progress, State
 from mqcommon.raft.ready import HardState, Persist, Read, Ready
 
@@ -55,6 +56,13 @@ def lost(voters: Collection[str], votes: dict[str, bool]) -> bool:
     return sum(votes.get(voter, True) for voter in voters) < majority(len(voters))
 
 
+class Absurd(NamedTuple):
+    """A message that was dropped, and what is wrong with it."""
+
+    message: RaftMessage
+    reason: str
+
+
 class FollowerState(NamedTuple):
     """``match``: the last entry that is known to be on its disk. ``answers``: whether it is alive."""
 
@@ -64,11 +72,6 @@ class FollowerState(NamedTuple):
 
 # Nodes that lose their leader in one moment stand within this part of the election time.
 SPREAD = 4
-# Terms rise by one an election. A message with a term that is further ahead is forged or damaged: adopted, it would be
-# on disk for good, and no election could follow the last number that fits. A node that was cut off while its group
-# elected once a second comes back after thirty years, too.
-MAX_TERM_STEP = 1 << 30
-LAST_TERM = 1 << 62
 
 Role: TypeAlias = "Follower | Candidate | Leader"
 FROM_LEADER = (AppendRequest, Heartbeat, InstallSnapshot)
@@ -92,8 +95,8 @@ class Raft:
         # Messages that wait for `ready`, reads that are decided, and a leader's snapshot for the application.
         self.outbox: list[RaftMessage] = []
         self.reads: list[Read] = []
-        #: The last message that was dropped because of its absurd term.
-        self.absurd: RaftMessage | None = None
+        #: The last message that was dropped because no honest node sends it.
+        self.absurd: Absurd | None = None
         self._restore: Snapshot | None = None
         # What is on disk, and what is being written: the state, and the index and term of the last entry.
         self._saved_state = hard_state
@@ -168,9 +171,8 @@ class Raft:
         """Take a message of another node."""
         if message.to != self.node:
             return  # for the node that had this address before it lost its disk
-        # A node of term 0 has just joined, and cannot know how far its group is.
-        if message.term > (min(self.term + MAX_TERM_STEP, LAST_TERM) if self.term else LAST_TERM):
-            self.absurd = message
+        if reason := why_absurd(message, self.term, self.log.last):
+            self.absurd = Absurd(message, reason)
             return
         # The term decides before the content does: a later one is adopted first, an older one is answered with the
         # present one. So a role sees messages of its own term only, in which there is at most one leader.
@@ -605,6 +607,14 @@ class Leader:
         if progress is None:
             return
         match message:
+            case AppendResponse() if not message.refused and message.index > self._raft.log.last:
+                # Believed, this member would get no entry any more from this leader.
+                reason = f"it claims entry {message.index} of a leader whose log ends at {self._raft.log.last}"
+                self._raft.absurd = Absurd(message, reason)
+            case HeartbeatResponse() if message.round > self._round:
+                # Believed, this member would confirm all reads to come.
+                reason = f"it answers heartbeat {message.round} of a leader that has sent {self._round}"
+                self._raft.absurd = Absurd(message, reason)
             case AppendResponse():
                 self._answered(message, progress)
             case HeartbeatResponse():

@@ -58,7 +58,7 @@ JOIN_TIMEOUT_MS = 3_000
 REFUSAL_S = 60.0
 # A node that waits for others logs that once in this number of tries.
 TRIES_PER_LINE = 80
-# Messages with absurd terms are logged this often at most: anybody can send them in plain mode.
+# Absurd messages are logged this often at most: anybody can send them in plain mode.
 ABSURD_LOG_S = 60.0
 # Messages that wait for the disk: more are forgotten, and sent again. A leader has fewer requests in flight.
 MAX_HELD = 128
@@ -486,7 +486,7 @@ class Running:
         try:
             self.raft.step(message)
             if self.raft.absurd is not None:
-                self._log_absurd(self.raft.absurd)
+                self._log_absurd(*self.raft.absurd)
                 self.raft.absurd = None
         except RaftError as error:
             # It does not know what it promised: it must neither vote nor lead.
@@ -498,14 +498,14 @@ class Running:
                 error,
             )
 
-    def _log_absurd(self, message: RaftMessage) -> None:
+    def _log_absurd(self, message: RaftMessage, reason: str) -> None:
         now = trio.current_time()
         if now >= self._quiet_until:
             self._quiet_until = now + ABSURD_LOG_S
             logger.error(
-                "%s dropped a message of term %d in the name of %s: no election leads from term %d there, so somebody"
-                " who is no member writes to the group's port; see docs/raft.md, On the wire",
-                self.raft.node, message.term, message.sender, self.raft.term,
+                "%s dropped a message in the name of %s: %s. Somebody who is no member writes to the group's port;"
+                " see docs/raft.md, On the wire",
+                self.raft.node, message.sender, reason,
             )  # fmt: skip
 
     def _keep(self, message: RaftMessage) -> None:

@@ -20,7 +20,8 @@ from mqcommon.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from mqcommon.raft.raft import LAST_TERM, MAX_TERM_STEP, Leader
+from mqcommon.raft.plausible import LAST_INDEX, LAST_TERM, MAX_INDEX_STEP, MAX_TERM_STEP
+from mqcommon.raft.raft import Leader
 from mqcommon.raft.ready import HardState
 from tests.mqcommon.raft.hand import ELECTION_MS, Hand
 
@@ -369,7 +370,68 @@ def test_an_absurd_term_changes_nothing(forged: Callable[[int], RaftMessage], ah
     message = forged(min(term + ahead, (1 << 63) - 1))
     hand["a"].step(message)
     hand.deliver()
-    assert (hand["a"].term, hand["a"].is_leader, hand["a"].absurd) == (term, True, message)
+    absurd = hand["a"].absurd
+    assert absurd is not None and absurd.message == message
+    assert (hand["a"].term, hand["a"].is_leader) == (term, True)
+    hand["a"].propose(b"goes on")
+    hand.deliver()
+    assert hand.nodes["c"].applied == [b"goes on"]
+
+
+FAR = (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda term, last: AppendRequest("a", "c", term, last, term, (RaftEntry(last + 1, FAR, APPLICATION, b"x"),), 0),
+        lambda term, last: AppendRequest("a", "c", term, last, term, (RaftEntry(FAR, term, APPLICATION, b"x"),), 0),
+        lambda term, last: AppendRequest("a", "c", term, last, term, (RaftEntry(last + 1, 0, APPLICATION, b"x"),), 0),
+        lambda term, last: AppendRequest("a", "c", term, FAR, term, (), 0),
+        lambda term, last: AppendRequest("a", "c", term, last, FAR, (), 0),
+        lambda term, last: AppendRequest("a", "c", term, last, term, (), last + MAX_INDEX_STEP + 1),
+        lambda term, last: Heartbeat("a", "c", term, FAR, 1),
+        lambda term, last: Heartbeat("a", "c", term, LAST_INDEX + 1, 1),
+        lambda term, last: InstallSnapshot("a", "c", term, Snapshot(FAR, term, Members({"c": "c"}), b"")),
+        lambda term, last: InstallSnapshot("a", "c", term, Snapshot(last + 5, FAR, Members({"c": "c"}), b"")),
+        lambda term, last: VoteRequest("b", "c", term + 1, FAR, term, False, True),
+        lambda term, last: VoteRequest("b", "c", term + 1, last, FAR, False, True),
+    ],
+)
+def test_an_absurd_number_in_a_message_locks_nobody_out(forged: Callable[[int, int], RaftMessage]) -> None:
+    hand = led("a", "b", "c")
+    follower = hand["c"]
+    last = follower.log.last
+    message = forged(hand["a"].term, last)
+    follower.step(message)
+    hand.deliver()
+    assert follower.absurd is not None and follower.absurd.message == message
+    assert (follower.log.last, follower.log.last_term, follower.term) == (last, hand["a"].term, hand["a"].term)
+    hand["a"].propose(b"goes on")
+    hand.deliver()
+    assert hand.nodes["c"].applied == [b"goes on"]
+    # Its vote is free for the others, too.
+    hand.down.add("a")
+    hand.elect("b", only=("b", "c"))
+    assert hand["b"].is_leader
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda term: AppendResponse("c", "a", term, FAR),
+        lambda term: AppendResponse("c", "a", term, 1000),
+        lambda term: AppendResponse("c", "a", term, 1, True, FAR, term),
+        lambda term: AppendResponse("c", "a", term, 1, True, 1, FAR),
+        lambda term: HeartbeatResponse("c", "a", term, FAR),
+    ],
+)
+def test_a_forged_answer_does_not_end_the_replication_to_a_member(forged: Callable[[int], RaftMessage]) -> None:
+    hand = led("a", "b", "c")
+    leader = hand["a"]
+    message = forged(leader.term)
+    leader.step(message)
+    assert leader.absurd is not None and leader.absurd.message == message
     hand["a"].propose(b"goes on")
     hand.deliver()
     assert hand.nodes["c"].applied == [b"goes on"]
