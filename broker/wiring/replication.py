@@ -4,6 +4,7 @@ import logging
 import math
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Protocol
 
 import trio
@@ -56,7 +57,6 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.net.limits import ServerLimits
 from remoting.net.tls.options import DaemonTls
 from remoting.net.transport import Listener
-from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.sends import NO_MESSAGES
 from remoting.raft.group import NodeOptions
 
@@ -362,7 +362,7 @@ def _controlled_link(
         return SwitchDialogue(
             SlaveLog(replica, epochs, cut, elected.confirmed, promised.note), terms,
             lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
-            identity.addr, sync_flush=sync_flush,
+            identity.addr, lambda: membership.known_epoch, sync_flush=sync_flush,
         )  # fmt: skip
 
     # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
@@ -385,7 +385,7 @@ def _began(core: Core) -> Callable[[int], None]:
     def began(epoch: int) -> None:
         # NameServers believe the broker with the highest one.
         topics = core.metadata.topics
-        topics.take_version(DataVersion(epoch, core.clock.now_ms(), topics.data_version.counter + 1))
+        topics.take_version(replace(topics.data_version.next(core.clock.now_ms()), state_version=epoch))
 
     return began
 

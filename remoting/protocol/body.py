@@ -178,6 +178,9 @@ class Body:
         return cls(**values)
 
 
+LAST_COUNTER: Final = (1 << 63) - 1
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class DataVersion(Body):
     """Equal only when all three agree. ``state_version`` is the controller's epoch, else 0."""
@@ -188,7 +191,10 @@ class DataVersion(Body):
 
     def next(self, now_ms: int) -> "DataVersion":
         """The version after one more change."""
-        return DataVersion(self.state_version, now_ms, self.counter + 1)
+        # A peer or a file may have brought the largest number. One more has no form in 64 bits, so others would refuse
+        # this broker's tables; versions are only compared for equality, and the time is another one. 0: no change yet.
+        counter = 1 if self.counter >= LAST_COUNTER else self.counter + 1
+        return DataVersion(self.state_version, now_ms, counter)
 
 
 @lazy_dataclass(slots=True)

@@ -7,7 +7,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
-from tests.namesrv.peer import Peer
+from remoting.protocol.body import DataVersion
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody, body_crc32
+from remoting.protocol.requests.topics import TopicConfigTable
+from tests.namesrv.peer import Peer, serve
+from tests.namesrv.registrations import configs_of
+from tests.support.waiting import until
 
 
 class TrioClock:
@@ -68,3 +75,30 @@ async def test_a_name_server_that_was_frozen_hears_its_brokers_first(
     assert await peer.topics() == []
     await broker.stream.aclose()
     await peer.stream.aclose()
+
+
+async def test_an_absurd_version_holds_a_brokers_place_no_longer_than_its_connection(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    """A NameServer without access control: docs/security.md says what a stranger can do there."""
+    served = await serve(nursery, tmp_path)
+    forger, honest = await served.peer(), await served.peer()
+    far = (1 << 63) - 1
+    topics = TopicConfigTable(data_version=DataVersion(far, far, far), topic_config_table=configs_of("t1"))
+    body = encode_body(RegisterBrokerBody(topics))
+    fields = {
+        "brokerName": "broker-a", "brokerAddr": "127.0.0.1:1", "clusterName": "DefaultCluster", "brokerId": 0,
+        "haServerAddr": "127.0.0.1:2", "compressed": False, "bodyCrc32": body_crc32(body),
+        "heartbeatTimeoutMillis": far,
+    }  # fmt: skip
+    assert (await forger.ask(REGISTER_BROKER.code, fields, body)).code == ResponseCode.SUCCESS
+    await honest.register("127.0.0.1:3", "t2")
+    assert await honest.topics() == ["t1"]
+    await forger.stream.aclose()
+
+    async def is_gone() -> bool:
+        return await honest.topics() == []
+
+    await until(is_gone, "the forger's entry is gone")
+    await honest.register("127.0.0.1:3", "t1", "t2")
+    assert await honest.topics() == ["t1", "t2"]

@@ -18,6 +18,9 @@ from typing import NamedTuple
 from mqcommon.lazy_dataclass import lazy_dataclass
 
 NO_EPOCH = -1
+# Each election raises the epoch by one. News of an epoch that is further ahead than this are forged or damaged: in the
+# file of epochs it would be later than all that Controllers name, and nobody would lead or follow any more.
+MAX_EPOCH_STEP = 1 << 24
 
 
 class Stand(Enum):
@@ -72,7 +75,12 @@ class Decisions:
         return self.now.stand is Stand.IDLE
 
     def take_news(self, news: News) -> RoleDecision | None:
-        """The Controller answered or pushed ``news``."""
+        """The Controller answered or pushed ``news``. RuntimeError when they cannot come from its group."""
+        if news.epoch > max(self.now.epoch, 0) + MAX_EPOCH_STEP:
+            raise RuntimeError(
+                f"no elections lead from epoch {max(self.now.epoch, 0)}, which this broker knows, to {news.epoch}:"
+                " controllerAddr names another group, or something between changes answers"
+            )
         # The first news of this process: what was decided before its start is over for it, whoever was named.
         if self._older_epoch is None:
             self._older_epoch = self._begun = max(news.epoch, self.now.epoch)

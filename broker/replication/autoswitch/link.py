@@ -230,9 +230,11 @@ class SlaveEnd(LinkToMaster):
 
     def __init__(
         self, terms: LinkTerms, hello: SlaveHello, epochs: Epochs, *, start: int, end: int, now: float,
-        proof: tuple[Hello, LogClaim] | None = None,
+        proof: tuple[Hello, LogClaim] | None = None, known_epoch: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
+        """``known_epoch``: the last of which the Controllers have told; its master is followed, and no later one."""
         super().__init__(terms, start, end, now, proof)
+        self._known_epoch = known_epoch
         self._reader = MasterReader()
         self._epochs = epochs
         self._start = start
@@ -263,6 +265,7 @@ class SlaveEnd(LinkToMaster):
                 self._end = piece.offset + len(piece.data)
                 pieces.append(piece)
         if self._reader.hello is not None and not self.ready and self.cut_at is None:
+            self._check_hello(self._reader.hello)
             self.cut_at = self._common_end(self._reader.hello)
         return pieces
 
@@ -299,6 +302,15 @@ class SlaveEnd(LinkToMaster):
                 f" {RESYNC}"
             )
         return found
+
+    def _check_hello(self, hello: MasterHello) -> None:
+        """ProtocolError when the master leads in an epoch of which no Controller has told.
+
+        Kept with the log, an absurd epoch would be later than all that Controllers name, and this broker would follow
+        nobody any more. A master that was just elected again is accepted as soon as the Controllers have told of it.
+        """
+        if self._known_epoch is not None and hello.epoch > (known := self._known_epoch()):
+            raise ProtocolError(f"the master says that it leads in epoch {hello.epoch}, the Controllers know {known}")
 
     def _check(self, piece: EpochPiece) -> None:
         hello = self._reader.hello

@@ -18,7 +18,7 @@ from broker.identity import Identity
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.replication.autoswitch.controllers import ControllerRequests, ReplicaInfo
-from broker.replication.autoswitch.decisions import Decisions, MasterLease, RoleDecision, Stand
+from broker.replication.autoswitch.decisions import NO_EPOCH, Decisions, MasterLease, RoleDecision, Stand
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.leading import Leading
 from broker.replication.autoswitch.log_epochs import LogEpochs
@@ -159,6 +159,11 @@ class Membership(Part):
                 nursery.start_soon(self.leading.run)
                 for addr in self._beats:
                     nursery.start_soon(self._keep_alive, requests, addr)
+
+    @property
+    def known_epoch(self) -> int:
+        """The last epoch of which the Controllers have told."""
+        return self._decisions.now.epoch if self._decisions else NO_EPOCH
 
     def ask_soon(self) -> None:
         """Ask who is the master."""

@@ -286,15 +286,17 @@ class SwitchSlaveSession(SlaveSide):
 
 
 class SwitchDialogue(Dialogue):
-    """Begins connections to the master. ``addr``: where clients reach this broker."""
+    """Begins connections to the master. ``addr``: where clients reach this broker; ``known_epoch`` as `SlaveEnd`."""
 
     def __init__(
-        self, log: SlaveLog, terms: LinkTerms, hello: Callable[[], SlaveHello], addr: str, *, sync_flush: bool
-    ) -> None:
+        self, log: SlaveLog, terms: LinkTerms, hello: Callable[[], SlaveHello], addr: str,
+        known_epoch: Callable[[], int], *, sync_flush: bool,
+    ) -> None:  # fmt: skip
         self._log = log
         self._terms = terms
         self._hello = hello
         self._addr = addr
+        self._known_epoch = known_epoch
         self._sync_flush = sync_flush
 
     async def begin(self, target: MasterTarget) -> SwitchSlaveSession:
@@ -310,8 +312,9 @@ class SwitchDialogue(Dialogue):
         else:
             terms.check_plain_master(target.ha_addr)
         end = SlaveEnd(
-            terms, said, self._log.epochs.now, start=log.start, end=log.raw_end, now=trio.current_time(), proof=proof
-        )
+            terms, said, self._log.epochs.now, start=log.start, end=log.raw_end, now=trio.current_time(), proof=proof,
+            known_epoch=self._known_epoch,
+        )  # fmt: skip
         return SwitchSlaveSession(end, self._log, sync_flush=self._sync_flush)
 
 

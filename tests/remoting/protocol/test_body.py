@@ -123,6 +123,12 @@ def test_data_version() -> None:
     assert second == DataVersion(0, 2_000, 6)
 
 
+def test_the_version_after_the_largest_one_can_be_sent() -> None:
+    after = DataVersion(1, 1_000, (1 << 63) - 1).next(2_000)
+    assert after == DataVersion(1, 2_000, 1)
+    assert decode_body(DataVersion, encode_body(after), JSON) == after
+
+
 def test_parse_subscription() -> None:
     parsed = parse_subscription("T", "TagA || TagB|| TagA ||", sub_version=7)
     assert parsed == SubscriptionData("T", "TagA || TagB|| TagA ||", "TAG", ["TagA", "TagB"], [2598919, 2598920], 7)

@@ -125,7 +125,8 @@ class Member:
 
         dialogue = SwitchDialogue(
             SlaveLog(replica, self.epochs, cut, confirmed, self.promised.append), self.terms,
-            lambda: SlaveHello(from_last_file, is_learner, broker_id), self.addr, sync_flush=flush is not None,
+            lambda: SlaveHello(from_last_file, is_learner, broker_id), self.addr, lambda: (1 << 31) - 1,
+            sync_flush=flush is not None,
         )  # fmt: skip
         slave = HaClient(
             CopiedLog(replica, lambda: None, flusher.one_at_a_time, flush),

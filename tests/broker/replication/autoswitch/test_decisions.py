@@ -4,12 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.decisions import Decisions, MasterLease, News, Stand
+from broker.replication.autoswitch.decisions import MAX_EPOCH_STEP, Decisions, MasterLease, News, Stand
 
 # The masters of the epochs 1 to 6.
 masters = st.lists(st.integers(1, 3), min_size=6, max_size=6)
 # News of an epoch, also late ones and of no master (-epoch), or the end of the lease (0).
 events = st.lists(st.integers(-6, 6), max_size=30)
+
+
+@pytest.mark.parametrize("master", [1, 2, None])
+def test_news_of_an_absurd_epoch_change_nothing(master: int | None) -> None:
+    machine = Decisions(1)
+    machine.take_news(News(None, "", 0))
+    machine.take_news(News(2, "two", 1))
+    before = machine.now
+    for epoch in (2 + MAX_EPOCH_STEP, (1 << 31) - 1):
+        with pytest.raises(RuntimeError, match=f"no elections lead from epoch 1, .* to {epoch}"):
+            machine.take_news(News(master, "one", epoch))
+        assert machine.now == before
+    # The honest ones are heard on.
+    decision = machine.take_news(News(1, "one", 2))
+    assert decision is not None and decision.stand is Stand.LEADING
 
 
 @given(masters, events)

@@ -192,6 +192,17 @@ def test_a_confirm_offset_counts_when_the_slave_follows() -> None:
     assert slave.confirm_offset == 5
 
 
+@pytest.mark.parametrize("epoch", [3, (1 << 31) - 1])
+def test_a_master_of_an_epoch_that_no_controller_named_is_not_followed(epoch: int) -> None:
+    """In the file of epochs the number would be later than all that Controllers name."""
+    known, epochs = 2, Epochs([Epoch(1, 0)])
+    slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), epochs, start=0, end=5, now=0.0, known_epoch=lambda: known)
+    forged = encode_master_hello(MasterHello(5, epoch, (Epoch(1, 0),)))
+    with pytest.raises(ProtocolError, match=f"leads in epoch {epoch}, the Controllers know 2"):
+        slave.receive(forged, 0.0)
+    assert list(epochs) == [Epoch(1, 0)]
+
+
 def test_a_log_that_begins_after_the_common_part_is_left_as_it_is() -> None:
     master = encode_master_hello(MasterHello(90, 3, (Epoch(1, 0), Epoch(3, 40))))
     slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs([Epoch(1, 0), Epoch(2, 60)]), start=50, end=80, now=0.0)
