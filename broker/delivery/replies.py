@@ -1,7 +1,8 @@
 """Replies: 324 and 325. The broker pushes a reply to the client that sent the request (326).
 
 A request is a plain message whose properties say who waits: REPLY_TO_CLIENT and CORRELATION_ID. So that client
-must be known here by a heartbeat. Replies go to the reply topic of the cluster only. They are stored there, too
+must be known here by a heartbeat. Replies go to the reply topic of the cluster only. RocketMQ's clients with a namespace
+call it by a name in that, which no topic needs to have. Replies are stored in the reply topic, too
 (``storeReplyMessageEnable``); no answer waits for that.
 Neighbours: meta/clients.py (where clients are), sdk/producer/requests.py (the other end).
 """
@@ -37,6 +38,9 @@ from remoting.protocol.requests.sends import (
 
 logger = logging.getLogger(__name__)
 
+#: Between a namespace and the name of a topic.
+_SEPARATOR = "%"
+
 Described = Request[SendMessageRequestHeader, Any, SendMessageResponseHeader, Any]
 
 
@@ -62,6 +66,10 @@ class Replies(Part):
         self._clock = clock
         self._turned = turned
 
+    @property
+    def _topic(self) -> str:
+        return reply_topic(self._options.broker_cluster_name)
+
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
             SEND_REPLY_MESSAGE.code: lambda channel, request: self._reply(channel, request, SEND_REPLY_MESSAGE),
@@ -84,13 +92,14 @@ class Replies(Part):
 
     def _check(self, header: SendMessageRequestHeader, body: bytes) -> None:
         # The right to send to a topic of one's own must not be enough to reach any client.
-        replies = reply_topic(self._options.broker_cluster_name)
-        if header.topic != replies:
+        replies = self._topic
+        namespace, separator, name = header.topic.rpartition(_SEPARATOR)
+        if name != replies or (separator and (not namespace or _SEPARATOR in namespace)):
             text = f"replies go to the topic {replies}, not to {header.topic[:RETRY_TOPIC_MAX_LENGTH]}"
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
-        config = self._topics.get(header.topic)
+        config = self._topics.get(replies)
         if config is None:
-            raise no_such_topic(header.topic)
+            raise no_such_topic(replies)
         if not config.perm & PERM_WRITE:
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
         if header.queue_id < 0 < config.write_queue_nums:
@@ -138,7 +147,7 @@ class Replies(Part):
         born_host = encode_host(*split_address(channel.remote))
         try:
             put = self._writer.put(
-                header.topic, header.queue_id, body, properties, header.flag, header.sys_flag, header.born_timestamp,
+                self._topic, header.queue_id, body, properties, header.flag, header.sys_flag, header.born_timestamp,
                 born_host, header.reconsume_times or 0,
             )  # fmt: skip
         except RequestRefused as refused:

@@ -135,11 +135,10 @@ class ClientHandlers(Part):
         """34: the groups that a client is in; unknown ones are created where that is allowed."""
         data = HEART_BEAT.body(request, HEARTBEAT)
         _check_heartbeat(data)
-        user = ""
+        user, now_ms = "", self._clock.monotonic_ms()
         if self._callers is not None:
             user = self._callers.user_of(channel, request)
-            _check_owner(data.client_id, user, self._clients.user_of(data.client_id))
-        now_ms = self._clock.monotonic_ms()
+            _check_owner(data.client_id, user, self._clients.user_of(data.client_id, now_ms))
         language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
         fingerprint_changed = False
         changed = []
@@ -434,9 +433,9 @@ def _check_heartbeat(data: HeartbeatData) -> None:
 
 
 def _check_owner(client_id: str, user: str, owner: str | None) -> None:
-    """RequestRefused when the id belongs to a connected client of another user, whose replies it would lead astray."""
+    """RequestRefused when the id belongs to a client of another user, whose replies it would lead astray."""
     if owner is not None and owner != user:
-        text = f"the client id {client_id[:MAX_NAME]} belongs to a connected client of another user; take another one"
+        text = f"the client id {client_id[:MAX_NAME]} belongs to a client of another user; take another one"
         raise RequestRefused(ResponseCode.NO_PERMISSION, text)
 
 

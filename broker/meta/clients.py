@@ -30,6 +30,12 @@ MAX_CHARS = 64 << 20
 FEW_CHARS = 16_384
 CHARS_OF_SUBSCRIPTION = 200
 
+# How long an id waits for its user after the last heartbeat, and how many ids do: a connection that broke must not give
+# others the time to take the id, by which replies find their way. The ids of the SDK and of RocketMQ's clients cannot
+# be guessed before.
+KEPT_MS = 600_000
+MAX_KEPT = 10_000
+
 # Groups without a member whose subscriptions are remembered, unless one group has more topics or characters than this.
 MAX_LEFT = 256
 MAX_LEFT_TOPICS = 32
@@ -149,6 +155,8 @@ class Clients:
         # client id with the user of their last heartbeat.
         self._ids: dict[Channel, str] = {}
         self._holders: dict[str, dict[Channel, str]] = {}
+        # Ids whose connections are closed: the user, and when that was heard last. The oldest goes first.
+        self._kept: dict[str, tuple[str, int]] = {}
         # What is limited: members of all groups, and the characters of their subscriptions, in all and by connection.
         self._members = 0
         self._chars = 0
@@ -172,9 +180,12 @@ class Clients:
         channels = reversed(self._holders.get(client_id, {}))
         return next((channel for channel in channels if channel in self._producer_groups_of), None)
 
-    def user_of(self, client_id: str) -> str | None:
-        """The user to whom a client id belongs, as long as a connection has it; None when it is free."""
-        return next(iter(self._holders.get(client_id, {}).values()), None)
+    def user_of(self, client_id: str, now_ms: int) -> str | None:
+        """The user to whom a client id belongs: while a connection has it, and some minutes more. None: it is free."""
+        if (holders := self._holders.get(client_id)) is not None:
+            return next(iter(holders.values()))
+        user, heard_ms = self._kept.get(client_id, ("", -KEPT_MS))
+        return user if user and now_ms - heard_ms < KEPT_MS else None
 
     def all_producers(self) -> list[tuple[str, Member, int]]:
         """The members of all producer groups: group, member, time of the last heartbeat."""
@@ -313,9 +324,10 @@ class Clients:
         before = self._ids.get(channel)
         if before != client_id:
             if before is not None:
-                self._let_go(channel, before)
+                self._let_go(channel, before, now_ms)
             self._ids[channel] = client_id
         self._holders.setdefault(client_id, {})[channel] = user
+        self._kept.pop(client_id, None)
 
     # --- leaving
 
@@ -361,12 +373,17 @@ class Clients:
             del self._left[next(iter(self._left))]
         self._left[group] = subscriptions
 
-    def _let_go(self, channel: Channel, client_id: str) -> None:
-        """The connection has this id no longer."""
+    def _let_go(self, channel: Channel, client_id: str, heard_ms: int) -> None:
+        """The connection, which was heard last at ``heard_ms``, has this id no longer."""
         holders = self._holders[client_id]
-        del holders[channel]
-        if not holders:
-            del self._holders[client_id]
+        user = holders.pop(channel)
+        if holders:
+            return
+        del self._holders[client_id]
+        if user:
+            if len(self._kept) >= MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[client_id] = user, heard_ms
 
     def _forget(self, groups_of: dict[Channel, Groups], channel: Channel, group: str) -> None:
         groups = groups_of[channel]
@@ -375,8 +392,7 @@ class Clients:
         if not groups:
             del groups_of[channel]
             if channel not in self._consumer_groups_of and channel not in self._producer_groups_of:
-                del self._heard_ms[channel]
-                self._let_go(channel, self._ids.pop(channel))
+                self._let_go(channel, self._ids.pop(channel), self._heard_ms.pop(channel))
                 self._chars_of.pop(channel, None)
 
 

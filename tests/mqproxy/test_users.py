@@ -4,6 +4,7 @@ import hmac
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -22,7 +23,7 @@ from sdk import Credentials, blocking
 from sdk.testing import Cluster, cluster_fixture
 from tests.mqproxy.test_consumers import route_is_there
 from tests.mqproxy.test_producer import Client, Got
-from tests.support.proxies import Proxy, message, proxy
+from tests.support.proxies import Proxy, Telling, message, proxy
 from tests.support.waiting import DEADLINE_S, until
 
 ROOT = Credentials("root", "a secret of the super user")
@@ -37,6 +38,10 @@ cluster = cluster_fixture(
         "authorizationEnabled": True,
         "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT.secret_key}),
         "innerClientAuthenticationCredentials": INNER,
+        # Open transactions are asked about soon.
+        "transactionTimeOut": 300,
+        "transactionCheckInterval": 300,
+        "transactionCheckMax": 10_000,
     },
 )
 
@@ -246,6 +251,44 @@ def test_a_transaction_is_ended_with_the_rights_of_the_caller(
     assert user.first("EndTransaction", end).status.code == wire.INVALID_TRANSACTION_ID
     end.topic.name = "bills"
     assert root.first("EndTransaction", end).status.code == wire.OK
+
+
+def test_only_producers_that_may_send_are_asked_about_a_transaction(
+    admin: blocking.Admin,
+    cluster: Cluster,
+    served: Proxy,
+    caller_of: Callable[..., Caller],
+    make_user: Callable[..., Credentials],
+) -> None:
+    """A member by its settings alone, which need no right, is not shown others' half messages."""
+    attributes = {"+message.type": "TRANSACTION"}
+    admin.create_topic(cluster.brokers[0].address, TopicConfig("secrets", 1, 1, attributes=attributes))
+    settings = wire.Settings(
+        client_type=wire.PRODUCER, publishing=wire.Publishing(topics=[wire.Resource(name="secrets")])
+    )
+    nosy = [each for each in signed(make_user(("Topic:orders", "Pub"))) if each[0] != "x-mq-client-id"]
+    owner = [each for each in signed(ROOT) if each[0] != "x-mq-client-id"]
+    shown: list[wire.TelemetryCommand] = []
+    with served.channel() as channel:
+        spy = Telling(channel, "the-spy", settings, nosy)
+
+        def look() -> None:
+            with suppress(grpc.RpcError):
+                while True:
+                    shown.append(spy.read())
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        half = message("secrets", b"a secret", message_type=wire.TRANSACTION)
+        assert caller_of(ROOT).first("SendMessage", wire.SendMessageRequest(messages=[half])).status.code == wire.OK
+        # The broker asks somebody each 300 ms; the owner's second question comes after the spy would have had one.
+        producer = Telling(channel, "the-owner", settings, owner)
+        for _ in range(3):
+            assert producer.read().recover_orphaned_transaction_command.message.body == b"a secret"
+        producer.close()
+        spy.close()
+        looking.join(DEADLINE_S)
+    assert not looking.is_alive() and not shown
 
 
 def test_pulls_and_offsets_need_the_right_to_receive(

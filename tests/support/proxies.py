@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -148,11 +148,18 @@ def official(scenario: str, endpoints: str, *, language: str = PYTHON, **argumen
 class Telling:
     """A client with a stream of Telemetry: `tell` sends a command, `read` waits for one."""
 
-    def __init__(self, channel: grpc.Channel, client_id: str, settings: wire.Settings) -> None:
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        client_id: str,
+        settings: wire.Settings,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """``metadata``: more than the client id, as a signature."""
         self._commands: queue.Queue[wire.TelemetryCommand | None] = queue.Queue()
         self._stream = channel.stream_stream(
             f"/{SERVICE}/Telemetry", wire.TelemetryCommand.SerializeToString, wire.TelemetryCommand.FromString
-        )(iter(self._commands.get, None), metadata=[("x-mq-client-id", client_id)], timeout=DEADLINE_S)
+        )(iter(self._commands.get, None), metadata=[("x-mq-client-id", client_id), *metadata], timeout=DEADLINE_S)
         self.tell(wire.TelemetryCommand(settings=settings))
         assert self.read().HasField("settings")
 

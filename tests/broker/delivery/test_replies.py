@@ -73,6 +73,20 @@ async def test_a_reply_is_pushed_and_stored(what: Any, stores: bool) -> None:
         assert (answer.ext["msgId"] != "0") is stores
 
 
+async def test_a_reply_of_a_client_with_a_namespace_is_pushed_and_stored() -> None:
+    """RocketMQ's clients put the reply topic into their namespace, in which nobody has created it."""
+    asker = Asker()
+    async with (
+        running() as (client, addr),
+        open_client({PUSH_REPLY_MESSAGE_TO_CLIENT.code: asker.handle}) as waiting,
+    ):
+        await beat(waiting, addr)
+        assert (await client.invoke(addr, reply(topic=f"prod%{TOPIC}"))).code == ResponseCode.SUCCESS
+        assert [(each.ext or {})["topic"] for each in asker.got] == [f"prod%{TOPIC}"]
+        found = await client.invoke(addr, pull_request(TOPIC, 0))
+        assert [message.body for message in decode_messages(found.body)] == [b"the reply"]
+
+
 @pytest.mark.parametrize(
     ("properties", "text"),
     [("a\x01b\x02", r"properties\[REPLY_TO_CLIENT\] is null"), (PROPERTIES, "channel of <me> not found")],
@@ -101,6 +115,9 @@ async def test_a_client_that_refuses_the_reply_is_told_to_the_sender() -> None:
     [
         ({"topic": "nowhere"}, ResponseCode.NO_PERMISSION),
         ({"topic": "a b"}, ResponseCode.NO_PERMISSION),
+        ({"topic": f"%{TOPIC}"}, ResponseCode.NO_PERMISSION),
+        ({"topic": f"a%b%{TOPIC}"}, ResponseCode.NO_PERMISSION),
+        ({"topic": f"prod%not-{TOPIC}"}, ResponseCode.NO_PERMISSION),
         # Their messages say what the broker is to do, so what a client writes there would be obeyed.
         ({"topic": SCHEDULE_TOPIC}, ResponseCode.NO_PERMISSION),
         ({"topic": TRANS_HALF_TOPIC}, ResponseCode.NO_PERMISSION),

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.meta.clients import MAX_LEFT, MAX_LEFT_CHARS, MAX_LEFT_TOPICS, Clients
+from broker.meta import clients as module
+from broker.meta.clients import KEPT_MS, MAX_LEFT, MAX_LEFT_CHARS, MAX_LEFT_TOPICS, Clients
 from mqcommon.message.javahash import java_hash
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 
@@ -200,3 +202,35 @@ def test_the_connection_of_a_producer_is_known_by_the_client_id() -> None:
     assert (clients.producer_channel("a"), clients.producer_channel("b")) == (None, one)
     clients.close(one)
     assert not clients._holders and not clients._ids
+
+
+def test_an_id_waits_some_minutes_for_its_user() -> None:
+    clients = Clients()
+
+    def beat(channel: Any, client_id: str, user: str, now_ms: int) -> None:
+        data = HeartbeatData(client_id, producer_data_set=[ProducerData("g")])
+        clients.join_producer_group(channel, data, "g", "JAVA", 1, now_ms, user)
+
+    beat(ONE, "a", "shop", 1_000)
+    assert (clients.user_of("a", 1_000), clients.user_of("b", 1_000)) == ("shop", None)
+    clients.close(ONE)
+    assert clients.user_of("a", 1_000 + KEPT_MS - 1) == "shop"
+    assert clients.user_of("a", 1_000 + KEPT_MS) is None
+    # The user comes back.
+    beat(TWO, "a", "shop", 2_000)
+    assert clients.user_of("a", 2_000 + KEPT_MS) == "shop" and not clients._kept
+    # Without access control nothing is kept.
+    clients.close(TWO)
+    beat(ONE, "c", "", 3_000)
+    clients.close(ONE)
+    assert clients.user_of("c", 3_000) is None
+
+
+def test_the_ids_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT", 2)
+    clients = Clients()
+    for number in range(5):
+        data = HeartbeatData(f"id-{number}", producer_data_set=[ProducerData("g")])
+        clients.join_producer_group(ONE, data, "g", "JAVA", 1, 0, "user")
+        clients.close(ONE)
+    assert list(clients._kept) == ["id-3", "id-4"]
