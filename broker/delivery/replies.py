@@ -1,8 +1,8 @@
 """Replies: 324 and 325. The broker pushes a reply to the client that sent the request (326).
 
 A request is a plain message whose properties say who waits: REPLY_TO_CLIENT and CORRELATION_ID. So that client
-must be known here by a heartbeat. Replies go to the reply topic of the cluster only. RocketMQ's clients with a namespace
-call it by a name in that, which no topic needs to have. Replies are stored in the reply topic, too
+must be known here by a heartbeat. Replies go to the reply topic of the cluster only. RocketMQ's clients with a
+namespace call it by a name in that, which no topic needs to have. Replies are stored in the reply topic, too
 (``storeReplyMessageEnable``); no answer waits for that.
 Neighbours: meta/clients.py (where clients are), sdk/producer/requests.py (the other end).
 """
