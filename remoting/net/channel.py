@@ -39,6 +39,8 @@ APART_BYTES = 65_536
 PIECE_BYTES = 16_384
 # With so many bytes to send, a server serves other connections before it handles more requests of this one.
 BULK_BYTES = 262_144
+# The same when the requests of one read have taken so long: one read may have hundreds that take a millisecond each.
+TURN_S = 0.005
 # Large frames are sent in parts of this size, so that a peer that takes them slowly is told from one that does not.
 PART_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
@@ -443,6 +445,7 @@ class Channel:
                 self._last_frame = self.last_read
             self._in_turn = True
             try:
+                turn_ends = self.last_read + TURN_S
                 for command in commands:
                     if command.flag & FLAG_RESPONSE:
                         row = self._pending.pop(command.opaque, None)
@@ -454,8 +457,9 @@ class Channel:
                                 logger.exception("answer to opaque %d of %s failed", command.opaque, self.remote)
                     else:
                         dispatch(self, command)
-                        if self._outbox_bytes >= BULK_BYTES and self._backpressure:
-                            # Many large answers for one peer would hold up the others: send these, let others run.
+                        if self._backpressure and (self._outbox_bytes >= BULK_BYTES or trio.current_time() > turn_ends):
+                            # Many large answers for one peer, or a read full of requests that take long, would hold up
+                            # the others: send the answers that there are, let others run.
                             if after_turn is not None:
                                 after_turn()
                             self.flush_now()
@@ -464,6 +468,7 @@ class Channel:
                             await trio.lowlevel.checkpoint()
                             if self._outbox or self._sending:
                                 await self._all_taken()
+                            turn_ends = trio.current_time() + TURN_S
                 if after_turn is not None:
                     after_turn()
             finally:

@@ -419,6 +419,35 @@ async def test_large_answers_let_others_have_their_turn(monkeypatch: pytest.Monk
         await other.aclose()
 
 
+async def test_a_read_full_of_long_requests_lets_others_have_their_turn(
+    mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One peer may send hundreds of them in one read, and many peers at once."""
+    order: list[str] = []
+
+    def take_long(channel: Channel, request: Command) -> Command:
+        order.append(str((request.ext or {}).get("who")))
+        mock_clock.jump(0.004)
+        return request.respond()
+
+    monkeypatch.setitem(QUICK, ECHO, take_long)
+    async with serving() as served:
+        greedy = await served.stream()
+        other = await served.stream()
+        await trio.testing.wait_all_tasks_blocked()
+        await greedy.send_all(b"".join(encode(Command(ECHO, {"who": "greedy"}, opaque=n)) for n in range(60)))
+        await other.send_all(encode(Command(ECHO, {"who": "other"}, opaque=1)))
+        assert Connection().receive_data(await other.receive(1000))[0].code == 0
+        assert order.index("other") < 20
+        got: list[int] = []
+        connection = Connection()
+        while len(got) < 60:
+            got += [answer.opaque for answer in connection.receive_data(await greedy.receive(1 << 16))]
+        assert got == list(range(60))
+        await greedy.aclose()
+        await other.aclose()
+
+
 async def test_large_and_small_answers_come_whole_and_in_order() -> None:
     """Large bodies are sent beside their headers, in as many calls as the socket takes."""
     async with serving() as served:
