@@ -65,8 +65,6 @@ class ConfigHandlers(Part):
         self._clock = clock
         self._runtime_info = runtime_info
         self._version = DataVersion(timestamp=clock.now_ms())
-        # The answer to 26, which takes milliseconds to make, until an option changes.
-        self._text = b""
         self._changing = trio.Lock()
 
     def handlers(self) -> dict[int, Handler]:
@@ -80,13 +78,11 @@ class ConfigHandlers(Part):
 
     def get(self, channel: Channel, request: Command) -> Command:
         """26: all options of the broker, as a conf file has them."""
-        if not self._text:
-            known = {o.key for o in options_of(BrokerOptions)}
-            others = [f"{key}={value}\n" for key, value in _FOR_JAVA_TOOLS.items() if key not in known]
-            lines = sorted([*to_properties(self._options).splitlines(keepends=True), *others])
-            self._text = "".join(lines).encode()
         version = encode_body(self._version).decode()
-        return GET_BROKER_CONFIG.answer(request, GetBrokerConfigResponseHeader(version), body=self._text)
+        known = {o.key for o in options_of(BrokerOptions)}
+        others = [f"{key}={value}\n" for key, value in _FOR_JAVA_TOOLS.items() if key not in known]
+        lines = sorted([*to_properties(self._options).splitlines(keepends=True), *others])
+        return GET_BROKER_CONFIG.answer(request, GetBrokerConfigResponseHeader(version), body="".join(lines).encode())
 
     def runtime(self, channel: Channel, request: Command) -> Command:
         """28: figures of the running broker, each with its name."""
@@ -115,7 +111,6 @@ class ConfigHandlers(Part):
                 if o.key in changes:
                     object.__setattr__(self._options, o.name, getattr(wanted, o.name))
         if changes:
-            self._text = b""
             self._version = self._version.next(self._clock.now_ms())
         if "brokerPermission" in changes:
             self._topics.changed()  # the registration with NameServers has the permissions of topics
