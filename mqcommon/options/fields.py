@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 import typing
+from collections.abc import Hashable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -72,12 +73,12 @@ def option(
 
 def options_of(cls: type[Any]) -> list[Option]:
     """The options of a dataclass, in the order in which they are declared."""
-    return list(_options_of(cls))
+    return list(_options_of(typing.cast(Hashable, cls)))
 
 
 # A request for a daemon's options would take milliseconds without it.
 @cache
-def _options_of(cls: type[Any]) -> list[Option]:
+def _options_of(cls: Any) -> list[Option]:
     kinds = typing.get_type_hints(cls)
     options = []
     for field in dataclasses.fields(cls):
