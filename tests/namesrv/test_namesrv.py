@@ -84,7 +84,7 @@ async def test_an_absurd_version_holds_a_brokers_place_no_longer_than_its_connec
     served = await serve(nursery, tmp_path)
     forger, honest = await served.peer(), await served.peer()
     far = (1 << 63) - 1
-    topics = TopicConfigTable(data_version=DataVersion(far, far, far), topic_config_table=configs_of("t1"))
+    topics = TopicConfigTable(data_version=DataVersion(far, far, far), topic_config_table=configs_of("f1", "f2"))
     body = encode_body(RegisterBrokerBody(topics))
     fields = {
         "brokerName": "broker-a", "brokerAddr": "127.0.0.1:1", "clusterName": "DefaultCluster", "brokerId": 0,
@@ -92,8 +92,8 @@ async def test_an_absurd_version_holds_a_brokers_place_no_longer_than_its_connec
         "heartbeatTimeoutMillis": far,
     }  # fmt: skip
     assert (await forger.ask(REGISTER_BROKER.code, fields, body)).code == ResponseCode.SUCCESS
-    await honest.register("127.0.0.1:3", "t2")
-    assert await honest.topics() == ["t1"]
+    await honest.register("127.0.0.1:3", "t1", "t2")
+    assert await honest.topics() == ["f1", "f2"]
     await forger.stream.aclose()
 
     async def is_gone() -> bool:
