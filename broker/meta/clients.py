@@ -6,6 +6,7 @@ Invariant: ``_consumer_groups_of`` and ``_producer_groups_of`` mirror the group 
 the connections of both. So the cost of closing a connection depends only on the number of its groups.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import field
 
@@ -32,9 +33,10 @@ CHARS_OF_SUBSCRIPTION = 200
 
 # How long an id waits for its user after the last heartbeat, and how many ids do: a connection that broke must not give
 # others the time to take the id, by which replies find their way. The ids of the SDK and of RocketMQ's clients cannot
-# be guessed before.
+# be guessed before. One user has a part of the places only, and cannot push out the ids of others.
 KEPT_MS = 600_000
 MAX_KEPT = 10_000
+MAX_KEPT_OF_USER = 1_000
 
 # Groups without a member whose subscriptions are remembered, unless one group has more topics or characters than this.
 MAX_LEFT = 256
@@ -157,6 +159,7 @@ class Clients:
         self._holders: dict[str, dict[Channel, str]] = {}
         # Ids whose connections are closed: the user, and when that was heard last. The oldest goes first.
         self._kept: dict[str, tuple[str, int]] = {}
+        self._kept_of: Counter[str] = Counter()
         # What is limited: members of all groups, and the characters of their subscriptions, in all and by connection.
         self._members = 0
         self._chars = 0
@@ -327,7 +330,7 @@ class Clients:
                 self._let_go(channel, before, now_ms)
             self._ids[channel] = client_id
         self._holders.setdefault(client_id, {})[channel] = user
-        self._kept.pop(client_id, None)
+        self._drop_kept(client_id)
 
     # --- leaving
 
@@ -380,10 +383,23 @@ class Clients:
         if holders:
             return
         del self._holders[client_id]
-        if user:
-            if len(self._kept) >= MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
+        if not user:
+            return
+        while self._kept:
+            oldest, (_, at_ms) = next(iter(self._kept.items()))
+            if len(self._kept) < MAX_KEPT and heard_ms - at_ms < KEPT_MS:
+                break
+            self._drop_kept(oldest)
+        if self._kept_of[user] < MAX_KEPT_OF_USER:
             self._kept[client_id] = user, heard_ms
+            self._kept_of[user] += 1
+
+    def _drop_kept(self, client_id: str) -> None:
+        """The id waits for nobody any more."""
+        if (kept := self._kept.pop(client_id, None)) is not None:
+            self._kept_of[kept[0]] -= 1
+            if not self._kept_of[kept[0]]:
+                del self._kept_of[kept[0]]
 
     def _forget(self, groups_of: dict[Channel, Groups], channel: Channel, group: str) -> None:
         groups = groups_of[channel]

@@ -226,11 +226,23 @@ def test_an_id_waits_some_minutes_for_its_user() -> None:
     assert clients.user_of("c", 3_000) is None
 
 
-def test_the_ids_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT", 2)
+def test_the_ids_that_wait_are_bounded_in_all_and_by_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT", 5)
+    monkeypatch.setattr(module, "MAX_KEPT_OF_USER", 3)
     clients = Clients()
-    for number in range(5):
-        data = HeartbeatData(f"id-{number}", producer_data_set=[ProducerData("g")])
-        clients.join_producer_group(ONE, data, "g", "JAVA", 1, 0, "user")
+
+    def leave(client_id: str, user: str, now_ms: int = 0) -> None:
+        data = HeartbeatData(client_id, producer_data_set=[ProducerData("g")])
+        clients.join_producer_group(ONE, data, "g", "JAVA", 1, now_ms, user)
         clients.close(ONE)
-    assert list(clients._kept) == ["id-3", "id-4"]
+
+    leave("of-the-shop", "shop")
+    for number in range(10):
+        leave(f"greedy-{number}", "greedy")
+    assert list(clients._kept) == ["of-the-shop", "greedy-0", "greedy-1", "greedy-2"]
+    leave("a", "other")
+    leave("b", "other")
+    assert list(clients._kept) == ["greedy-0", "greedy-1", "greedy-2", "a", "b"]
+    # Those whose time is over make room.
+    leave("c", "greedy", KEPT_MS)
+    assert list(clients._kept) == ["c"] and clients._kept_of == {"greedy": 1}
