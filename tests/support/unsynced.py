@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
+from broker.replication.dledger.log_disk import LogDisk
 from broker.store.store import MessageStore
 from mqcommon.disk import files
 from mqcommon.disk.files import OsFiles
@@ -85,7 +86,7 @@ class Shadow:
                 os.link(path, with_number)
 
     def put_flush(self, started: float) -> None:
-        """A flush of a commit log that began at this time (`time.monotonic`) is done."""
+        """A flush of what was acknowledged, which began at this time (`time.monotonic`), is done."""
         path = self._flushes / str(os.getpid())
         half = path.with_suffix(".half")
         half.write_text(repr(started), encoding="ascii")
@@ -107,6 +108,7 @@ def install(environment: Mapping[str, str]) -> None:
     """This process is a daemon, and its disk loses power."""
     shadow, boot = Shadow(Path(environment[SHADOW])), environment[BOOT]
     remove, rename, flush = OsFiles.remove, OsFiles.rename, MessageStore.flush
+    become_member, sync_entries = LogDisk.__init__, LogDisk._sync
 
     def sync(fd: int) -> None:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
@@ -125,11 +127,24 @@ def install(environment: Mapping[str, str]) -> None:
         shadow.keep(new)
         rename(self, old, new)
 
+    members: list[LogDisk] = []
+
     def noted_flush(self: MessageStore) -> int:
         started = time.monotonic()
         reached = flush(self)
-        shadow.put_flush(started)
+        if not members:
+            shadow.put_flush(started)
         return reached
+
+    def noted_member(self: LogDisk, *args: Any) -> None:
+        members.append(self)
+        become_member(self, *args)
+
+    async def noted_sync(self: LogDisk, *, with_mark: bool) -> None:
+        # A member of a DLedger group starts without messages whose entries are not on disk.
+        started = time.monotonic()
+        await sync_entries(self, with_mark=with_mark)
+        shadow.put_flush(started)
 
     replaced: list[tuple[Any, str, Any]] = [
         (os, "fdatasync", sync),
@@ -139,6 +154,8 @@ def install(environment: Mapping[str, str]) -> None:
         (OsFiles, "rename", keep_and_rename),
         (OsFiles, "boot_id", lambda self: boot),
         (MessageStore, "flush", noted_flush),
+        (LogDisk, "__init__", noted_member),
+        (LogDisk, "_sync", noted_sync),
     ]
     for owner, name, value in replaced:
         setattr(owner, name, value)
