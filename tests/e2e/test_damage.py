@@ -107,7 +107,7 @@ async def test_damaged_queues_lose_nothing(tmp_path: Path, seed: int, rounds: in
             await away(broker, gracefully=gracefully)
             said = DAMAGES[number % len(DAMAGES)](store, random)
             await back(cluster, broker)
-            # After a kill the file may be newer than the checkpoint: the start reads its messages anyway, and says nothing.
+            # After a kill the file may be newer than the checkpoint: the start reads the log from there in any case.
             assert not gracefully or said in logged(broker)
             for topic in TOPICS:
                 found = await stored(cluster.nameserver, topic)

@@ -58,9 +58,9 @@ ROWS = {
     ("dledger", "SYNC_FLUSH"): 0,
 }
 
-# A member of a DLedger group that has less than it promised in the same boot has a lost disk, and joins anew; with all
-# members at once no group is left to join.
-ONLY_WITH_A_BOOT = [("dledger", "ASYNC_FLUSH")]
+# A member of a DLedger group or of a SyncStateSet that has less than it promised in the same boot has a lost disk, and
+# joins anew; with all members at once nobody is left to join.
+ONLY_WITH_A_BOOT = [("dledger", "ASYNC_FLUSH"), ("controller", "ASYNC_FLUSH")]
 
 
 @dataclass(frozen=True)
