@@ -412,7 +412,10 @@ def _group_gate(options: BrokerOptions, tls: DaemonTls) -> GroupGate:
     hosts = None
     if not (options.ha_allow_plain_peers == "true" or tls.requires_certificates):
         hosts = {split_address(addr)[0] for addr in options.group_peers.values()} | options.plain_hosts
-    return GroupGate(_group_name(options), link_terms(options, tls).secret, hosts, options.plain_signature_addresses)
+    return GroupGate(
+        _group_name(options), link_terms(options, tls).secret, hosts, options.plain_signature_addresses,
+        options.plain_codes,
+    )  # fmt: skip
 
 
 async def until_others_lead(options: BrokerOptions, tls: DaemonTls) -> None:

@@ -1,8 +1,9 @@
 """Who may speak at the port of a DLedger group: it could read all messages, and replace what is not committed.
 
-With a secret (the same options as for the HA port) each request must be signed with it. Without, but with certificates
-of clients, TLS has decided. Otherwise the peer must connect from a host of ``dLegerPeers`` or ``haPlainPeerAddresses``,
-unless ``haAllowPlainPeers=true``.
+With a secret (the same options as for the HA port) each request must be signed with it as a whole; RocketMQ's signature
+counts for the members and codes of ``plainSignatureCodes`` only. Without a secret, but with certificates of clients,
+TLS has decided. Otherwise the peer must connect from a host of ``dLegerPeers`` or ``haPlainPeerAddresses``, unless
+``haAllowPlainPeers=true``.
 """
 
 import logging
@@ -18,7 +19,8 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.signature import ACCESS_KEY_FIELD, Credentials, is_signed_with
+from remoting.protocol.plain_codes import PlainCodes
+from remoting.protocol.signature import ACCESS_KEY_FIELD, Credentials, is_plain, is_signed_with
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +31,18 @@ LOG_S = 10.0
 class GroupGate:
     """``hosts``: who is let in without a secret; None: everybody.
 
-    ``plain``: members that may get RocketMQ's signature.
+    ``plain``: members that may get RocketMQ's signature. ``plain_codes``: who may use it, as the user ``group``.
     """
 
-    def __init__(self, group: str, secret: bytes, hosts: Collection[str] | None, plain: str = "") -> None:
+    def __init__(
+        self, group: str, secret: bytes, hosts: Collection[str] | None, plain: str, plain_codes: PlainCodes
+    ) -> None:
         # The secret itself is used for other proofs, too.
         key = sha256(b"DLedger group\n" + secret).hexdigest() if secret else ""
         #: With what members sign; None when they do not.
         self.credentials = Credentials(group, key, plain_signature_addresses=plain) if key else None
         self._hosts = hosts
+        self._plain_codes = plain_codes
         self.refusals = 0
         self._logged_at = -math.inf
 
@@ -53,7 +58,9 @@ class GroupGate:
         own = self.credentials
         if own is not None:
             has_name = (request.ext or {}).get(ACCESS_KEY_FIELD) == own.access_key
-            if has_name and is_signed_with(request, own.secret_key, channel.signatures):
+            host = split_address(channel.remote)[0]
+            may_sign_so = not is_plain(request) or self._plain_codes.allow(own.access_key, host, request.code)
+            if has_name and may_sign_so and is_signed_with(request, own.secret_key, channel.signatures):
                 return
         elif self._hosts is None or split_address(channel.remote)[0] in self._hosts:
             return
