@@ -235,6 +235,7 @@ def test_a_transaction_is_ended_with_the_rights_of_the_caller(
     admin: blocking.Admin, cluster: Cluster, caller_of: Callable[..., Caller], make_user: Callable[..., Credentials]
 ) -> None:
     attributes = {"+message.type": "TRANSACTION"}
+    cluster.create_topic("secrets", 1)  # returns when it has a route
     admin.create_topic(cluster.brokers[0].address, TopicConfig("bills", 1, 1, attributes=attributes))
     half = message("bills", message_type=wire.TRANSACTION)
     root, user = caller_of(ROOT), caller_of(make_user(("Topic:orders", "Pub")))

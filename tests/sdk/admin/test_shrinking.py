@@ -285,6 +285,7 @@ async def test_doctor_and_deletions_look_at_the_records_of_ordered_topics(cluste
         await until(lambda: _has_brokers(admin, "ordered", 2))
         assert ("OK", "the routes of 1 ordered topics are whole") in await orders_in_doctor(cluster)
         await run(cluster, *DRAIN, "broker-a", "--force")
+        await until(lambda: _takes_no_messages(admin, "ordered", "broker-a"))
         [(state, text)] = await orders_in_doctor(cluster, ends_with=1)
         assert state == "FAIL"
         assert text.endswith("its order is broker-a:4;broker-b:4, but broker-a: it takes no messages")
@@ -308,6 +309,11 @@ async def orders_in_doctor(cluster: Cluster, ends_with: int = 0) -> list[tuple[s
 
 async def _has_brokers(admin: Admin, topic: str, count: int) -> bool:
     return await _lists(admin, topic) and len((await admin.topic_route(topic)).queue_datas) == count
+
+
+async def _takes_no_messages(admin: Admin, topic: str, broker: str) -> bool:
+    queues = (await admin.topic_route(topic)).queue_datas
+    return not any(queue.perm & 2 for queue in queues if queue.broker_name == broker)
 
 
 async def _all_write(admin: Admin, topic: str) -> bool:
