@@ -235,8 +235,8 @@ def test_a_transaction_is_ended_with_the_rights_of_the_caller(
     admin: blocking.Admin, cluster: Cluster, caller_of: Callable[..., Caller], make_user: Callable[..., Credentials]
 ) -> None:
     attributes = {"+message.type": "TRANSACTION"}
-    cluster.create_topic("secrets", 1)  # returns when it has a route
     admin.create_topic(cluster.brokers[0].address, TopicConfig("bills", 1, 1, attributes=attributes))
+    trio.run(route_is_there, cluster, "bills")
     half = message("bills", message_type=wire.TRANSACTION)
     root, user = caller_of(ROOT), caller_of(make_user(("Topic:orders", "Pub")))
     begin = wire.SendMessageRequest(messages=[half])
@@ -264,6 +264,7 @@ def test_only_producers_that_may_send_are_asked_about_a_transaction(
     """A member by its settings alone, which need no right, is not shown others' half messages."""
     attributes = {"+message.type": "TRANSACTION"}
     admin.create_topic(cluster.brokers[0].address, TopicConfig("secrets", 1, 1, attributes=attributes))
+    trio.run(route_is_there, cluster, "secrets")
     settings = wire.Settings(
         client_type=wire.PRODUCER, publishing=wire.Publishing(topics=[wire.Resource(name="secrets")])
     )
