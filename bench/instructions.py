@@ -1,11 +1,11 @@
-"""How many processor instructions a send costs the broker, counted by valgrind, which does not depend on other load.
+"""How many processor instructions a send and a pull cost the broker, counted by valgrind whatever else runs.
 
     python -m bench.instructions [--json] [--n 8000] [--tree DIRECTORY] [--in-flight 64] [-- OPTION ...]
 
 On a shared machine times vary by a third, instructions by a hundredth. To compare two commits, `--tree` names another
 checkout, with a `.venv` of its own, whose broker is counted. The daemon's own periodic work is counted, too. What
-follows `--` are options of the broker, as `--metrics-exporter-type PROM`. The limit is bench/echo.py with the same
-bytes. Needs valgrind (Debian: apt-get install valgrind).
+follows `--` are options of the broker, as `--metrics-exporter-type PROM`. The limit is bench/echo.py with the bytes of
+the send. Needs valgrind (Debian: apt-get install valgrind).
 """
 
 import argparse
@@ -21,13 +21,15 @@ from pathlib import Path
 import trio
 
 from bench.harness import Row, row, show
-from bench.traffic import QUEUES, TOPIC, requests
+from bench.traffic import QUEUES, TOPIC, pulls, requests
 from remoting.net.client import open_client
 from remoting.protocol.command import FLAG_RESPONSE, Command
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from scripts.daemons import HOST, ROOT, Daemon, broker_daemon, free_port, in_use, stop
 
 WARM_UP = 2_000
+# For the pulls: more than 32 in each queue.
+STORED = 400
 BODY = bytes(128)
 # The name in the requests of bench/traffic.py.
 BROKER = "bench"
@@ -68,14 +70,32 @@ def counted(daemon: Daemon, drive: Callable[[], object]) -> int:
 def of_broker(tree: Path, options: list[str], in_flight: int, count: int) -> int:
     """Instructions of the broker in ``tree`` that stores ``count`` messages."""
     with tempfile.TemporaryDirectory() as home:
-        daemon = broker_daemon(Path(home), BROKER, f"{HOST}:1")
-        daemon.command = [str(tree / ".venv/bin/python"), str(tree / ".venv/bin/broker"), *daemon.command[1:], *options]
+        daemon = _broker(Path(home), tree, options)
 
         def drive() -> None:
             trio.run(make_topic, daemon.addr)
             trio.run(requests, daemon.addr, BODY, count, in_flight, 0)
 
         return counted(daemon, drive)
+
+
+def of_pulls(tree: Path, options: list[str], in_flight: int, count: int) -> int:
+    """Instructions of the broker in ``tree`` that stores some messages, and is asked for 32 of them so often."""
+    with tempfile.TemporaryDirectory() as home:
+        daemon = _broker(Path(home), tree, options)
+
+        def drive() -> None:
+            trio.run(make_topic, daemon.addr)
+            trio.run(requests, daemon.addr, BODY, STORED, in_flight, 0)
+            trio.run(pulls, daemon.addr, count, in_flight)
+
+        return counted(daemon, drive)
+
+
+def _broker(home: Path, tree: Path, options: list[str]) -> Daemon:
+    daemon = broker_daemon(home, BROKER, f"{HOST}:1")
+    daemon.command = [str(tree / ".venv/bin/python"), str(tree / ".venv/bin/broker"), *daemon.command[1:], *options]
+    return daemon
 
 
 def of_echo(in_flight: int, count: int) -> int:
@@ -92,6 +112,10 @@ def rows(tree: Path, options: list[str], in_flight: int, n: int) -> Iterator[Row
     ours = (broker(WARM_UP + n) - broker(WARM_UP)) / n
     limit = (echo(WARM_UP + n) - echo(WARM_UP)) / n
     name = f"send {len(BODY)} B, one request each, {in_flight} in flight, in the broker"
+    yield row(name, "instr", [ours], [limit], n, smaller_is_better=True)
+    pulled = partial(of_pulls, tree, options, in_flight)
+    ours = (pulled(WARM_UP + n) - pulled(WARM_UP)) / n
+    name = f"pull of 32 messages of {len(BODY)} B, {in_flight} in flight, in the broker"
     yield row(name, "instr", [ours], [limit], n, smaller_is_better=True)
 
 

@@ -18,6 +18,7 @@ from remoting.net.channel import Channel
 from remoting.net.sockets import connect
 from remoting.protocol.command import Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.requests.pulls import PULL_MESSAGE
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, BufferFull, Producer, PullConsumer, SendResult, Ticket
@@ -101,8 +102,36 @@ async def pipeline(addr: str, frames: list[bytes], window: int, expect: bytes) -
 
 
 async def requests(addr: str, body: bytes, count: int, window: int, flag: int) -> float:
+    """Sends a second. The echo's answers are its requests, so these have the flag of answers."""
+
+    def send(number: int) -> Command:
+        ext = {
+            "a": "bench", "b": TOPIC, "c": "TBW102", "d": 4, "e": number % QUEUES, "f": 0, "g": 1_700_000_000_000,
+            "h": 0, "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02", "j": 0, "k": False, "m": False,
+            "n": "bench",
+        }  # fmt: skip
+        return Command(SEND_MESSAGE_V2.code, ext, body, flag)
+
+    return await _asked(addr, count, window, send, needs_success=flag == 0)
+
+
+async def pulls(addr: str, count: int, window: int) -> float:
+    """Pulls a second of the first 32 messages of a queue, which are there."""
+
+    def pull(number: int) -> Command:
+        ext = {
+            "consumerGroup": "bench", "topic": TOPIC, "queueId": number % QUEUES, "queueOffset": 0, "maxMsgNums": 32,
+            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+            "expressionType": "TAG",
+        }  # fmt: skip
+        return Command(PULL_MESSAGE.code, ext)
+
+    return await _asked(addr, count, window, pull, needs_success=True)
+
+
+async def _asked(addr: str, count: int, window: int, make: Callable[[int], Command], *, needs_success: bool) -> float:
     """Requests a second by a client that works as official clients do: it encodes each request, decodes each answer and
-    finds its request by the correlation id. The echo's answers are its requests, so these have the flag of answers.
+    finds its request by the correlation id.
     """
     host, port = split_address(addr)
     channel = Channel(await connect(host, port), max_frame_bytes=MAX_FRAME_BYTES)
@@ -112,16 +141,12 @@ async def requests(addr: str, body: bytes, count: int, window: int, flag: int) -
     def send_next() -> None:
         nonlocal sent
         sent += 1
-        ext = {
-            "a": "bench", "b": TOPIC, "c": "TBW102", "d": 4, "e": sent % QUEUES, "f": 0, "g": 1_700_000_000_000, "h": 0,
-            "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{sent:012X}\x02", "j": 0, "k": False, "m": False, "n": "bench",
-        }  # fmt: skip
-        channel.submit(Command(SEND_MESSAGE_V2.code, ext, body, flag), 30_000, on_answer)
+        channel.submit(make(sent), 30_000, on_answer)
 
     def on_answer(answer: Command | RemotingError) -> None:
         nonlocal answered, failed
         answered += 1
-        failed += isinstance(answer, RemotingError) or (flag == 0 and answer.code != 0)
+        failed += isinstance(answer, RemotingError) or (needs_success and answer.code != 0)
         if sent < count:
             send_next()
         elif answered == count:
