@@ -20,7 +20,7 @@ from tests.tidy.tree import ROOT
 T = TypeVar("T")
 
 SLOW_WORKER = "Python worker failed to connect back"
-MOST_STARTS = 5
+MOST_STARTS = 20
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +32,8 @@ def spark() -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.driver.memory": "512m",
+        # How long a worker may take to say who it is; 15 s by default.
+        "spark.python.authenticate.socketTimeout": "300s",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
