@@ -164,8 +164,16 @@ def _environment(pid: str) -> list[bytes]:
         return []
 
 
+def mounted_in(folder: str) -> list[str]:
+    """Where in ``folder`` disks are mounted, the inner ones first."""
+    places = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    return sorted((each for each in places if each.startswith(f"{folder}/")), key=len, reverse=True)
+
+
 def remove(folder: str) -> None:
-    """Remove the temporary directory, also what a test has made unreadable."""
+    """Remove the temporary directory, also what a test has made unreadable, or has mounted there."""
+    for place in mounted_in(folder):
+        subprocess.run(["umount", place], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for path, names, _ in os.walk(folder):
         for name in names:
             inner = os.path.join(path, name)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.daemons import ROOT
+from scripts.run_watcher import remove
 
 # A test that tells the numbers of its processes through a pipe and then hangs: one is forked from the process of warm
 # daemons, one executed in a session of its own, and one forked from the test.
@@ -71,3 +72,18 @@ def test_all_processes_end_with_the_run_and_its_files_are_gone(
         assert select.select([handle], [], [], 60)[0], pid
         os.close(handle)
     assert os.listdir(temporary) == []
+
+
+def test_what_a_test_has_mounted_goes_with_the_folder(tmp_path: Path) -> None:
+    """A run that is interrupted does not come to its umount."""
+    folder = tmp_path / "run"
+    outer = folder / "disk"
+    outer.mkdir(parents=True)
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(outer)], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    inner = outer / "another"
+    inner.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(inner)], check=True)
+    (inner / "file").write_text("left")
+    remove(str(folder))
+    assert not folder.exists() and str(folder) not in Path("/proc/mounts").read_text()
