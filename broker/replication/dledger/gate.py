@@ -19,7 +19,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.plain_codes import PlainCodes
+from remoting.protocol.plain_codes import PlainCodes, plain_refusal
 from remoting.protocol.signature import ACCESS_KEY_FIELD, Credentials, is_plain, is_signed_with
 
 logger = logging.getLogger(__name__)
@@ -55,13 +55,16 @@ class GroupGate:
         return {code: self._guarded_slow(handler) for code, handler in handlers.items()}
 
     def _check(self, channel: Channel, request: Command) -> None:
-        own = self.credentials
+        own, why = self.credentials, "it is not a member of this DLedger group"
         if own is not None:
             has_name = (request.ext or {}).get(ACCESS_KEY_FIELD) == own.access_key
-            host = split_address(channel.remote)[0]
-            may_sign_so = not is_plain(request) or self._plain_codes.allow(own.access_key, host, request.code)
-            if has_name and may_sign_so and is_signed_with(request, own.secret_key, channel.signatures):
-                return
+            if has_name and is_signed_with(request, own.secret_key, channel.signatures):
+                if not is_plain(request):
+                    return
+                host = split_address(channel.remote)[0]
+                if self._plain_codes.allow(own.access_key, host, request.code):
+                    return
+                why = plain_refusal(own.access_key, host, request.code)
         elif self._hosts is None or split_address(channel.remote)[0] in self._hosts:
             return
         # The reason is the same for all: a stranger does not learn whether the name of the group was right.
@@ -70,8 +73,8 @@ class GroupGate:
         if now >= self._logged_at + LOG_S:
             self._logged_at = now
             logger.warning(
-                "%s is not a member of this DLedger group, its request is refused; refusals since the start: %d",
-                channel.remote, self.refusals,
+                "a request of %s to this DLedger group is refused: %s; refusals since the start: %d",
+                channel.remote, why, self.refusals,
             )  # fmt: skip
         raise RequestRefused(ResponseCode.NO_PERMISSION, "only members of this DLedger group may ask that")
 

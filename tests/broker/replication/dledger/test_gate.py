@@ -60,6 +60,18 @@ async def test_rocketmqs_signature_is_heard_where_the_conf_says_so(
     assert is_heard(request, None, allowed) is heard
 
 
+async def test_the_log_tells_a_member_of_an_older_version_from_a_stranger(
+    members: Credentials, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = Command(CODE, {}, b"")
+    sign(request, members)
+    assert not is_heard(request, None)
+    assert f"add group@10.0.0.7:{CODE} to plainSignatureCodes" in caplog.text
+    caplog.clear()
+    assert not is_heard(Command(CODE, {}, b""), None)
+    assert "is not a member of this DLedger group" in caplog.text and "plainSignatureCodes" not in caplog.text
+
+
 async def test_nothing_but_the_secret_counts(members: Credentials) -> None:
     wrong = [Credentials("group", "guessed"), Credentials("another", members.secret_key)]
     for credentials in wrong:
