@@ -47,6 +47,8 @@ _OF_ONE_TOPIC = (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
 RENEWED_AT_ONCE = 500
 # Check points whose messages come back in one turn of the event loop: each has up to 32.
 SLICE = 4
+# Leases that are looked at in one turn of the loop: a millisecond.
+SCANNED = 10_000
 
 
 class Reviving(Part):
@@ -109,7 +111,11 @@ class Reviving(Part):
         """
         self._log.check_ready()
         inflight = self._log.inflight
-        keys = [lease.checkpoint.key for lease in inflight.oldest() if lease.checkpoint.key.queue.group == group]
+        leases, keys = list(inflight.oldest()), []
+        for start in range(0, len(leases), SCANNED):
+            found = (lease.checkpoint.key for lease in leases[start : start + SCANNED])
+            keys += [key for key in found if key.queue.group == group]
+            await trio.lowlevel.checkpoint()
         for number, key in enumerate(keys, 1):
             if (lease := inflight.of(key)) is not None:
                 self._log.write_own(Ack(key, lease.left))
