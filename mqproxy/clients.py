@@ -91,7 +91,7 @@ class Clients:
 
     def heard(self, client_id: str) -> None:
         """A client lives, which may be unknown: after its proxy has stopped it tells the next one its settings late."""
-        # Calls that were on their way when it ended are not a sign of life: what it has got would stay hidden.
+        # Calls that were on their way when a client ended are no sign of life: its messages would stay hidden.
         if client_id not in self._clients and client_id not in self._ended:
             self._strangers.pop(client_id, None)
             self._strangers[client_id] = _now_s()

@@ -162,8 +162,8 @@ def _new_server(options: ProxyOptions) -> grpc.aio.Server:
         options=[
             ("grpc.max_receive_message_length", options.grpc_max_inbound_message_size),
             ("grpc.max_send_message_length", -1),
-            # gRPC would expand a request of some kilobytes to `grpcMaxInboundMessageSize`, and those of all calls of a
-            # user at once. RocketMQ's clients compress bodies of messages instead.
+            # gRPC would expand a request of some kilobytes to `grpcMaxInboundMessageSize`, and all requests of a user
+            # at once. RocketMQ's clients compress bodies of messages instead.
             ("grpc.compression_enabled_algorithms_bitset", _ONLY_IDENTITY),
             ("grpc.server.max_pending_requests", MAX_PENDING),
             ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),

@@ -45,7 +45,7 @@ class GuardOptions(Protocol):
 
 
 class Guard:
-    """Has the accounts of ``registrationUsers`` and ``aclFile``, which `run` reads again; of both, the file's count.
+    """Has the accounts of ``registrationUsers`` and ``aclFile``, which `run` reads again. A name in both is the file's.
 
     UserError when the file cannot be used at first.
     """

@@ -18,7 +18,7 @@ from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from remoting.protocol.requests.table import BY_CODE
 from remoting.protocol.rights import PUB, SUB, UPDATE_CLUSTER, Need, need_to_send, need_topic
 
-# What clients do; a request that can be had by one of these is theirs.
+# What clients do: a request that one of these actions suffices for is a client's.
 _CLIENTS_ACTIONS: Final = frozenset({*PUB, *SUB})
 # A client's viewMessage, which reads no more than a pull does, but needs Get of the cluster.
 _OF_CLIENTS: Final = frozenset({VIEW_MESSAGE_BY_ID.code})

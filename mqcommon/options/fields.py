@@ -76,7 +76,7 @@ def options_of(cls: type[Any]) -> list[Option]:
     return list(_options_of(typing.cast(Hashable, cls)))
 
 
-# A request for a daemon's options would take milliseconds without it.
+# Without the cache a request for a daemon's options would take milliseconds.
 @cache
 def _options_of(cls: Any) -> list[Option]:
     kinds = typing.get_type_hints(cls)

@@ -26,7 +26,7 @@ class SignatureOptions:
     )  # fmt: skip
 
     def check_signature_options(self) -> None:
-        """ConfigError when one of them is wrong."""
+        """ConfigError when an option about signatures is wrong."""
         try:
             plain_codes(self.plain_signature_codes)
         except ValueError as error:

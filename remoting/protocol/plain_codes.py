@@ -35,18 +35,18 @@ class Who:
 
 
 class Whos:
-    """Several of them, separated by semicolons. ValueError says what is wrong."""
+    """Users and networks, separated by semicolons. ValueError says what is wrong."""
 
     def __init__(self, text: str) -> None:
         self._all = [_who(part) for part in _parts(text)]
 
     def has(self, name: str, host: str) -> bool:
-        """Whether the user ``name`` at ``host`` is one of them."""
+        """Whether the user ``name`` at ``host`` is named."""
         return any(who.is_it(name, host) for who in self._all)
 
 
 class PlainCodes:
-    """The codes of each of them. ValueError says what is wrong."""
+    """Request codes for users and networks, as ``WHO:CODE,CODE;...``. ValueError says what is wrong."""
 
     def __init__(self, text: str) -> None:
         self._all = [_with_codes(part) for part in _parts(text)]

@@ -1,7 +1,7 @@
 """Answers with secrets, encrypted for the one who signed the request. Pure.
 
-The key is that of the connection (`WholeSignatures.sealing_key`): both ends know it, and nobody who listens does. The
-body is covered by a stream of SHAKE-256 of key and nonce, and then authenticated by HMAC-SHA256:
+The key belongs to the connection (`WholeSignatures.sealing_key`): both ends know the key, and nobody who listens does.
+The body is covered by a stream of SHAKE-256 of key and nonce, and then authenticated by HMAC-SHA256:
 
     nonce, 16 bytes | hash, 32 bytes | body XOR stream
 
@@ -32,7 +32,10 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
     nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     given, hidden = rest[:_HASH], rest[_HASH:]
     if not hmac.compare_digest(given, _hash(key, nonce + hidden)):
-        raise ProtocolError("the answer was sealed with another key than that of this connection")
+        raise ProtocolError(
+            "the answer was sealed for another connection or secret: if the secret was just changed, use the new one;"
+            " else somebody between changes answers"
+        )
     return _covered(key, nonce, hidden)
 
 

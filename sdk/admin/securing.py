@@ -11,7 +11,7 @@ import orjson
 from mqcommon.addresses import client_ip, split_address
 from mqcommon.lazy_dataclass import lazy_dataclass
 
-#: The super user of administrators, and the one as whom servers sign what they ask each other.
+#: The super user of administrators, and the super user as whom servers sign what they ask each other.
 ROOT, INNER = "root", "inner"
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
@@ -33,7 +33,7 @@ class Plan:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Secrets:
-    """Those of the two users, and of the broker sets."""
+    """The secrets of the users root and inner, and of the broker sets."""
 
     root: str
     inner: str

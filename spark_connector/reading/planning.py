@@ -139,8 +139,8 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
     """The bounds of all queues that the options choose."""
     queues = chosen([queue for topic in options.topics for queue in directory.message_queues(topic)], options)
-    # The ends first: if the topic is made again before what is asked next, the stamp is that of the first one, and the
-    # tasks refuse the new one.
+    # The ends first: if the topic is made again before its starts are asked for, the plan has the old topic's stamp,
+    # and the tasks refuse the new topic.
     ends = ask_all(directory.end_position, queues)
     lows = ask_all(directory.min_offset, queues)
     return {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tests.intruder import wire
 from tests.intruder.wire import Answer, Signer
 
-#: Answers, and those of a broker with accounts (ACL 1.0), which refuses as RocketMQ's does.
+#: Codes of answers; the text by which a broker with accounts (ACL 1.0) refuses, as RocketMQ's does.
 NO_PERMISSION, NOT_SUPPORTED, REFUSAL = 16, 3, "AclException"
 #: A place in the log where no message begins: a message there would be of others.
 NO_MESSAGE = "1000000000"

@@ -45,7 +45,7 @@ from tests.support.certificates import Authority
 from tests.support.waiting import until
 
 MARK = b"what strangers must not read"
-#: The topic and the group of others, and those of the client of little rights.
+#: The name of a topic and a group of others; the name of the topic and group of the client of little rights.
 THEIRS, OWN = "theirs", "own"
 WHO = Credentials("admin-account", SECRET)
 LITTLE = Signer("little-account", SECRET)

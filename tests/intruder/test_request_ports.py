@@ -113,7 +113,7 @@ async def test_everybody_gets_what_the_table_says(
 
 def check_ports(ports: Ports, mode: str) -> None:
     assert not ports.unknown, "a port that is served in a way that is not known here"
-    # The NameServer's, two of each broker, and the Controller's, or those of the members of a group.
+    # One port of the NameServer, two of each broker, one of the Controller, or one of each member of a group.
     assert (len(ports.codes), len(ports.pages)) == (5 + {CONTROLLER: 1, DLEDGER: 2}.get(mode, 0), 3)
     # With Controllers another broker may have become the master meanwhile, and opened its port for slaves.
     assert len(ports.logs) == (mode == MASTER_SLAVE) or mode == CONTROLLER
@@ -122,7 +122,7 @@ def check_ports(ports: Ports, mode: str) -> None:
 async def try_codes(
     addr: str, codes: list[int], column: str, identities: tuple[int, ...], mode: str, wrong: list[str]
 ) -> None:
-    """All codes of this port and of all other daemons; a stranger also tries those beside them."""
+    """All codes of this port and of all other daemons; a stranger also tries the codes beside them."""
     if lacking := [code for code in codes if code not in ROWS or ROWS[code][1][column] == UNKNOWN]:
         wrong.append(f"{TABLE.name} has no answer of {column} to {lacking}")
     asked = sorted({*codes, *ROWS})

@@ -214,7 +214,7 @@ def _varint(number: int) -> bytes:
 
 
 def fields_in(data: bytes) -> list[tuple[int, bytes | int]]:
-    """The fields of a message of protocol buffers, as `proto` takes them; those of fixed size are left out."""
+    """The fields of a message of protocol buffers, as `proto` takes them; fields of fixed size are left out."""
     found: list[tuple[int, bytes | int]] = []
     at = 0
 

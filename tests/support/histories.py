@@ -1,4 +1,4 @@
-"""Random histories from seeds: the same few in each run, others, too, with ``--nightly``, or the one that SEED names.
+"""Random histories from seeds: the same few in each run, more with ``--nightly``, or the seed in SKYLARK_HISTORY_SEED.
 
 ``@pytest.mark.histories()`` gives a test its ``seeds``.
 A failure prints its seed, what happened and the command that runs it alone.

@@ -117,7 +117,7 @@ class ChallengeRequestHeader(Header):
 class ChallengeHeader(Header):
     """The answer to 7103. Old versions of Skylark, which have no challenge, and RocketMQ answer with an error.
 
-    ``server``: that of the request, which signatures cover; old versions do not say it.
+    ``server``: the address that the request named, which signatures cover; old versions leave it out.
     """
 
     challenge: str = required(read_text)

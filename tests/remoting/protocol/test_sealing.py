@@ -27,7 +27,7 @@ def test_what_is_sealed_is_opened_and_not_seen(body: bytes) -> None:
 def test_what_was_changed_is_refused(data: st.DataObject) -> None:
     sealed = bytearray(seal(KEY, b"a password", NONCE))
     sealed[data.draw(st.integers(0, len(sealed) - 1))] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(ProtocolError, match="another key"):
+    with pytest.raises(ProtocolError, match="another connection or secret"):
         unseal(KEY, bytes(sealed))
     with pytest.raises(ProtocolError):
         unseal(KEY, bytes(sealed[: data.draw(st.integers(0, len(sealed) - 1))]))
