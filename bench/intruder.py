@@ -70,17 +70,23 @@ async def drain(stream: trio.SocketStream, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
+async def sent(addr: str, data: bytes) -> bool:
+    """Send ``data`` on a connection, and wait for the first byte of an answer, or its end. Whether it did not break."""
+    try:
+        async with await connect(addr) as stream:
+            await stream.send_all(data)
+            await stream.receive_some(1)
+    except (OSError, trio.BrokenResourceError):
+        return False
+    return True
+
+
 async def kept_open(addr: str, data: bytes, count: int) -> None:
-    """Many connections with ``data`` each, and nothing more; those that are closed are made again."""
+    """Many connections with ``data`` each, and nothing more; a connection that is closed is made again."""
 
     async def hold() -> None:
         while True:
-            try:
-                async with await connect(addr) as stream:
-                    await stream.send_all(data)
-                    await stream.receive_some(1)
-            except (OSError, trio.BrokenResourceError):
-                pass
+            await sent(addr, data)
             await trio.sleep(0.01)
 
     async with trio.open_nursery() as nursery:
@@ -93,11 +99,7 @@ async def handshakes(addr: str, data: bytes) -> None:
 
     async def one_by_one() -> None:
         while True:
-            try:
-                async with await connect(addr) as stream:
-                    await stream.send_all(data)
-                    await stream.receive_some(1)
-            except (OSError, trio.BrokenResourceError):
+            if not await sent(addr, data):
                 await trio.sleep(0.001)
 
     async with trio.open_nursery() as nursery:
