@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_urlsafe
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +24,7 @@ _DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
 def _show(result: dict[str, Any]) -> Iterator[str]:
-    folder = result["directory"]
+    folder = quote(result["directory"])
     yield f"written to {folder}: {', '.join(result['files'])}"
     yield ""
     yield "start the servers:"
