@@ -226,8 +226,8 @@ async def update_sub_group(session: Session, scope: Scope, **given: Any) -> dict
     option("r", "removeOffset", "also remove its offsets, and what would come back to it", type=bool, default=False),
 )
 async def delete_sub_group(session: Session, scope: Scope, group_name: str, remove_offset: bool) -> dict[str, Any]:
-    """Delete a consumer group. With its offsets (-r true) go the messages that would come back to it; without, a group
-    of this name goes on where this one was. Its %DLQ% topic is kept: delete it with deleteTopic."""
+    """Delete a consumer group. With -r true its offsets go, and the messages that would come back to the group;
+    else a later group of the name goes on where this group was. Its %DLQ% topic is kept: delete it with deleteTopic."""
     # A broker deletes a group that it does not know without an error. To tell a misspelt name, the group is looked for
     # before.
     of_cluster = f" in cluster [{scope.cluster_name}]" if scope.cluster_name is not None else ""
