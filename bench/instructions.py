@@ -2,10 +2,12 @@
 
     python -m bench.instructions [--json] [--n 8000] [--tree DIRECTORY] [--in-flight 64] [-- OPTION ...]
 
-On a shared machine times vary by a third, instructions by a hundredth. To compare two commits, `--tree` names another
-checkout, with a `.venv` of its own, whose broker is counted. The daemon's own periodic work is counted, too. What
-follows `--` are options of the broker, as `--metrics-exporter-type PROM`. The limit is bench/echo.py with the bytes of
-the send. Needs valgrind (Debian: apt-get install valgrind).
+On a shared machine times vary by a third, instructions by a hundredth. Under valgrind the broker is some fifty times
+slower, and so are the clocks that it reads: else its periodic work, and turns that end by time, would count too much.
+To compare two commits, `--tree` names another checkout, with a `.venv` of its own, whose broker is counted. The
+daemon's own periodic work is counted, too. What follows `--` are options of the broker, as
+`--metrics-exporter-type PROM`. The limit is bench/echo.py with the bytes of the send. Needs valgrind (Debian: apt-get
+install valgrind).
 """
 
 import argparse
@@ -33,7 +35,25 @@ STORED = 400
 BODY = bytes(128)
 # The name in the requests of bench/traffic.py.
 BROKER = "bench"
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 600
+# How many times slower a process is under valgrind.
+SLOWDOWN = 50
+# Starts a broker whose clocks are that slow.
+WITH_SLOW_CLOCKS = f"""
+import sys
+import time
+
+def slowed(read):
+    began = read()
+    return lambda: began + (read() - began) / {SLOWDOWN}
+
+for name in ("monotonic", "perf_counter", "time"):
+    setattr(time, name, slowed(getattr(time, name)))
+for name in ("monotonic_ns", "time_ns"):
+    setattr(time, name, lambda read=slowed(getattr(time, name)): int(read()))
+from broker.__main__ import main
+sys.exit(main())
+"""
 
 
 async def make_topic(addr: str) -> None:
@@ -50,7 +70,9 @@ async def make_topic(addr: str) -> None:
 def counted(daemon: Daemon, drive: Callable[[], object]) -> int:
     """Instructions of the daemon from start to stop; ``drive`` uses it meanwhile."""
     out = daemon.log.with_suffix(".callgrind")
-    daemon.command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", *daemon.command]
+    # With other seeds other keys of dictionaries collide.
+    tool = ["env", "PYTHONHASHSEED=0", "valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
+    daemon.command = [*tool, *daemon.command]
     daemon.start()
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -94,7 +116,7 @@ def of_pulls(tree: Path, options: list[str], in_flight: int, count: int) -> int:
 
 def _broker(home: Path, tree: Path, options: list[str]) -> Daemon:
     daemon = broker_daemon(home, BROKER, f"{HOST}:1")
-    daemon.command = [str(tree / ".venv/bin/python"), str(tree / ".venv/bin/broker"), *daemon.command[1:], *options]
+    daemon.command = [str(tree / ".venv/bin/python"), "-P", "-c", WITH_SLOW_CLOCKS, *daemon.command[1:], *options]
     return daemon
 
 

@@ -41,6 +41,8 @@ PIECE_BYTES = 16_384
 BULK_BYTES = 262_144
 # The same when the requests of one read have taken so long: one read may have hundreds that take a millisecond each.
 TURN_S = 0.005
+# A look at the clock costs some hundredths of a request, so there is one before so many requests.
+REQUESTS_A_LOOK = 8
 # Large frames are sent in parts of this size, so that a peer that takes them slowly is told from one that does not.
 PART_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
@@ -136,7 +138,7 @@ class Channel:
         """
         if request.flag & FLAG_ONEWAY:
             return
-        if self.attachments and self.attachments.get(OFFER_FIELD) == request.opaque:
+        if self.attachments.get(OFFER_FIELD) == request.opaque:
             del self.attachments[OFFER_FIELD]
             response.ext = {**(response.ext or {}), **self.greeting}
         try:
@@ -446,31 +448,26 @@ class Channel:
             self._in_turn = True
             try:
                 turn_ends = self.last_read + TURN_S
-                for number, command in enumerate(commands, 1):
-                    if command.flag & FLAG_RESPONSE:
-                        row = self._pending.pop(command.opaque, None)
-                        # No row: the request has timed out or was cancelled.
-                        if row is not None:
-                            try:
-                                row[3](command)
-                            except Exception:
-                                logger.exception("answer to opaque %d of %s failed", command.opaque, self.remote)
-                    else:
-                        dispatch(self, command)
-                        # To look at the clock costs some hundredths of a request.
-                        is_long = not number & 7 and trio.current_time() > turn_ends
-                        if (is_long or self._outbox_bytes >= BULK_BYTES) and self._backpressure:
-                            # Many large answers for one peer, or a read full of requests that take long, would hold up
-                            # the others: send the answers that there are, let others run.
-                            if after_turn is not None:
-                                after_turn()
-                            self.flush_now()
-                            self._turn_bytes = turn_bytes
-                            self.charge()
-                            await trio.lowlevel.checkpoint()
-                            if self._outbox or self._sending:
-                                await self._all_taken()
-                            turn_ends = trio.current_time() + TURN_S
+                for first in range(0, len(commands), REQUESTS_A_LOOK):
+                    # A read full of requests that take long would hold up the others.
+                    if first and self._backpressure and trio.current_time() > turn_ends:
+                        await self._let_others_run(after_turn, turn_bytes)
+                        turn_ends = trio.current_time() + TURN_S
+                    for command in commands[first : first + REQUESTS_A_LOOK]:
+                        if command.flag & FLAG_RESPONSE:
+                            row = self._pending.pop(command.opaque, None)
+                            # No row: the request has timed out or was cancelled.
+                            if row is not None:
+                                try:
+                                    row[3](command)
+                                except Exception:
+                                    logger.exception("answer to opaque %d of %s failed", command.opaque, self.remote)
+                        else:
+                            dispatch(self, command)
+                            if self._outbox_bytes >= BULK_BYTES and self._backpressure:
+                                # Many large answers for one peer would hold up the others.
+                                await self._let_others_run(after_turn, turn_bytes)
+                                turn_ends = trio.current_time() + TURN_S
                 if after_turn is not None:
                     after_turn()
             finally:
@@ -489,6 +486,17 @@ class Channel:
                 size = RECEIVE_BYTES_BULK
             else:
                 size = min(2 * size, RECEIVE_BYTES) if received == size else RECEIVE_BYTES_FIRST
+
+    async def _let_others_run(self, after_turn: Callable[[], None] | None, turn_bytes: int) -> None:
+        """In the middle of a turn: send the answers that there are, and serve other connections before the rest."""
+        if after_turn is not None:
+            after_turn()
+        self.flush_now()
+        self._turn_bytes = turn_bytes
+        self.charge()
+        await trio.lowlevel.checkpoint()
+        if self._outbox or self._sending:
+            await self._all_taken()
 
     @enable_ki_protection
     async def _write_queued(self) -> None:
