@@ -33,6 +33,7 @@ from tests.support import histories, rounds
 from tests.support.amounts import NIGHTLY_SEED
 from tests.support.clock import jumping_clock
 from tests.support.requirements import Requirements, java_identity
+from tests.support.spark_home import quick_spark_home
 from tests.support.warm_daemons import WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
@@ -125,6 +126,9 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = "nightly" if config.getoption("--nightly") else "fast" if config.getoption("--fast") else "ci"
     if not _is_worker(config):
         config.stash[WATCHED] = Watched()
+        spark_home = quick_spark_home(config.stash[WATCHED].folder / "spark")
+        if spark_home is not None:
+            os.environ.setdefault("SPARK_HOME", str(spark_home))
         if config.getoption("--nightly"):
             os.environ.setdefault(NIGHTLY_SEED, str(Random().randrange(1 << 32)))
     java_at_start = config.workerinput["java"] if _is_worker(config) else java_identity()
