@@ -59,7 +59,8 @@ async def browser(address: str, ca_file: str | None = None) -> AsyncIterator[Bro
 async def console(nameserver: str, credentials: Credentials | None = None, **options: Any) -> AsyncIterator[str]:
     """The address of a console that runs in the block."""
     given = ConsoleOptions(**{"listen_port": 0, "poll_interval": 2, **options})
-    made = Console(given, Cluster(nameserver, 5_000, None, 0.0), credentials)
+    # A page tells what has not answered in time; on a busy machine that may be anything.
+    made = Console(given, Cluster(nameserver, 60_000, None, 0.0), credentials)
     async with trio.open_nursery() as nursery:
         yield await nursery.start(made.run)
         made.stop()
