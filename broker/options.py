@@ -23,7 +23,7 @@ from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
-from mqcommon.options.fields import option
+from mqcommon.options.fields import BYTES, option
 from remoting.net.address_server import address_of, address_server_url
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limits import LimitOptions
@@ -105,7 +105,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     frame_max_length: int = option(
         16_777_216,
         "longest frame sent and accepted; set all peers to the same (-Dcom.rocketmq.remoting.frameMaxLength)",
-        unit="bytes", minimum=65_536, maximum=1 << 30,
+        unit=BYTES, minimum=65_536, maximum=1 << 30,
     )  # fmt: skip
 
     # --- the proxy
@@ -168,21 +168,21 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     # --- store
     store_path_root_dir: str = option("~/store", "directory of messages and metadata")
     store_path_commit_log: str = option("", "empty, or commitlog in storePathRootDir: the commit log is always there")
-    mapped_file_size_commit_log: int = option(1024 * MIB, "size of a commit log file", unit="bytes", minimum=4 * KIB)
+    mapped_file_size_commit_log: int = option(1024 * MIB, "size of a commit log file", unit=BYTES, minimum=4 * KIB)
     mapped_file_size_consume_queue: int = option(
-        300_000 * ENTRY_BYTES, "size of a queue file; 20 bytes a message", unit="bytes", minimum=ENTRY_BYTES
+        300_000 * ENTRY_BYTES, "size of a queue file; 20 bytes a message", unit=BYTES, minimum=ENTRY_BYTES
     )
     mapper_file_size_batch_consume_queue: int = option(
         300_000 * BATCH_ENTRY_BYTES,
         "size of a queue file of topics with queue.type=BatchCQ; 46 bytes a batch",
-        unit="bytes",
+        unit=BYTES,
         minimum=BATCH_ENTRY_BYTES,
     )
     message_index_enable: bool = option(True, "keep an index of message keys")
     max_hash_slot_num: int = option(5_000_000, "hash slots of an index file", minimum=1)
     max_index_num: int = option(20_000_000, "keys of an index file", minimum=2)
     max_message_size: int = option(
-        4 * MIB, "largest body of a message", unit="bytes", minimum=1, maximum=15 * MIB, mutable=True
+        4 * MIB, "largest body of a message", unit=BYTES, minimum=1, maximum=15 * MIB, mutable=True
     )
     flush_disk_type: str = option(
         "ASYNC_FLUSH",
@@ -219,7 +219,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         3_000, "SYNC_MASTER: a send is answered FLUSH_SLAVE_TIMEOUT after this time", unit="ms", minimum=1, mutable=True
     )
     ha_max_gap_not_in_sync: int = option(
-        256 * MIB, "a slave that is this far behind, or further, is not in sync", unit="bytes", minimum=1
+        256 * MIB, "a slave that is this far behind, or further, is not in sync", unit=BYTES, minimum=1
     )
 
     # --- replication: the link
@@ -248,16 +248,16 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         20_000, "a slave or master that is silent for this long is disconnected", unit="ms", minimum=1
     )
     ha_transfer_batch_size: int = option(
-        32 * KIB, "most bytes of one frame to a RocketMQ slave", unit="bytes", minimum=1, maximum=1024 * KIB
+        32 * KIB, "most bytes of one frame to a RocketMQ slave", unit=BYTES, minimum=1, maximum=1024 * KIB
     )
     ha_max_transfer_rate: int = option(
-        0, "most bytes a second to each slave; 0: no limit", unit="bytes", minimum=0, mutable=True
+        0, "most bytes a second to each slave; 0: no limit", unit=BYTES, minimum=0, mutable=True
     )
     ha_flow_control_enable: bool = option(
         False, "limit the bytes a second to each slave to maxHaTransferByteInSecond", mutable=True
     )
     max_ha_transfer_byte_in_second: int = option(
-        100 * MIB, "the limit for haFlowControlEnable", unit="bytes", minimum=1, mutable=True
+        100 * MIB, "the limit for haFlowControlEnable", unit=BYTES, minimum=1, mutable=True
     )
     sync_from_last_file: bool = option(
         False, "SLAVE without messages: copy only the master's last commit log file, not the whole log"
@@ -392,13 +392,13 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     )
     max_transfer_count_on_message_in_memory: int = option(32, "most messages of one pull", minimum=1, mutable=True)
     max_transfer_bytes_on_message_in_memory: int = option(
-        256 * KIB, "most bytes of one pull", unit="bytes", minimum=1, mutable=True
+        256 * KIB, "most bytes of one pull", unit=BYTES, minimum=1, mutable=True
     )
     max_transfer_count_on_message_in_disk: int = option(
         8, "most messages of one pull that waited for the disk", minimum=1, mutable=True
     )
     max_transfer_bytes_on_message_in_disk: int = option(
-        64 * KIB, "most bytes of one pull that waited for the disk", unit="bytes", minimum=1, mutable=True
+        64 * KIB, "most bytes of one pull that waited for the disk", unit=BYTES, minimum=1, mutable=True
     )
     store_reply_message_enable: bool = option(True, "store replies, besides pushing them to who asked", mutable=True)
     enable_property_filter: bool = option(False, "serve consumers that filter by properties (SQL92)", mutable=True)

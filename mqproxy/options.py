@@ -10,7 +10,7 @@ from mqcommon.exposure import Exposure, exposure
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.metrics.options import MetricsOptions
-from mqcommon.options.fields import option
+from mqcommon.options.fields import BYTES, option
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.tls.options import TlsOptions
 from remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
@@ -76,7 +76,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     )
     grpc_thread_pool_queue_capacity: int = option(100_000, "most calls in progress; others are refused", minimum=1)
     grpc_max_inbound_message_size: int = option(
-        130 * 1024 * 1024, "largest request", unit="bytes", minimum=1024, maximum=2**31 - 1
+        130 * 1024 * 1024, "largest request", unit=BYTES, minimum=1024, maximum=2**31 - 1
     )
     grpc_max_concurrent_calls_per_connection: int = option(
         10_000, "most calls in progress on one connection", minimum=1, maximum=2**31 - 1
@@ -125,15 +125,15 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     )
 
     max_message_size: int = option(
-        4 * 1024 * 1024, "largest body of a message; 0: that of a request", unit="bytes", minimum=0
+        4 * 1024 * 1024, "largest body of a message; 0: that of a request", unit=BYTES, minimum=0
     )
     enable_message_body_empty_check: bool = option(True, "refuse messages with an empty body")
     max_user_property_size: int = option(
-        16 * 1024, "most bytes of a message's properties, tag and keys; 0: no limit", unit="bytes", minimum=0
+        16 * 1024, "most bytes of a message's properties, tag and keys; 0: no limit", unit=BYTES, minimum=0
     )
     user_property_max_num: int = option(128, "most properties of a message", minimum=0)
     max_message_group_size: int = option(
-        64, "a message group must be shorter than this; 0: no limit", unit="bytes", minimum=0
+        64, "a message group must be shorter than this; 0: no limit", unit=BYTES, minimum=0
     )
     max_delay_time_mills: int = option(
         24 * 3600 * 1000, "longest delay of a message; 0: no limit", unit="ms", minimum=0

@@ -10,7 +10,7 @@ from mqcommon.exposure import Exposure, exposure
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.metrics.options import MetricsOptions
-from mqcommon.options.fields import option
+from mqcommon.options.fields import BYTES, option
 from namesrv.access import AccessOptions
 from namesrv.controller.options import ControllerOptions, check_that_controllers_sign
 from remoting.net.inner_credentials import InnerCredentialsOptions
@@ -65,7 +65,7 @@ class NamesrvOptions(
     frame_max_length: int = option(
         16_777_216,
         "longest frame sent and taken; as RocketMQ's -Dcom.rocketmq.remoting.frameMaxLength, and so set at all peers",
-        unit="bytes",
+        unit=BYTES,
         minimum=65_536,
         maximum=1 << 30,
     )

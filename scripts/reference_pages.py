@@ -22,7 +22,8 @@ The daemons read RocketMQ's `.conf` files: `key=value` lines in the format of Ja
 
 Every option is also a flag, spelled with dashes (`listenPort` is `--listen-port`). A flag beats the conf file, the
 conf file beats an environment variable, and that beats the default. An unknown key is an error that names
-the nearest key; RocketMQ's keys that Skylark does not use are accepted with a warning. Options that may change
+the nearest key; RocketMQ's keys that Skylark does not use are accepted with a warning. A number of bytes may have a
+unit, as in `64MB` or `64K`: a kilobyte has 1,024 bytes. Options that may change
 while running are set with `mqadmin updateBrokerConfig` or `mqadmin updateNamesrvConfig`.
 """
 

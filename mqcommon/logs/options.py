@@ -5,7 +5,7 @@ import re
 
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.options.fields import option
+from mqcommon.options.fields import BYTES, option
 
 TEXT, JSON = "text", "json"
 
@@ -22,7 +22,7 @@ class LogOptions:
     )
     log_file: str = option("", "file that the log is written to; empty: stderr")
     log_file_max_size: int = option(
-        100 * 1024 * 1024, "a log file is rotated when it is as large; 0: not for its size", unit="bytes", minimum=0
+        100 * 1024 * 1024, "a log file is rotated when it is as large; 0: not for its size", unit=BYTES, minimum=0
     )
     log_file_max_age: int = option(
         24, "a log file is rotated when this many hours, counted from midnight, are over; 0: not for its age",

@@ -17,10 +17,15 @@ from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 
 T = TypeVar("T")
+#: The unit of options whose value may be a size, as 64MB.
+BYTES = "bytes"
 Value = int | float | bool | str
 
 # Bounded, as reading a number takes quadratic time in its digits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}", re.ASCII)
+# A size, as RocketMQ's confs do not have it: of these units a kilobyte has 1,024 bytes.
+_SIZE = re.compile(r"([0-9]{1,15}) ?([KMGT])(?:i?B)?", re.ASCII | re.IGNORECASE)
+_SHIFTS = {"K": 10, "M": 20, "G": 30, "T": 40}
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -113,11 +118,12 @@ def parse_value(o: Option, text: str, source: str, line: int = 0) -> Value:
         return text.lower() == "true"
     value: int | float | None
     if o.kind is int:
-        value = int(text) if _INTEGER.fullmatch(text) else None
+        value = int(text) if _INTEGER.fullmatch(text) else _size(text) if o.unit == BYTES else None
     else:
         value = _finite(text)
     if value is None:
         what = "an integer" if o.kind is int else "a number"
+        what += ", nor a size as 64MB" if o.unit == BYTES else ""
         raise ConfigError(f"{name}{text!r} is not {what}; {_range(o)}")
     low, high = _limits(o)
     if not low <= value <= high:
@@ -132,6 +138,12 @@ def _parse_text(o: Option, text: str, name: str) -> str:
         if text.lower() == choice.lower():
             return choice
     raise ConfigError(f"{name}{text!r} is not a choice; give {' or '.join(o.choices)}")
+
+
+def _size(text: str) -> int | None:
+    """The bytes of a text like ``64MB``, ``64M`` or ``64MiB``."""
+    found = _SIZE.fullmatch(text)
+    return None if found is None else int(found[1]) << _SHIFTS[found[2].upper()]
 
 
 def _finite(text: str) -> float | None:

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Protocol
 
 from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.options.fields import option
+from mqcommon.options.fields import BYTES, option
 from remoting.protocol.frame import MAX_FRAME_BYTES
 
 logger = logging.getLogger(__name__)
@@ -64,10 +64,10 @@ class LimitOptions:
     max_requests_in_flight_per_connection: int = option(500, "the same, of one connection", minimum=1)
     max_buffered_bytes: int = option(
         512 * MIB, "most memory for parts of frames, answers that are not sent yet, and requests that wait",
-        unit="bytes", minimum=MIB,
+        unit=BYTES, minimum=MIB,
     )  # fmt: skip
     max_answer_bytes_per_connection: int = option(
-        64 * MIB, "most memory for answers that one connection has not taken yet", unit="bytes", minimum=MIB
+        64 * MIB, "most memory for answers that one connection has not taken yet", unit=BYTES, minimum=MIB
     )
     slow_frame_timeout: int = option(
         60_000, "a frame must be whole this long after its first bytes", unit="ms", minimum=2_000

@@ -24,7 +24,7 @@ from mqcommon.options.conf_file import (
     to_properties,
     update,
 )
-from mqcommon.options.fields import camel_case, option, options_of
+from mqcommon.options.fields import BYTES, camel_case, option, options_of
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Options:
     auto_create_topic_enable: bool = option(True, "create", mutable=True)
     ratio: float = option(0.5, "share", minimum=0.0, maximum=1.0, mutable=True)
     interval_ms: int = option(500, "pause", unit="ms", minimum=1, mutable=True)
+    cache_size: int = option(4_096, "memory", unit=BYTES, minimum=1, maximum=1 << 40)
     password: str = option("hidden", "password", secret=True, mutable=True)
 
 
@@ -97,6 +98,12 @@ def test_an_empty_environment_variable_is_none() -> None:
         ("listenPort=65536", "1: listenPort: 65536 is too large; give a number from 0 to 65535"),
         ("intervalMs=0", "1: intervalMs: 0 is too small; give a number from 1 up"),
         ("intervalMs=" + "9" * 40, f"1: intervalMs: {'9' * 40} is too large; give a number from 1 up"),
+        ("intervalMs=2K", "1: intervalMs: '2K' is not an integer; give a number from 1 up"),
+        (
+            "cacheSize=64 pears",
+            "1: cacheSize: '64 pears' is not an integer, nor a size as 64MB; give a number from 1 to 1099511627776",
+        ),
+        ("cacheSize=2TB", "1: cacheSize: 2TB is too large; give a number from 1 to 1099511627776"),
         ("ratio=nan", "1: ratio: 'nan' is not a number; give a number from 0.0 to 1.0"),
         ("ratio=1.5", "1: ratio: 1.5 is too large; give a number from 0.0 to 1.0"),
         ("autoCreateTopicEnable=yes", "1: autoCreateTopicEnable: 'yes' is not a boolean; give true or false"),
@@ -191,6 +198,15 @@ def test_unknown_override_is_refused() -> None:
         load(None, {"listenPrt": "1"})
 
 
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("64MB", 64 << 20), ("64m", 64 << 20), ("3 GiB", 3 << 30), ("10K", 10_240), ("1TB", 1 << 40), ("7", 7)],
+)
+def test_sizes_may_have_a_unit(conf: Any, text: str, size: int) -> None:
+    assert load(conf(f"cacheSize={text}")).cache_size == size
+    assert load(overrides={"cache_size": text}).cache_size == size
+
+
 def test_oddities_are_warnings(conf: Any) -> None:
     warnings: list[str] = []
     path = conf("useEpollNativeSelector=true\nlistenPort=1\nlistenPort=2")
@@ -227,6 +243,7 @@ def test_properties_are_sorted_and_secrets_masked() -> None:
     assert lines == [
         "autoCreateTopicEnable=true",
         "brokerIP1=",
+        "cacheSize=4096",
         "flushDiskType=ASYNC_FLUSH",
         "intervalMs=500",
         "listenPort=10911",
