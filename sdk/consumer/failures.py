@@ -19,7 +19,7 @@ from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
 from mqcommon.message.message import MAX_PROPERTIES_BYTES, MessageExt
 from mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DELAY_LEVELS
+from mqcommon.names import DELAY_LEVELS, dlq_topic
 from remoting.net.call import call
 from remoting.protocol.logical_queues import LOGICAL_PREFIX
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
@@ -221,11 +221,13 @@ class Failures:
         self._counters = counters
         self._give_back = give_back
 
-    def what_next(self, error: BaseException) -> str:
-        """For the log: what becomes of messages on which the handler has raised ``error``."""
-        fate = self._policy.fate(error)
-        if fate is Fate.DEAD_LETTER and self._settings.broadcast:
+    def what_next(self, message: MessageExt, error: BaseException | None) -> str:
+        """For the log: what becomes of ``message``, on which the handler has raised ``error``, or has not ended."""
+        settings, fate = self._settings, self._policy.fate(error)
+        if fate is Fate.DEAD_LETTER and settings.broadcast:
             fate = Fate.DROP
+        if fate is Fate.RETRY and message.reconsume_times >= settings.max_reconsume_times:
+            return after_last_try(settings, message)
         return fate.value
 
     @enable_ki_protection
@@ -272,6 +274,12 @@ class Failures:
         pause_s = min(FIRST_PAUSE_S * 2.0**times, LONGEST_PAUSE_S) if pause.ms is None else pause.ms / 1000
         message.count_failure()
         self._ready.put_later(Again(batch, number), pause_s)
+
+
+def after_last_try(settings: PushSettings, message: MessageExt) -> str:
+    """For the log: what becomes of a message that has failed as often as the settings allow."""
+    fate = Fate.DROP.value if settings.broadcast else f"the message goes to {dlq_topic(settings.group)}"
+    return f"{fate}, after {message.reconsume_times + 1} failures"
 
 
 def note_drop(counters: Counters, message: MessageExt, reason: str) -> None:

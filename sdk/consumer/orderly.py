@@ -12,9 +12,8 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
-from mqcommon.names import dlq_topic
 from sdk.consumer.decompression import drop_contents
-from sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, note_drop
+from sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, after_last_try, note_drop
 from sdk.consumer.outcome import ConsumeResult, Later, Result, failure_of
 from sdk.consumer.process_queue import FlowControl, ProcessQueue
 from sdk.consumer.retry_policy import Failure, Fate
@@ -147,7 +146,7 @@ class Orderly:
             self._errors.raised(messages, error, self._what_next(messages[0], error))
             return Failure.raised(error)
         if scope.cancelled_caught:
-            what_next = f"it is cancelled; {self._what_next(messages[0], None)}"
+            what_next = f"the handler is cancelled; {self._what_next(messages[0], None)}"
             return self._errors.took_too_long(messages[0], timeout_ms, what_next)
         if result is ConsumeResult.LATER or isinstance(result, Later):
             return failure_of(result)
@@ -161,5 +160,5 @@ class Orderly:
             return fate.value
         if message.reconsume_times < settings.max_reconsume_times:
             pause_ms = settings.retry.pause(message.reconsume_times).ms or settings.suspend_ms
-            return f"it is tried again in {pause_ms} ms, and its queue waits for it"
-        return f"it goes to {dlq_topic(settings.group)}, after {message.reconsume_times + 1} failures"
+            return f"the message is tried again in {pause_ms} ms, and its queue waits for it"
+        return after_last_try(settings, message)

@@ -23,9 +23,9 @@ class Fate(Enum):
 
     value: str
 
-    RETRY = "it is delivered again later"
-    DEAD_LETTER = "it becomes a dead letter at once"
-    DROP = "it is dropped"
+    RETRY = "the message is delivered again later"
+    DEAD_LETTER = "the message becomes a dead letter at once"
+    DROP = "the message is dropped"
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -151,7 +151,8 @@ class Workers:
                             result = await result
                         result = check_result(result)
                 except Exception as error:
-                    errors.raised(batch.messages[start:end], error, self._failures.what_next(error))
+                    what_next = self._failures.what_next(batch.messages[start], error)
+                    errors.raised(batch.messages[start:end], error, what_next)
                     result, failure = ConsumeResult.LATER, Failure.raised(error)
                 if worker.batch is None:
                     # The handler took too long, and the broker has its messages. This scope is cancelled: another
@@ -211,8 +212,9 @@ class Workers:
         # In this order: without a batch the worker knows that its messages are not its own any more, whatever the
         # handler returns; then it is cancelled; then they are sent back by a task that outlives it.
         worker.scope.cancel()
-        what_next = "it is cancelled, the message is delivered again"
-        failure = self._errors.took_too_long(batch.messages[start], self._settings.consume_timeout_ms, what_next)
+        first = batch.messages[start]
+        what_next = f"the handler is cancelled; {self._failures.what_next(first, None)}"
+        failure = self._errors.took_too_long(first, self._settings.consume_timeout_ms, what_next)
         nursery.start_soon(self._failures.failed, batch, start, end, failure)
 
 
@@ -524,7 +526,8 @@ class ForeignWorkers:
         if error is None:
             self._return(job, failure_of(result))
         else:
-            self._errors.raised(self._messages(job), error, self._failures.what_next(error))
+            messages = self._messages(job)
+            self._errors.raised(messages, error, self._failures.what_next(messages[0], error))
             self._return(job, Failure.raised(error))
 
     def _messages(self, job: Job) -> Sequence[MessageExt]:
@@ -565,8 +568,9 @@ class ForeignWorkers:
                     # Its messages are sent back now. When the handler ends after all, `_take_back` ignores the job.
                     job.give_up()
                     self._handlers.cancel(job)
-                    what_next, timeout_ms = "the message is delivered again", self._settings.consume_timeout_ms
-                    self._return(job, self._errors.took_too_long(self._messages(job)[0], timeout_ms, what_next))
+                    first, timeout_ms = self._messages(job)[0], self._settings.consume_timeout_ms
+                    what_next = self._failures.what_next(first, None)
+                    self._return(job, self._errors.took_too_long(first, timeout_ms, what_next))
 
 
 def make_workers(

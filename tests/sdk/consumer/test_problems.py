@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,10 +15,12 @@ from mqcommon.errors import SkylarkError
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Client, ConsumeFrom, Message, MessageExt, Problem, Producer, PushConsumer, aio, blocking
 from sdk.consumer import rebalance
-from sdk.consumer.failures import HandlerErrors
+from sdk.consumer.failures import Failures, HandlerErrors
 from sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems
+from sdk.consumer.retry_policy import RetryPolicy
 from sdk.testing import Cluster, cluster_fixture
 from tests.sdk.consumer.push_cluster import push_cluster
+from tests.sdk.consumer.test_workers import settings_of
 from tests.support.in_process import Servers
 from tests.support.waiting import DEADLINE_S, until
 
@@ -128,6 +131,27 @@ async def test_a_handler_that_raises_or_returns_what_it_may_not_is_a_problem_unt
         "the handler: a handler returns None, a ConsumeResult or Later(...), not True"
     ]
     assert "TypeError: a handler returns None" in caplog.text and "ZeroDivisionError: x" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("times", "broadcast", "error", "says"),
+    [
+        (0, False, ValueError(), "the message is delivered again later"),
+        (1, False, None, "the message is delivered again later"),
+        (2, False, ValueError(), "the message goes to %DLQ%g, after 3 failures"),
+        (2, False, None, "the message goes to %DLQ%g, after 3 failures"),
+        (2, True, ValueError(), "the message is dropped, after 3 failures"),
+        (0, False, KeyError(), "the message becomes a dead letter at once"),
+        (0, True, KeyError(), "the message is dropped"),
+    ],
+)
+def test_the_log_says_what_becomes_of_a_message_on_which_the_handler_failed(
+    times: int, broadcast: bool, error: Exception | None, says: str
+) -> None:
+    settings = settings_of(print, broadcast=broadcast, retry=RetryPolicy(attempts=3, dead_letter_on=KeyError))
+    failures = Failures(settings, *cast(tuple[Any, Any, Any, Any], [None] * 4))
+    message = cast(MessageExt, SimpleNamespace(reconsume_times=times))
+    assert failures.what_next(message, error) == says
 
 
 def test_the_callback_runs_in_the_loop_that_opened_the_consumer(in_threads: Cluster) -> None:

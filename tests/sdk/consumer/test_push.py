@@ -307,8 +307,8 @@ async def test_an_orderly_message_that_always_fails_lets_the_others_pass_in_the_
     said = [
         re.split(r"; | \(", record.getMessage())[1] for record in caplog.records if "failed with" in record.getMessage()
     ]
-    again = "it is tried again in 1 ms, and its queue waits for it"
-    assert said == [again, again, "it goes to %DLQ%g, after 3 failures"]
+    again = "the message is tried again in 1 ms, and its queue waits for it"
+    assert said == [again, again, "the message goes to %DLQ%g, after 3 failures"]
 
 
 async def test_all_members_of_a_broadcast_get_everything_and_go_on_after_a_restart(

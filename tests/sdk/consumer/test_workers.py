@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import SkylarkError
+from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer import workers
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
@@ -46,8 +47,8 @@ class FakeFailures:
         self.answers = trio.Event()
         self.answers.set()
 
-    def what_next(self, error: BaseException) -> str:
-        return "it is delivered again"
+    def what_next(self, message: MessageExt, error: BaseException | None) -> str:
+        return "the message is delivered again"
 
     async def failed(self, batch: Takable, start: int, end: int, failure: Failure) -> None:
         self.running += 1
