@@ -11,10 +11,13 @@ testing.py      `TestRocketBroker`: publishes to the handlers of a test, in memo
 It uses base classes of FastStream that may change between its minor versions, so the extra has an upper bound.
 """
 
-from sdk.integrations.faststream.broker import RocketBroker
-from sdk.integrations.faststream.message import RocketMessage
-from sdk.integrations.faststream.producing import RocketPublishCommand, RocketResponse, ValueCodec
-from sdk.integrations.faststream.registrator import RocketRoute, RocketRouter, RoutePublisher
+from sdk.integrations.extra import extra
+
+with extra("faststream", "faststream", "fast_depends"):
+    from sdk.integrations.faststream.broker import RocketBroker
+    from sdk.integrations.faststream.message import RocketMessage
+    from sdk.integrations.faststream.producing import RocketPublishCommand, RocketResponse, ValueCodec
+    from sdk.integrations.faststream.registrator import RocketRoute, RocketRouter, RoutePublisher
 
 __all__ = [
     "RocketBroker",

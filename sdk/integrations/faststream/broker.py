@@ -33,7 +33,7 @@ from remoting.net.tls.settings import Tls
 from remoting.protocol.signature import Credentials
 from sdk.aio.admin import Admin
 from sdk.aio.facade import Client
-from sdk.integrations.faststream.config import RocketBrokerConfig
+from sdk.integrations.faststream.config import LOGGED_ID, RocketBrokerConfig
 from sdk.integrations.faststream.message import RocketMessage
 from sdk.integrations.faststream.producing import REQUEST_TIMEOUT_S, RocketProducer, RocketPublishCommand, SendOptions
 from sdk.integrations.faststream.registrator import NO_OPTIONS, RocketRegistrator
@@ -63,8 +63,8 @@ class LogColumns(DefaultLoggerStorage):
         if logger is None:
             columns = "".join(f"%({name})-{width}s | " for name, width in self._widths.items())
             logger = get_broker_logger(
-                name="rocketmq", default_context={"topic": "", "group": ""}, message_id_ln=10, context=context,
-                fmt=f"%(asctime)s %(levelname)-8s - {columns}%(message_id)-10s - %(message)s",
+                name="rocketmq", default_context={"topic": "", "group": ""}, message_id_ln=LOGGED_ID, context=context,
+                fmt=f"%(asctime)s %(levelname)-8s - {columns}%(message_id)-{LOGGED_ID}s - %(message)s",
                 log_level=self.logger_log_level,
             )  # fmt: skip
             self._logger_ref.add(logger)

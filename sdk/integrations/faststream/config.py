@@ -8,6 +8,9 @@ from faststream.exceptions import IncorrectState
 from sdk.aio.facade import Client
 from sdk.integrations.faststream.producing import RocketProducer
 
+# How many characters of a message's id a line of the log has: its last ones.
+LOGGED_ID = 10
+
 
 @dataclass(kw_only=True)
 class RocketBrokerConfig(BrokerConfig):

@@ -33,7 +33,7 @@ from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Result
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.retry_policy import RetryPolicy
 from sdk.consumer.simple import MAX_COUNT
-from sdk.integrations.faststream.config import RocketBrokerConfig
+from sdk.integrations.faststream.config import LOGGED_ID, RocketBrokerConfig
 from sdk.integrations.faststream.message import Handling, Popped, Raw, Rejected, RocketMessage, RocketParser
 from sdk.integrations.faststream.producing import ReplyPublisher
 
@@ -172,7 +172,9 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     def get_log_context(self, message: StreamMessage[Any] | None) -> dict[str, str]:
         """What each line of the log says."""
-        return {"topic": self.topic, "group": self.group, **super().get_log_context(message)}
+        # A logger of FastStream shows the first characters of an id, and those of one producer's messages are equal.
+        shown = super().get_log_context(message)
+        return {"topic": self.topic, "group": self.group, **shown, "message_id": shown["message_id"][-LOGGED_ID:]}
 
     # --- life
 

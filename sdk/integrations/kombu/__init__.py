@@ -10,6 +10,9 @@ mailbox.py    what waits for the program's thread
 names.py      what names, URLs and times of kombu are in RocketMQ (pure)
 """
 
-from sdk.integrations.kombu.transport import Transport
+from sdk.integrations.extra import extra
+
+with extra("celery", "kombu", "celery"):
+    from sdk.integrations.kombu.transport import Transport
 
 __all__ = ["Transport"]

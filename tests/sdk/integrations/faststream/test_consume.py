@@ -407,3 +407,11 @@ async def test_a_request_that_nobody_answers_in_time_fails(place: Place) -> None
         with pytest.raises(TimeoutError):
             await broker.request("x", topic, timeout=0)
         answering.set()
+
+
+def test_the_log_tells_messages_of_one_producer_apart() -> None:
+    subscriber = RocketBroker(group="own", logger=None).subscriber("t")
+    ids = [f"7F0000010B5E1B2C3D4E5F600000000{number}" for number in range(3)]
+    messages = [StreamMessage(raw_message=None, body=b"", message_id=each) for each in ids]
+    shown = [subscriber.get_log_context(message)["message_id"] for message in messages]
+    assert shown == [each[-10:] for each in ids] and len(set(shown)) == 3
