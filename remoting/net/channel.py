@@ -45,6 +45,7 @@ TURN_S = 0.005
 REQUESTS_A_LOOK = 8
 # Large frames are sent in parts of this size, so that a peer that takes them slowly is told from one that does not.
 PART_BYTES = 262_144
+CLOSED_BY_PEER = "closed by the peer"
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 # Answers are counted in the budget each time they have grown by this much.
 CHARGE_BYTES = 65_536
@@ -93,6 +94,7 @@ class Channel:
         self._wake = Signal()
         self._backpressure = backpressure
         self._in_turn = False
+        self._has_read = False
         self._sending = False
         self._waiting_for_sent = trio.lowlevel.ParkingLot()
         # Opaque → deadline, timeout, code, callback, size of the frame.
@@ -387,10 +389,15 @@ class Channel:
                     await self._read(dispatch, after_turn)
                     nursery.cancel_scope.cancel()
         finally:
-            self.close("closed by the peer")
+            self.close(self._strange(CLOSED_BY_PEER))
             self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
+
+    def _strange(self, reason: str) -> str:
+        """The reason why the connection ended, with a guess if the peer has never said anything."""
+        is_strange = self._pending and not self._has_read and not self.is_encrypted
+        return f"{reason} before it answered; if that port expects TLS, turn TLS on" if is_strange else reason
 
     def close(self, reason: str, exceeded: str = "") -> None:
         """Close now; requests in flight end in ConnectionLost(``reason``). ``exceeded`` as the attribute."""
@@ -421,11 +428,12 @@ class Channel:
             try:
                 data = await receive(size)
             except trio.BrokenResourceError as error:
-                self.close(str(error))
+                self.close(self._strange(str(error)))
                 return
             if not data:
                 return
             self.last_read = trio.current_time()
+            self._has_read = True
             try:
                 commands = connection.receive_data(data)
             except ProtocolError as error:

@@ -48,7 +48,8 @@ def explain(error: BaseException) -> str:
         case ConnectFailed():
             text = f"{error}; check that a server listens there and that the address is right (-n, -b, NAMESRV_ADDR)"
         case ConnectionLost():
-            text = f"{error}; look at the server's log, then try again (a server may take TLS only: --tls-config)"
+            is_tls_port = "expects TLS" in str(error)
+            text = f"{error} (--tls-config)" if is_tls_port else f"{error}; look at the server's log, then try again"
         case RequestTimeout():
             text = f"{error}; check that the server is alive, or wait longer with --timeout"
         case RouteNotFound():

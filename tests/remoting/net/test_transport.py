@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.disk.files import OsFiles
-from mqcommon.errors import FileClosed, UserError
-from remoting.net.channel import Channel
+from mqcommon.errors import ConnectionLost, FileClosed, UserError
+from remoting.net.channel import CLOSED_BY_PEER, Channel
 from remoting.net.sockets import connect, connect_reason, listen
 from remoting.net.transport import MAX_PIECES, Listener, Transport
 from remoting.protocol.command import Command
@@ -298,6 +298,30 @@ async def test_half_of_a_frame_waits_for_the_other_half(pair: Pair) -> None:
         await ours.send_all(frame[:9])
         await ours.aclose()
     assert len(asked) == 1 and channel.closed_reason == "closed by the peer"
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+async def test_a_peer_that_never_answered_may_expect_tls(pair: Pair, has_answered: bool) -> None:
+    ours, theirs = pair
+    channel = Channel(theirs, max_frame_bytes=MAX_FRAME_BYTES)
+    lost: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(ConnectionLost) as failed:
+            await channel.invoke(Command(1), 60_000)
+        lost.append(str(failed.value))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(channel.run, lambda channel, request: None)
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        if has_answered:
+            await ours.send_all(encode(Command(2)))
+        # What it has not read would make its end a reset.
+        assert await ours.receive(1000)
+        await ours.aclose()
+    more = "" if has_answered or channel.is_encrypted else " before it answered; if that port expects TLS, turn TLS on"
+    assert lost == [f"connection to {theirs.remote} lost: {CLOSED_BY_PEER}{more}"]
 
 
 async def test_a_file_is_sent_whole_though_the_peer_is_slow(pair: Pair, tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ ADDR = "127.0.0.1:10911"
     [
         (UserError("do that"), ["do that"]),
         (ConnectFailed(ADDR, "refused"), [ADDR, "refused", "check that a server listens"]),
-        (ConnectionLost(ADDR), [ADDR, "try again", "--tls-config"]),
+        (ConnectionLost(ADDR), [ADDR, "try again"]),
+        (ConnectionLost(ADDR, "if that port expects TLS, turn TLS on"), [ADDR, "--tls-config"]),
         (NotNameServer(BrokerError(3, "no", ADDR), "b"), [ADDR, "is no NameServer (the broker b listens there)"]),
         (RequestTimeout(ADDR, 25, 5000), [ADDR, "5000 ms", "--timeout"]),
         (TooManyRequests(ADDR, 9), [ADDR]),
