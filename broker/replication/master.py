@@ -96,6 +96,8 @@ class HaServer:
             if connection.follows:
                 log = logger.info if reason == PEER_CLOSED else logger.warning
                 log("connection of slave %s ended: %s", addr, reason)
+            elif reason == PEER_CLOSED and not connection.was_spoken_to:
+                logger.info("%s looked whether the HA port is open", addr)  # as mqadmin doctor does
             else:
                 self._log_stranger(addr, reason)
 
@@ -134,6 +136,8 @@ class _Connection:
     ) -> None:
         self._scope = trio.CancelScope()
         self.closed_reason = ""
+        #: Whether the peer has sent anything.
+        self.was_spoken_to = False
         self._transport = transport
         self._addr = transport.remote
         self._log = log
@@ -217,6 +221,7 @@ class _Connection:
                 continue
             if not data:
                 return
+            self.was_spoken_to = True
             followed = self.follows
             session.receive(data, now)
             if not followed and self.follows:

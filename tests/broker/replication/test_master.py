@@ -72,6 +72,15 @@ async def test_strangers_are_turned_away_with_one_line(
     assert await its_master.bodies("T") == [b"one", b"two"]
 
 
+async def test_a_look_whether_the_port_is_open_is_no_warning(
+    its_master: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await (await connect(its_master)).aclose()
+    await until(lambda: "looked whether the HA port is open" in caplog.text, "the line")
+    assert NO_SLAVE not in caplog.text
+
+
 async def test_strangers_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with broker(metrics_exporter_type="PROM", metrics_prom_exporter_port=0) as its_master:
