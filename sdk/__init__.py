@@ -157,3 +157,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_home(home), name)
     raise AttributeError(f"module 'sdk' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Also the names that nobody has asked for yet, which are imported then."""
+    return sorted({*globals(), *__all__})

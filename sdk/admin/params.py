@@ -104,6 +104,10 @@ class Charset(click.ParamType):  # type: ignore[type-arg]  # generic in newer cl
         return name
 
 
+# As ms these would be in January 1970: a year, a date and seconds since 1970 are taken for what they look like.
+NO_MS = re.compile(r"(19|20)[0-9]{2}|(19|20)[0-9]{6}|[12][0-9]{9}")
+
+
 class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
     """ms since 1970, ``now``, or local time as ``yyyy-MM-dd#HH:mm:ss:SSS`` or in ISO 8601, which may name a zone."""
 
@@ -111,7 +115,7 @@ class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer 
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).strip()
-        if text.isascii() and text.isdigit():
+        if text.isascii() and text.isdigit() and not NO_MS.fullmatch(text):
             return int(text)
         if text.lower() == "now":
             return int(time.time() * 1000)
@@ -121,7 +125,8 @@ class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer 
             except (ValueError, OverflowError):
                 continue
         self.fail(
-            f"{text!r} is not a time: give ms since 1970, yyyy-MM-dd#HH:mm:ss:SSS, 2026-11-21T08:00:00Z or now",
+            f"{text!r} is not a time: give ms (13 digits) since 1970, yyyy-MM-dd#HH:mm:ss:SSS,"
+            " 2026-11-21T08:00:00Z or now",
             param,
             ctx,
         )

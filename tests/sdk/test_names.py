@@ -21,3 +21,7 @@ def test_what_admin_takes_comes_from_here() -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert sdk.__version__ == version("skylark-mq")
+
+
+def test_a_completer_sees_all_names() -> None:
+    assert set(sdk.__all__) <= set(dir(sdk))

@@ -44,8 +44,8 @@ OF_KOMBU = {
     *("recoverable_channel_errors", "recoverable_connection_errors", "verify_connection"),
     *("drain_events", "register_with_event_loop", "unregister_from_event_loop"),
 }
-# Programs use these.
-OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open"}
+# Programs use these; interpreters and editors ask for the names in a module.
+OF_THE_SDK = {"__dir__", "send_in_transaction", "rollback", "leave_open"}
 # Jinja looks for these, and the console's templates call some.
 OF_THE_CONSOLE = {
     *("lstrip_blocks", "trim_blocks", "page_link", "sort_link"),

@@ -75,7 +75,7 @@ def _load(row: Row, pool: str) -> str:
 def base_row(target: Target, table: Mapping[str, str], now_ms: int) -> dict[str, Any]:
     """The row of one broker in clusterList."""
     info = _Info(table)
-    earliest = table.get("earliestMessageTimeStamp", "")
+    earliest_ms = info.as_float("earliestMessageTimeStamp")
     return {
         "clusterName": target.cluster,
         "brokerName": target.broker_name,
@@ -93,7 +93,7 @@ def base_row(target: Target, table: Mapping[str, str], now_ms: int) -> dict[str,
         "timerDequeueTps": info.as_float("timerDequeueTps"),
         "pageCacheLockTimeMills": info.as_int("pageCacheLockTimeMills"),
         # Hours since the oldest message was stored.
-        "hour": (now_ms - info.as_float("earliestMessageTimeStamp")) / 3_600_000 if earliest else 0.0,
+        "hour": (now_ms - earliest_ms) / 3_600_000 if earliest_ms > 0 else 0.0,
         "commitLogDiskRatio": info.as_float("commitLogDiskRatio"),
         "brokerActive": table.get("brokerActive") == "true",
     }

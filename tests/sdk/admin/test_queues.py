@@ -103,16 +103,16 @@ def test_wrong_usage(arguments: str) -> None:
 
 
 def world_of_times() -> World:
-    times = [1000, 1000, 2000, 2000, 5000]
+    times = [1000, 1000, 3000, 3000, 5000]
     stored = [message(queue_id=0, queue_offset=at, store_timestamp=time_ms) for at, time_ms in enumerate(times)]
     return World(messages=stored, routes={"AdminT": route(2)})
 
 
 def test_both_sides_of_a_time() -> None:
-    lines = run(world_of_times(), "searchOffset", "-t", "AdminT", "-s", "2000").stdout.splitlines()
+    lines = run(world_of_times(), "searchOffset", "-t", "AdminT", "-s", "3000").stdout.splitlines()
     heads = "#Broker Name #QID #Min Offset #Max Offset #Lower #Upper #Time Of Lower"
     assert " ".join(lines[0].split()) == heads
-    assert lines[1].split() == ["broker-a", "0", "0", "5", "2", "3", "1970-01-01", "00:00:02,000"]
+    assert lines[1].split() == ["broker-a", "0", "0", "5", "2", "3", "1970-01-01", "00:00:03,000"]
     assert lines[2].split() == ["broker-a", "1", "0", "0", "0", "0"]
 
 
@@ -137,6 +137,8 @@ def test_one_side() -> None:
         ("2026-11-21T04:59:33+02:00", 1795229973000),
         ("2026-11-21 02:59:33", 1795229973000),
         ("2026-11-21", 1795219200000),
+        ("20261121", 1795219200000),
+        ("1001", 1001),
         ("0", 0),
         ("1900-01-01", 0),
     ],
@@ -153,7 +155,7 @@ def test_now(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(result.stdout)["timestamp"] == 1795229973061
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "12:00", "2026-13-01", "٣", "-1"])
+@pytest.mark.parametrize("text", ["yesterday", "", "2026", "1795229973", "20269999", "12:00", "2026-13-01", "٣", "-1"])
 def test_what_is_no_time(text: str) -> None:
     result = run(world_of_times(), "searchOffset", "-t", "AdminT", "-s", text)
     assert result.exit_code == 2
@@ -163,6 +165,6 @@ def test_what_is_no_time(text: str) -> None:
 def test_a_queue_that_does_not_answer_leaves_the_others() -> None:
     world = world_of_times()
     world.errors["search_offset",] = ConnectFailed(MASTER, "refused")
-    result = run(world, "searchOffset", "-t", "AdminT", "-s", "2000")
+    result = run(world, "searchOffset", "-t", "AdminT", "-s", "3000")
     assert result.exit_code == 1
     assert "broker-a queue 0: " in result.stderr and "broker-a queue 1: " in result.stderr
