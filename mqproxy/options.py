@@ -172,7 +172,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         12 * 3600 * 1000, "longest time that a message may be hidden; 0: no limit", unit="ms", minimum=0
     )
     grpc_client_consumer_min_long_polling_timeout_millis: int = option(
-        5_000, "least time that a receiver waits for messages", unit="ms", minimum=0
+        5_000, "least time that a receiver waits for messages, unless it names a time itself", unit="ms", minimum=0
     )
     grpc_client_consumer_max_long_polling_timeout_millis: int = option(
         20_000, "longest time that a receiver waits for messages", unit="ms", minimum=1

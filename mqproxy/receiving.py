@@ -15,8 +15,10 @@ from mqproxy.times import put_time
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.clients import SQL92, TAG, parse_subscription
 
-# The answer of a broker needs this long to get to the client.
-RESERVE_MS = 100
+# Brokers look for waits that are over ten times a second, and then the answer has a way to go.
+RESERVE_MS = 300
+# What only RocketMQ sets, and shows to consumers all the same.
+_SHOWN = frozenset({SHARDING_KEY, "__transactionId__"})
 _LONG_MAX_DIGITS = 19
 
 
@@ -28,23 +30,22 @@ def polling_ms(
 ) -> int:
     """How long the broker may wait for messages; ``left_s`` is what is left of the call's deadline.
 
-    Refused when the deadline is too close to wait at all.
+    Refused when the client names no time, and its deadline is too close to wait at all.
     """
     least = options.grpc_client_consumer_min_long_polling_timeout_millis
     most = options.grpc_client_consumer_max_long_polling_timeout_millis
     left_ms = most if left_s is None else int(left_s * 1000)
-    # A client that names no time gets what its deadline leaves, less a share for the way of the answer.
+    # A client that names a time gets that, be it short: it may have other topics to ask for. One that names none gets
+    # what its deadline leaves, less a share for the way of the answer.
     if request.HasField("long_polling_timeout"):
         wanted = request.long_polling_timeout.ToMilliseconds()
+    elif left_ms < least:
+        text = "The deadline time remaining is not enough for polling, please check network condition"
+        raise Refused(wire.ILLEGAL_POLLING_TIME, text)
     else:
-        wanted = left_ms - settings.request_timeout.ToMilliseconds() // 2
-    wanted = min(max(wanted, least), most)
-    if wanted > left_ms:
-        if left_ms < least:
-            text = "The deadline time remaining is not enough for polling, please check network condition"
-            raise Refused(wire.ILLEGAL_POLLING_TIME, text)
-        wanted = left_ms
-    return max(0, min(wanted, left_ms - RESERVE_MS))
+        wanted = max(left_ms - settings.request_timeout.ToMilliseconds() // 2, least)
+    ends_ms = most if left_s is None else left_ms - RESERVE_MS
+    return max(0, min(wanted, most, ends_ms))
 
 
 def invisible_ms(request: wire.ReceiveMessageRequest, options: ProxyOptions) -> int:
@@ -138,7 +139,7 @@ def _as_stored(message: MessageExt, topic: wire.Resource) -> wire.Message:
     deliver_at = properties.get(DELIVER_AT, "")
     if deliver_at.isascii() and deliver_at.isdigit() and len(deliver_at) <= _LONG_MAX_DIGITS:
         put_time(system.delivery_timestamp, int(deliver_at))
-    users = {name: value for name, value in properties.items() if name not in RESERVED}
+    users = {name: value for name, value in properties.items() if name not in RESERVED or name in _SHOWN}
     return wire.Message(topic=topic, user_properties=users, system_properties=system, body=body)
 
 

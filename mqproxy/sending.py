@@ -190,7 +190,8 @@ def _check_message_group(group: str, most_bytes: int) -> None:
 
 
 def entry_of(result: SendResult, transaction_id: str = "") -> wire.SendResultEntry:
-    """The entry for a message that a broker has stored."""
+    """The entry for a message that a broker has stored; without a transaction that has the message's id, as RocketMQ's.
+    """
     code = _CODES.get(result.status)
     if code is not None:
         return wire.SendResultEntry(
@@ -198,7 +199,7 @@ def entry_of(result: SendResult, transaction_id: str = "") -> wire.SendResultEnt
         )
     return wire.SendResultEntry(
         status=wire.Status(code=wire.OK, message="OK"), message_id=result.msg_id, offset=result.queue_offset,
-        transaction_id=transaction_id, recall_handle=result.recall_handle,
+        transaction_id=transaction_id or result.msg_id, recall_handle=result.recall_handle,
     )  # fmt: skip
 
 

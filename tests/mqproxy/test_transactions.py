@@ -61,7 +61,8 @@ def test_a_producer_that_was_silent_is_asked(
         assert bodies(cluster, topic, 1) == ["forgotten"]
         checked = producer.end()
     (asked,) = [each for each in checked if each["body"] == "forgotten"]
-    assert asked == {"body": "forgotten", "id": sent[0]["id"], "properties": {"shop": "north"}, "tag": "tea"}
+    shown = {"shop": "north", "__transactionId__": sent[0]["id"]}
+    assert asked == {"body": "forgotten", "id": sent[0]["id"], "properties": shown, "tag": "tea"}
     got("Producer: open transaction", "the checker is asked, and its commit is read by the SDK")
 
 

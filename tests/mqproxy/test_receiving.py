@@ -1,0 +1,68 @@
+"""How long receives wait, and what clients see of messages and receipts."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from mqproxy.options import ProxyOptions
+from mqproxy.receiving import RESERVE_MS, polling_ms, stored_message_of
+from mqproxy.sending import entry_of
+from mqproxy.statuses import Refused
+from mqproxy.wire import messaging_pb2 as wire
+from sdk.producer.result import SendResult, SendStatus
+from tests.mqproxy.test_times import stored
+
+OPTIONS = ProxyOptions()
+
+
+def wait_of(named_ms: int | None, left_s: float | None) -> int:
+    """For a client whose requests may take 3 s; ``left_s`` is what is left of its deadline."""
+    request, settings = wire.ReceiveMessageRequest(), wire.Settings()
+    settings.request_timeout.FromSeconds(3)
+    if named_ms is not None:
+        request.long_polling_timeout.FromMilliseconds(named_ms)
+    return polling_ms(request, settings, left_s, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("named_ms", "left_s", "wait_ms"),
+    [
+        # The official Python client names its time, and has a deadline 3 s later.
+        (1_000, 4.0, 1_000),
+        (2_000, 5.0, 2_000),
+        (20_000, 23.0, 20_000),
+        (0, 3.0, 0),
+        (1_000, 1.0, 1_000 - RESERVE_MS),
+        (1_000, 0.1, 0),
+        (60_000, None, 20_000),
+        # Others name none: their deadline says it.
+        (None, 23.0, 20_000),
+        (None, 12.0, 10_500),
+        (None, 6.0, 5_000),
+        (None, 5.1, 5_100 - RESERVE_MS),
+        (None, None, 18_500),
+    ],
+)
+def test_a_client_that_names_a_time_gets_that_time(named_ms: int | None, left_s: float | None, wait_ms: int) -> None:
+    assert wait_of(named_ms, left_s) == wait_ms
+
+
+def test_a_deadline_that_leaves_no_time_is_refused() -> None:
+    with pytest.raises(Refused, match="deadline") as refused:
+        wait_of(None, 4.0)
+    assert refused.value.code == wire.ILLEGAL_POLLING_TIME
+
+
+def test_consumers_see_the_group_and_the_transaction_of_a_message_among_its_properties() -> None:
+    shown = {"__SHARDINGKEY": "ada", "__transactionId__": "id", "shop": "north"}
+    hidden = {"UNIQ_KEY": "id", "TRAN_MSG": "true", "PGROUP": "t"}
+    found = stored_message_of(stored(**shown, **hidden), wire.Resource(name="t"))
+    assert dict(found.user_properties) == shown and found.system_properties.message_group == "ada"
+
+
+def test_a_receipt_without_a_transaction_has_the_id_of_the_message() -> None:
+    sent = SimpleNamespace(status=SendStatus.SEND_OK, msg_id="id", queue_offset=7, recall_handle="")
+    result = cast(SendResult, sent)
+    assert entry_of(result).transaction_id == "id"
+    assert entry_of(result, "7 70 b").transaction_id == "7 70 b"
