@@ -42,7 +42,7 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.net.tls.settings import Tls
 from remoting.net.transport import Connect
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.routes import QueueData, TopicRouteData
+from remoting.protocol.requests.routes import TOPIC_IS_AWAY, QueueData, TopicRouteData
 from remoting.protocol.signature import Credentials
 from sdk import namesrv_api
 from sdk.broker_requests import BrokerRequests, Replies
@@ -275,6 +275,8 @@ class ClientInstance:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
+            if away := error.remark.partition(TOPIC_IS_AWAY)[2]:
+                reason = f"the brokers that have it are away: {away}"
             raise RouteNotFound(topic, reason) from None
 
     async def _light_route(self, timeout_ms: float) -> TopicRouteData:

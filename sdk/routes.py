@@ -9,13 +9,14 @@ NameServers are down.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from mqcommon.addresses import is_address
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
 from remoting.protocol.logical_queues import NO_LEADER, logical_broker_name
-from remoting.protocol.requests.routes import TopicRouteData
+from remoting.protocol.requests.routes import LOST, NOT_WHOLE, STOPPED, UNHEARD, AbsentBroker, TopicRouteData
 
 # No topic has more queues. A larger number is invalid data and would use too much memory.
 MAX_QUEUES = 65_536
@@ -56,6 +57,8 @@ class TopicRoute:
     leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
     #: By broker name: the creation stamp of the topic there, as far as NameServers know it.
     stamps: Mapping[str, int] = field(default_factory=dict)
+    #: Brokers that have queues of the topic, or may have, which are missing here; NameServers of RocketMQ name none.
+    absent: tuple[AbsentBroker, ...] = ()
 
     def master(self, broker_name: str) -> str | None:
         """The address of the broker's master; None when it is not in the route."""
@@ -114,6 +117,40 @@ def make_route(
         stamps=MappingProxyType(
             {each.broker_name: each.topic_created_ms for each in data.queue_datas if each.topic_created_ms is not None}
         ),
+        absent=tuple(data.absent_brokers or ()),
+    )
+
+
+class TopicQueues(NamedTuple):
+    """The queues of a topic that can be read now, sorted.
+
+    ``absent``: brokers that have queues of the topic, or may have, and are away, as NameServers of Skylark tell. Those
+    of RocketMQ tell of none.
+    """
+
+    queues: list[MessageQueue]
+    absent: tuple[AbsentBroker, ...]
+
+
+_AWAY_BECAUSE = {
+    LOST: "its connection ended, or it was silent",
+    STOPPED: "it was stopped",
+    UNHEARD: "it has not registered since the NameServer was started",
+    NOT_WHOLE: "its topics have not arrived in full",
+}
+
+
+def away_because(one: AbsentBroker) -> str:
+    """Why a broker is away."""
+    return _AWAY_BECAUSE.get(one.reason, one.reason)
+
+
+def absent_text(absent: Iterable[AbsentBroker]) -> str:
+    """Which brokers are missing in a route, and why."""
+    return ", ".join(
+        f"broker {one.broker_name} {'has queues' if one.has_topic else 'may have queues'} and is away"
+        f" ({away_because(one)})"
+        for one in absent
     )
 
 
@@ -161,6 +198,7 @@ def _static_route(
         _by_master((queue for queue in queues if leaders[queue] in can_write), leaders.get, brokers),
         tuple(skipped),
         leaders=MappingProxyType(leaders),
+        absent=tuple(data.absent_brokers or ()),
     )
 
 

@@ -137,7 +137,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "cluster_info": _cluster_info,
     "topic_route": _topic_route,
     "broker_stats": _broker_stats,
-    "topic_list": lambda world: world.topics,
+    "topic_list": lambda world, *_: world.topics,
     "topic_config": _topic_config,
     "topic_stats": lambda world, topic, cluster: world.topic_stats[topic],
     "groups_of_topic": lambda world, topic: world.groups.get(topic, []),
