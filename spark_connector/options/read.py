@@ -104,7 +104,8 @@ class ReadOptions(ConnectionOptions):
     )
     broker_wait_ms: int = option(
         0,
-        "how long a task waits for a broker that is away, before it fails (default of streams: 600000)",
+        "how long planning and tasks wait for brokers and NameServers that are away, before they fail (default of"
+        " streams: 600000)",
         unit="ms",
         minimum=0,
     )

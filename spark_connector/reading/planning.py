@@ -17,7 +17,7 @@ from sdk.routes import TopicQueues
 from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, split, spread, within_bounds
 from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import Pulled, SlaveBehind
+from spark_connector.reading.pulling import Pulled, SlaveBehind, when_back
 from spark_connector.reading.pushdown import ALL, Only
 from spark_connector.reading.whole import whole_queues
 from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
@@ -126,8 +126,38 @@ class QueueDirectory(Protocol):
     def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
 
 
+class PatientDirectory:
+    """A directory that asks again for ``wait_ms`` while servers are away."""
+
+    def __init__(self, directory: QueueDirectory, wait_ms: float) -> None:
+        self._directory = directory
+        self._wait_ms = wait_ms
+
+    def topic_queues(self, topic: str) -> TopicQueues:
+        return when_back(lambda: self._directory.topic_queues(topic), self._wait_ms)
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        return when_back(lambda: self._directory.min_offset(mq), self._wait_ms)
+
+    def end_position(self, mq: MessageQueue) -> Position:
+        return when_back(lambda: self._directory.end_position(mq), self._wait_ms)
+
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        return when_back(lambda: self._directory.search_offset(mq, timestamp_ms), self._wait_ms)
+
+    def committed_offset(self, mq: MessageQueue) -> int | None:
+        return when_back(lambda: self._directory.committed_offset(mq), self._wait_ms)
+
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
+        return when_back(
+            lambda: self._directory.pull_bytes(mq, offset, max_count=max_count, max_bytes=max_bytes, wait_ms=wait_ms),
+            self._wait_ms,
+        )
+
+
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
     """The ranges to read, one per partition: of what the options choose, what ``only`` needs."""
+    directory = PatientDirectory(directory, options.broker_wait_ms)
     bounds = bounds_of(directory, options)
     starts = starting(directory, options, bounds)
     ends = ending(directory, options, bounds)

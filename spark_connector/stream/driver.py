@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
+from sdk.retry import is_refusal
 from sdk.routes import away_because
 from spark_connector.offsets import OffsetRange, QueueBounds, split, spread
 from spark_connector.options.read import FAIL, HOLD, ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import (
+    PatientDirectory,
     ask_all,
     bounds_of,
     check_masters,
@@ -145,6 +147,7 @@ class StreamQueues:
             try:
                 found = self._consumer.topic_queues(topic)
             except AWAY as error:
+                _raise_refusal(error)
                 self._missing[f"topic {topic}"] = str(error)
                 continue
             queues += found.queues
@@ -159,6 +162,7 @@ class StreamQueues:
         try:
             return matching(self._options.topic_pattern, self._list_topics(self._options))
         except AWAY as error:
+            _raise_refusal(error)
             self._missing["the list of topics"] = str(error)
             return list(dict.fromkeys(queue.topic for queue in self._found))
 
@@ -197,7 +201,14 @@ def _answer(ask: Callable[[MessageQueue], T], queue: MessageQueue) -> T | Skylar
     try:
         return ask(queue)
     except AWAY as error:
+        _raise_refusal(error)
         return error
+
+
+def _raise_refusal(error: SkylarkError) -> None:
+    """Raise ``error`` when a server has refused, as after a right was taken away: the query ends with its words."""
+    if is_refusal(error):
+        raise error
 
 
 def _broker(queue: MessageQueue) -> str:
@@ -239,8 +250,9 @@ class StreamDriver:
         if self._initial is not None:
             return self._initial
         options = with_topics(self._options, self._list_topics)
-        bounds = bounds_of(self._consumer, options)
-        starts = starting(self._consumer, options, bounds)
+        directory = PatientDirectory(self._consumer, options.broker_wait_ms)
+        bounds = bounds_of(directory, options)
+        starts = starting(directory, options, bounds)
         if self._frozen is not None:
             # More may have come since then: a query that starts at a queue's end may start after the end of the run.
             capped_starts = {queue: min(start, bounds[queue].maximum) for queue, start in starts.items()}
@@ -383,7 +395,8 @@ class StreamDriver:
             return
         try:
             clusters = self._list_clusters(replace(self._options, topic=topics, topic_pattern="", assign=""))
-        except AWAY:
+        except AWAY as error:
+            _raise_refusal(error)
             return
         check_cluster(kept, clusters, found)
         self._are_offsets_checked = True

@@ -5,14 +5,14 @@ import logging
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from mqcommon.errors import ConnectFailed, RouteNotFound, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
 from sdk.position import Position
 from spark_connector.offsets import DataLost
@@ -179,6 +179,20 @@ def test_a_broker_that_is_listed_and_silent_is_not_asked_in_each_trigger(
         "broker b is away, its messages are read when it is back: cannot connect to b:1: refused"
     )
     assert len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize("question", ["end_position", "topic_queues"])
+def test_a_right_that_is_taken_away_ends_the_query(cluster: MemoryCluster, question: str) -> None:
+    query = Query(cluster)
+    query.trigger()
+    cluster.grow(A0, 1)
+
+    def refuse(*what: object) -> NoReturn:
+        raise BrokerError(16, "no permission for topic t", "a:1")
+
+    setattr(cluster, question, refuse)
+    with pytest.raises(BrokerError, match="no permission for topic t"):
+        query.trigger()
 
 
 def test_a_stream_is_held_while_a_broker_is_away_for_some_time(
