@@ -59,7 +59,7 @@ from sdk.nameservers import (
 )
 from sdk.namespaces import Names, Namespace
 from sdk.route_watch import RouteWatch
-from sdk.routes import RouteCache, TopicRoute, make_route
+from sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
 from sdk.runtime import FORKS, Home, check_trio, keep_freed_memory, make_client_id, survived
 
 logger = logging.getLogger(__name__)
@@ -320,7 +320,7 @@ class ClientInstance:
             # changed.
             data = await self.fetch_route(topic)
             known = self.routes.get(topic)
-            request.route = self.routes.put(make_route(topic, data, self._is_other_broker))
+            request.route = self.routes.put(with_unheard(make_route(topic, data, self._is_other_broker), known))
             self._log_skipped(request.route)
             self.tell_brokers()
             was_missing = topic in self._missing

@@ -6,7 +6,7 @@ address, an impossible number of queues, an address where another broker listens
 NameServers are down.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -152,6 +152,39 @@ def absent_text(absent: Iterable[AbsentBroker]) -> str:
         f" ({away_because(one)})"
         for one in absent
     )
+
+
+def with_unheard(route: TopicRoute, known: TopicRoute | None) -> TopicRoute:
+    """``route``, and from the route that was ``known`` before the brokers of which the NameServer has not heard yet.
+
+    A NameServer that was just restarted lacks brokers that live. Until it has heard of them, the older route is better:
+    otherwise all members of a group would divide the queues anew, and a moment later once more.
+    """
+    if known is None or known.is_guess or known.leaders or route.leaders:
+        return route
+    # A broker that the NameServer has seen leave is gone, and its queues with it.
+    unheard = {one.broker_name for one in route.absent if one.reason in (UNHEARD, NOT_WHOLE)}
+    names = unheard.intersection(name for name, addrs in known.brokers.items() if addrs).difference(route.brokers)
+    if not names:
+        return route
+    brokers = {**route.brokers, **{name: known.brokers[name] for name in sorted(names)}}
+    writable = _with_queues(route.writable, known.writable, names)
+    return replace(
+        route,
+        brokers=MappingProxyType(brokers),
+        writable=writable,
+        readable=_with_queues(route.readable, known.readable, names),
+        writable_at=_by_master(writable, lambda queue: queue.broker_name, brokers),
+        stamps=MappingProxyType({**route.stamps, **{n: ms for n, ms in known.stamps.items() if n in names}}),
+        absent=tuple(one for one in route.absent if one.broker_name not in names),
+    )
+
+
+def _with_queues(
+    queues: tuple[MessageQueue, ...], others: tuple[MessageQueue, ...], names: Collection[str]
+) -> tuple[MessageQueue, ...]:
+    """``queues``, and those of ``others`` that brokers of ``names`` have, sorted."""
+    return tuple(sorted({*queues, *(queue for queue in others if queue.broker_name in names)}))
 
 
 def _by_master(

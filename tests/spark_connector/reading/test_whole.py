@@ -197,6 +197,23 @@ def test_a_batch_fails_while_a_broker_is_away_also_after_a_restart_of_all_namese
     assert len(whole) == 2 * len(half) == 4
 
 
+def test_a_client_keeps_its_route_until_a_nameserver_has_heard_of_all_brokers(cluster: Cluster) -> None:
+    second, namesrv = cluster.brokers[1], cluster.nameservers[0]
+    with PullConsumer(cluster.nameserver, heartbeat=False) as consumer:
+        before = consumer.topic_queues("both")
+        assert len(before.queues) == 4
+        second.freeze()
+        namesrv.kill()
+        namesrv.start()
+        wait_for_reason(cluster, UNHEARD)
+        assert consumer.topic_queues("both") == before
+        with pytest.raises(BrokersMissing):
+            count(cluster)
+        second.thaw()
+        wait_for_reason(cluster, "")
+        assert count(cluster) == 4
+
+
 def test_a_topic_of_a_broker_that_is_away_is_found_by_its_pattern(cluster: Cluster) -> None:
     second = cluster.brokers[1]
     wanted = options(topic="", topicPattern="s.*", nameserver=cluster.nameserver)
