@@ -7,8 +7,8 @@ topic. This table says which brokers are missing in it:
   - a broker of which only others have told is away, too, and may have any topic. Each broker keeps the names of its
     cluster on its disk and registers them, so they outlive a restart of all NameServers;
   - a broker is here once its whole registration has arrived.
-A broker is forgotten when it leaves after a drain, when it has registered under another name, and when an administrator
-says so. The names of forgotten brokers are kept, because other brokers may still tell of them.
+A broker is forgotten when it is stopped while it is drained, when it has registered under another name, and when an
+administrator says so. The names of forgotten brokers are kept, because other brokers may still tell of them.
 Bounds: MAX_BROKERS names, MAX_TOPICS topics of brokers that are away; without its topics a broker may have any.
 Neighbours: routes.py calls this; broker/registration/registration.py sends the names that a broker keeps.
 """

@@ -201,7 +201,8 @@ def _answer(
     header = RegisterBrokerResponseHeader(
         result.ha_server_addr, result.master_addr, result.rival_addr, takes_parts=is_skylark(request) or None
     )
-    if is_skylark(request):
+    # The first part has told the names, see registration.py of the broker.
+    if is_skylark(request) and (new.part is None or new.part.number == 0):
         told = state.routes.known
         if told.crc(new.cluster) != names_crc({new.broker_name, *new.known_brokers}):
             header.known_brokers = names_text(told.names(new.cluster))

@@ -444,7 +444,8 @@ class RouteTable(Generic[C]):
         if not brokers.addrs:
             del self._sets[gone.broker_name]
             # Before the topics are dropped: whoever hears of that must find the broker missing.
-            if is_renamed or gone.is_drained:
+            # A drain says that the broker will leave, and its stop that it does so: one that dies meanwhile is away.
+            if is_renamed or (gone.is_drained and reason == STOPPED):
                 self.known.forget(gone.broker_name)
                 self._names_changed()
             else:

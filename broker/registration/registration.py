@@ -128,12 +128,13 @@ class Registration:
         TBW102 is the last one: a client that finds it, and not the topic that it asked for, takes that topic for new.
         """
         left, number, size = sorted(reversed(names), key=lambda name: name != AUTO_CREATE_TOPIC), 0, PART_TOPICS
+        told: ToldBrokers | None = None
         while True:
             chunk = left[-size:]
             body = self._body(chunk, version)
             body.removed_topics = [name for name in chunk if self._topics.get(name) is None]
             if number:
-                body.known_brokers = None  # the first part has told them
+                body.known_brokers = None  # the first part has told them, and its answer has those of the NameServer
             try:
                 registered = await self._namesrv.register(body, RegistrationPart(number, len(chunk) == len(left), base))
             except FrameTooLarge as error:
@@ -145,8 +146,9 @@ class Registration:
                     logger.error("topic %s cannot be registered: %s", left.pop(), error)
                 size = max(1, len(chunk) // 2)
                 continue
+            told = told or registered.told
             if registered.whole_needed or len(chunk) == len(left):
-                return registered
+                return registered._replace(told=told)
             del left[-size:]
             number += 1
 
