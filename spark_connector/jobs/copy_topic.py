@@ -18,7 +18,8 @@ from mqcommon.message.queue import MessageQueue
 from spark_connector.jobs.copying import GROUP, Bounds, QueueCopy, QueueResult, grown, plan_text, read_plan, run_copy
 from spark_connector.jobs.session import CONNECTION, EXAMPLES, session
 from spark_connector.options.connection import ConnectionOptions
-from spark_connector.reading.whole import BrokersMissing, asked
+from spark_connector.reading.pulling import BrokersMissing
+from spark_connector.reading.whole import asked
 
 PLAN = "plan.json"
 # How often NameServers are asked again for brokers that are missing: one that was just restarted learns of them.

@@ -35,7 +35,8 @@ def with_topics(options: ReadOptions, list_topics: Callable[[ReadOptions], Itera
     """The options with the topics that the pattern matches now, in place of the pattern."""
     if not options.topic_pattern:
         return options
-    found = matching(options.topic_pattern, list_topics(options))
+    names = when_back(lambda: list_topics(options), options.broker_wait_ms)
+    found = matching(options.topic_pattern, names)
     if not found:
         raise UserError(f"option topicPattern: no topic of the cluster matches {options.topic_pattern!r}")
     return replace(options, topic=",".join(found), topic_pattern="")

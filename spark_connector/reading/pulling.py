@@ -46,8 +46,12 @@ class SlaveBehind(SkylarkError):
     """A slave lacks messages that the master may have, so they are not lost."""
 
 
+class BrokersMissing(SkylarkError):
+    """Brokers that have queues of a topic, or may have, are in no route now; see whole.py."""
+
+
 # Errors of a broker, or of NameServers, that may answer later; unless they have refused, see `is_final`.
-AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind, ReadFailed)
+AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind, ReadFailed, BrokersMissing)
 
 
 def is_final(error: SkylarkError) -> bool:

@@ -13,18 +13,14 @@ from random import Random
 from typing import Protocol
 
 from mqcommon.backoff import Backoff
-from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from sdk.routes import TopicQueues, absent_text
 from spark_connector.options.read import FAIL, ReadOptions
+from spark_connector.reading.pulling import BrokersMissing, when_back
 
 logger = logging.getLogger(__name__)
 
 MAX_PAUSE_S = 10.0
-
-
-class BrokersMissing(SkylarkError):
-    """Brokers that have queues of a topic, or may have, are in no route now."""
 
 
 class TopicDirectory(Protocol):
@@ -36,19 +32,29 @@ class TopicDirectory(Protocol):
 def whole_queues(
     directory: TopicDirectory, options: ReadOptions, *, sleep: Callable[[float], None] = time.sleep
 ) -> list[MessageQueue]:
-    """The queues of all topics of ``options``, of which all brokers are there.
+    """The queues of all topics of ``options``, of which all brokers are there; they are waited for, as the options say.
 
     Otherwise raises BrokersMissing, or with `missingBrokers=skip` logs what is left out.
     """
-    found, missing = asked(
-        directory, options.topics, options.required, options.num_retries, options.retry_interval_ms,
-        of_interest={queue.broker_name for queue in options.assigned} if options.assign else None, sleep=sleep,
-    )  # fmt: skip
-    if missing and options.missing_brokers == FAIL:
-        raise BrokersMissing(
-            f'{missing}. Start the broker; or read without its messages: .option("missingBrokers", "skip"); or, if it'
-            " is gone for good: mqadmin forgetBroker"
-        )
+
+    def ask() -> tuple[list[MessageQueue], str]:
+        return asked(
+            directory, options.topics, options.required, options.num_retries, options.retry_interval_ms,
+            of_interest={queue.broker_name for queue in options.assigned} if options.assign else None, sleep=sleep,
+        )  # fmt: skip
+
+    def all_of_them() -> list[MessageQueue]:
+        found, missing = ask()
+        if missing:
+            raise BrokersMissing(
+                f'{missing}. Start the broker; or read without its messages: .option("missingBrokers", "skip"); or, if'
+                " it is gone for good: mqadmin forgetBroker"
+            )
+        return found
+
+    if options.missing_brokers == FAIL:
+        return when_back(all_of_them, options.broker_wait_ms, sleep=sleep)
+    found, missing = ask()
     if missing:
         logger.warning("missingBrokers=skip: what these brokers have is not read: %s", missing)
     return found

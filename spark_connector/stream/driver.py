@@ -31,8 +31,7 @@ from spark_connector.reading.planning import (
     starting,
     with_topics,
 )
-from spark_connector.reading.pulling import AWAY
-from spark_connector.reading.whole import BrokersMissing
+from spark_connector.reading.pulling import AWAY, BrokersMissing, when_back
 from spark_connector.stream.offsets import (
     StreamOffsets,
     TopicOnBroker,
@@ -266,7 +265,8 @@ class StreamDriver:
             for queue, one in bounds.items()
             if one.created_ms is not None
         }
-        self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts, stamps=stamps)
+        clusters = when_back(lambda: self._list_clusters(options), options.broker_wait_ms)
+        self._initial = StreamOffsets(",".join(clusters), starts, stamps=stamps)
         return self._initial
 
     def unknown(self) -> StreamOffsets:
@@ -279,7 +279,8 @@ class StreamDriver:
         options = self._options
         wanted: Collection[MessageQueue] = ()
         if options.missing_brokers == FAIL:
-            wanted = bounds_of(self._consumer, with_topics(options, self._list_topics))
+            directory = PatientDirectory(self._consumer, options.broker_wait_ms)
+            wanted = bounds_of(directory, with_topics(options, self._list_topics))
         self._frozen = self._queues.bounds(look=True)
         if lacking := sorted({queue.broker_name for queue in wanted if queue not in self._frozen}):
             raise BrokersMissing(f"broker {', '.join(lacking)} has just stopped to answer; run the query again")

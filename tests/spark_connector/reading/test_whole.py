@@ -21,7 +21,8 @@ from spark_connector.options.connection import ConnectionOptions
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import open_consumer
 from spark_connector.reading.planning import bounds_of, list_topics, plan
-from spark_connector.reading.whole import BrokersMissing, whole_queues
+from spark_connector.reading.pulling import BrokersMissing
+from spark_connector.reading.whole import whole_queues
 from tests.spark_connector.cluster import MemoryCluster
 from tests.spark_connector.query import Query
 from tests.support.waiting import until
@@ -85,10 +86,21 @@ def test_a_nameserver_that_has_just_started_is_asked_again(half: MemoryCluster) 
     assert pauses[0] < pauses[1] <= 0.4
 
 
+def test_a_broker_that_is_away_is_waited_for(half: MemoryCluster) -> None:
+    def back(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 10:
+            half.add(B, 5)
+            half.absent = []
+
+    pauses: list[float] = []
+    assert whole_queues(half, options(brokerWaitMs="60000"), sleep=back) == [A, B]
+
+
 def test_a_stream_starts_whole_and_goes_on_without_brokers_that_leave(
     half: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    query = Query(half, retryIntervalMs="0", onBrokerAway="continue")
+    query = Query(half, retryIntervalMs="0", brokerWaitMs="0", onBrokerAway="continue")
     with pytest.raises(BrokersMissing):
         query.trigger()
     half.absent = []
@@ -120,7 +132,7 @@ def test_available_now_is_whole_although_a_broker_is_listed(when: str) -> None:
     cluster.add(A, 10)
     cluster.add(B, 5)
     with pytest.raises((ConnectFailed, BrokersMissing), match=r"b:1|broker b has just"):
-        Query(cluster, onBrokerAway="continue").start(available_now=True)
+        Query(cluster, brokerWaitMs="0").start(available_now=True)
 
 
 # --- a cluster
