@@ -11,6 +11,7 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.routes import TopicRouteData
 from sdk.aio import Admin
+from sdk.retry import is_refusal
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ class Remembered(Generic[T]):
     """Answers to questions, each asked once in ``fresh_s`` however many wait for it; at most ``most`` are kept.
 
     When a question cannot be asked again, the old answer is used for another ``fresh_s``: servers may be restarting.
+    A refusal is raised.
     """
 
     def __init__(self, ask: Callable[[str], Awaitable[T]], fresh_s: float, most: int) -> None:
@@ -61,8 +63,10 @@ class Remembered(Generic[T]):
                 self._known.pop(key, None)
                 raise
             answer = self._known[key][1]
-        except SkylarkError:
-            if key not in self._known:
+        except SkylarkError as error:
+            # A right that was taken away must not go on with the answer from before.
+            if key not in self._known or is_refusal(error):
+                self._known.pop(key, None)
                 raise
             answer = self._known[key][1]
         finally:

@@ -25,10 +25,16 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, OFFER_FIELD, Command
 from remoting.protocol.dialect import dialect_for, encode_body
 from remoting.protocol.request import Request
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, GET_BROKER_MEMBER_GROUP, QUERY_DATA_VERSION
+from remoting.protocol.requests.registrations import (
+    BROKER_HEARTBEAT,
+    GET_BROKER_MEMBER_GROUP,
+    QUERY_DATA_VERSION,
+    names_text,
+)
 from remoting.protocol.requests.routes import (
     ADD_WRITE_PERM_OF_BROKER,
     DELETE_TOPIC_IN_NAMESRV,
+    FORGET_BROKER,
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
     GET_BROKER_CLUSTER_INFO,
     GET_HAS_UNIT_SUB_TOPIC_LIST,
@@ -41,6 +47,7 @@ from remoting.protocol.requests.routes import (
     GET_TOPICS_BY_CLUSTER,
     GET_UNIT_TOPIC_LIST,
     REGISTER_TOPIC_IN_NAMESRV,
+    TOPIC_IS_AWAY,
     WIPE_WRITE_PERM_OF_BROKER,
     AddWritePermResponseHeader,
     BrokerMemberGroup,
@@ -78,6 +85,7 @@ def build_handlers(state: State) -> dict[int, Handler]:
         QUERY_DATA_VERSION.code: query_data_version,
         GET_BROKER_MEMBER_GROUP.code: get_member_group,
         BROKER_HEARTBEAT.code: heartbeat,
+        FORGET_BROKER.code: forget_broker,
     }
     return {code: partial(handler, state) for code, handler in table.items()}
 
@@ -125,8 +133,14 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     dialect = dialect_for(request)
     body = b"" if live is None else encode_body(live.data_version, dialect)
     is_changed = live is None or bool(live.deleted_here) or live.data_version != told
-    fields = QueryDataVersionResponseHeader(is_changed, is_skylark(request) or None).to_ext()
-    if live is not None and not is_changed and _is_short(ext, request.body):
+    answer = QueryDataVersionResponseHeader(is_changed, is_skylark(request) or None)
+    cluster, known = header.cluster_name, state.routes.known
+    # A broker keeps the names of its cluster; see known_brokers.py.
+    is_told = live is not None and header.known_crc not in (None, known.crc(cluster))
+    if is_told:
+        answer.known_brokers, answer.gone_brokers = names_text(known.names(cluster)), names_text(known.gone(cluster))
+    fields = answer.to_ext()
+    if live is not None and not is_changed and not is_told and _is_short(ext, request.body):
         live.unchanged = Unchanged(ext, request.body, dialect, fields, body)
     return request.respond(ext=fields, body=body)
 
@@ -173,7 +187,11 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
         return request.respond(body=known)
     route = routes.route(topic, acting_master=options.support_acting_master)
     if route is None:
-        raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(topic))
+        away = ", ".join(one.broker_name for one in routes.known.missing_in(topic, (), ()))
+        text = _NO_ROUTE.format(topic)
+        raise RequestRefused(
+            ResponseCode.TOPIC_NOT_EXIST, f"{text}\n{TOPIC_IS_AWAY}{away}" if away else text
+        )
     route.order_topic_conf = order_conf
     if choice is not None:
         choice.in_route(route)
@@ -190,7 +208,16 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
     if choice is not None:
         choice.in_brokers(info.broker_addr_table.values())
     info.contested = state.routes.rivals.contested(state.clock.monotonic_ms()) or None
+    info.absent_brokers = state.routes.known.absent() or None
     return answer_with(GET_BROKER_CLUSTER_INFO, request, info, channel.max_frame_bytes)
+
+
+def forget_broker(state: State, channel: Channel, request: Command) -> Command:
+    """7106: a broker that is away is gone for good, so nothing is missing where its queues were."""
+    name = FORGET_BROKER.header(request).broker_name
+    state.routes.forget_broker(name)
+    logger.warning("broker forgotten: %s by=%s", name, channel.remote)
+    return request.respond()
 
 
 # --- topics
@@ -199,7 +226,9 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 def get_all_topics(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """206: the names of all topics."""
     _check_allowed(state.options.enable_all_topic_list)
-    return (yield from _topic_list(GET_ALL_TOPIC_LIST_FROM_NAMESERVER, channel, request, state.routes.tables()))
+    away = state.routes.known.topics_away() if is_skylark(request) else ()
+    what = GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    return (yield from _topic_list(what, channel, request, state.routes.tables(), away))
 
 
 def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Steps[Command]:
@@ -293,15 +322,21 @@ def unreadable(error: ProtocolError) -> RequestRefused:
 
 
 def _topic_list(
-    what: TopicsRequest, channel: Channel, request: Command, tables: Iterable[Iterable[str]]
+    what: TopicsRequest,
+    channel: Channel,
+    request: Command,
+    tables: Iterable[Iterable[str]],
+    away: Iterable[Iterable[str]] = (),
 ) -> Steps[Command]:
-    """The topics of all ``tables``, sorted; RocketMQ's lists have no order."""
+    """The topics of all ``tables``, sorted; RocketMQ's lists have no order. Those of ``away`` that are in no table."""
     found: set[str] = set()
     for table in tables:
         found.update(table)
         yield None
     names = yield from sorted_steps(found)
-    return (yield from answer_steps(what, request, TopicList(names), channel.max_frame_bytes))
+    absent = sorted({topic for table in away for topic in table if topic not in found})
+    answer = TopicList(names, absent_topics=absent or None)
+    return (yield from answer_steps(what, request, answer, channel.max_frame_bytes))
 
 
 def _check_allowed(is_enabled: bool) -> None:

@@ -12,6 +12,7 @@ sends.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from itertools import islice
 from sys import intern
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -22,6 +23,7 @@ from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.dialect import Dialect
+from remoting.protocol.requests.registrations import MAX_KNOWN_BROKERS
 from remoting.protocol.requests.routes import QueueData, RegisterBrokerRequestHeader
 from remoting.protocol.requests.topics import TopicQueueMappingInfo
 
@@ -138,6 +140,10 @@ class Registration:
     advertised: tuple[AdvertisedAddress, ...] = ()
     # whether the broker is a Skylark
     answers_probes: bool = False
+    # the other brokers of the cluster that it has heard of
+    known_brokers: tuple[str, ...] = ()
+    # whether it leaves for good when it leaves
+    is_drained: bool = False
 
 
 class Unchanged(NamedTuple):
@@ -172,6 +178,8 @@ class LiveBroker(Generic[C]):
     provides_topics: bool = False
     # the last question for the version (322) that named the one held here, and the answer
     unchanged: Unchanged | None = None
+    # whether it leaves for good when it leaves
+    is_drained: bool = False
     # topics that were deleted on this NameServer only; the broker may still have them
     deleted_here: dict[str, None] = field(default_factory=dict)
 
@@ -190,6 +198,7 @@ def live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
         last_heard_ms=now_ms,
         connection=connection,
         answers_probes=new.answers_probes,
+        is_drained=new.is_drained,
     )
 
 
@@ -210,6 +219,12 @@ def check_broker(header: RegisterBrokerRequestHeader) -> None:
     check_text("haServerAddr", header.ha_server_addr)
     if header.broker_id < 0:
         raise _refused(f"brokerId {header.broker_id} is negative")
+
+
+def known_brokers(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of other brokers that a broker tells, without those that no broker could have."""
+    found = dict.fromkeys(name for name in names if name.strip() and len(name) <= MAX_NAME_CHARS and name.isprintable())
+    return tuple(islice(found, MAX_KNOWN_BROKERS))
 
 
 def advertised(header: RegisterBrokerRequestHeader) -> tuple[AdvertisedAddress, ...]:

@@ -27,6 +27,7 @@ from namesrv.registration import (
     advertised,
     check_broker,
     check_text,
+    known_brokers,
     logical_queues,
     own_topics,
     queues_fault,
@@ -50,6 +51,8 @@ from remoting.protocol.requests.registrations import (
     body_crc32,
     decode_compressed,
     decode_json,
+    names_crc,
+    names_text,
     read_registration,
 )
 from remoting.protocol.requests.routes import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
@@ -198,6 +201,12 @@ def _answer(
     header = RegisterBrokerResponseHeader(
         result.ha_server_addr, result.master_addr, result.rival_addr, takes_parts=is_skylark(request) or None
     )
+    # The first part has told the names, see registration.py of the broker.
+    if is_skylark(request) and (new.part is None or new.part.number == 0):
+        told = state.routes.known
+        if told.crc(new.cluster) != names_crc({new.broker_name, *new.known_brokers}):
+            header.known_brokers = names_text(told.names(new.cluster))
+            header.gone_brokers = names_text(told.gone(new.cluster))
     if order is None:
         return REGISTER_BROKER.answer(request, header)
     answer = answer_with(REGISTER_BROKER, request, KVTable(dict(order)), channel.max_frame_bytes)
@@ -233,6 +242,8 @@ def _registration(request: Command) -> Steps[Registration]:
         part=_part(header, body),
         advertised=advertised(header),
         answers_probes=is_skylark(request),
+        known_brokers=known_brokers(body.known_brokers or ()),
+        is_drained=bool(body.is_drained),
     )
 
 

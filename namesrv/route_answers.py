@@ -53,5 +53,10 @@ class RouteAnswers:
         for topic in gone:
             self._forget(topic)
 
+    def clear(self) -> None:
+        """Any route may have changed."""
+        self._bodies.clear()
+        self.size_bytes = 0
+
     def _forget(self, topic: str) -> None:
         self.size_bytes -= sum(len(body) + _ENTRY_BYTES for body in self._bodies.pop(topic).values())

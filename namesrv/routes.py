@@ -17,9 +17,11 @@ from enum import Enum
 from itertools import islice
 from typing import Generic, TypeVar
 
+from mqcommon.errors import RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
 from namesrv.advertised import Advertised
+from namesrv.known_brokers import LOST, STOPPED, KnownBrokers
 from namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     Arrived,
@@ -35,6 +37,7 @@ from namesrv.route_answers import RouteAnswers
 from namesrv.topic_queues import TopicQueues
 from namesrv.watches import RouteChanges
 from remoting.protocol.body import DataVersion
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
 #: Id and address.
@@ -136,6 +139,8 @@ class RouteTable(Generic[C]):
         # names of the sets whose members changed since the last `min_broker_changes`; an ordered set
         self._changed: dict[str, None] = {}
         self.rivals = Rivals()
+        #: All brokers by name, also those that are away.
+        self.known = KnownBrokers()
         #: The addresses that clients of some networks are given instead of those in routes.
         self.advertised = Advertised()
 
@@ -186,7 +191,7 @@ class RouteTable(Generic[C]):
                 # may bring them one after the other, and a client must not take a topic for a new one meanwhile.
                 reported = self._sets[known.broker_name].reported
                 topics = dict(self._queues.of(known.broker_name))
-            self._remove(known)
+            self._remove(known, is_renamed=known.broker_name != new.broker_name)
             if not self._queues.of(new.broker_name):
                 self._queues.put(new.broker_name, topics)
             known = None
@@ -220,6 +225,7 @@ class RouteTable(Generic[C]):
             perm_mask = ~PERM_WRITE if is_prime_slave and brokers.enable_acting_master else ~0
             self._put_topics(new, arrived.is_changed, perm_mask)
             self._drop_topics(new, arrived, delete_absent_topics)
+        self._note_known(new, is_whole=live.provides_topics and (new.part is None or new.part.is_last))
         if self.advertised.put(new.broker_addr, new.advertised):
             self._queues.touch(new.broker_name)
         master = self._member(new.broker_name, MASTER_ID) if new.broker_id != MASTER_ID else None
@@ -238,7 +244,7 @@ class RouteTable(Generic[C]):
         live = self._find(cluster, broker_addr)
         if live is None or live.broker_name != broker_name:
             return False
-        self._remove(live)
+        self._remove(live, reason=STOPPED)
         return True
 
     def touch(self, cluster: str, broker_addr: str, connection: C, now_ms: int) -> LiveBroker[C] | None:
@@ -299,8 +305,26 @@ class RouteTable(Generic[C]):
             self._queues.put(queue.broker_name, {topic: one})
         return True
 
+    def forget_broker(self, broker_name: str) -> None:
+        """A broker that is away is gone for good. RequestRefused when it is here, or not known."""
+        if broker_name in self._sets:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {broker_name} is registered: stop it first, after mqadmin drain if its messages are needed",
+            )
+        if not self.known.forget(broker_name):
+            known = ", ".join(one.broker_name for one in self.known.absent()) or "none"
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"broker {broker_name} is not known; brokers that are away: {known}"
+            )
+        self._names_changed()
+        # Nothing else tells clients that watch.
+        self.changes.note_all()
+
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or only its queues in one cluster."""
+        if self.known.delete_topic(topic, cluster):
+            self._route_changed((topic,))
         for broker_name in self._queues.holders(topic):
             brokers = self._sets[broker_name]
             if cluster is None or brokers.cluster == cluster:
@@ -333,6 +357,7 @@ class RouteTable(Generic[C]):
             queue_datas=[queues[name].data(name) for name in names],
             filter_server_table=filter_servers,
             topic_queue_mapping_by_broker=logical or None,
+            absent_brokers=self.known.missing_in(topic, names, {data.cluster for data in brokers}) or None,
         )
 
     def cluster_info(self) -> ClusterInfo:
@@ -390,7 +415,27 @@ class RouteTable(Generic[C]):
             self._remove(live)
         return gone
 
-    def _remove(self, gone: LiveBroker[C]) -> None:
+    def _note_known(self, new: Registration, *, is_whole: bool) -> None:
+        """Note the broker that has registered, and those of which it tells."""
+        known, crc = self.known, self.known.crc(new.cluster)
+        was_away = known.is_away(new.broker_name)
+        if is_whole:
+            known.here(new.broker_name, new.cluster)
+        else:
+            known.heard(new.broker_name, new.cluster)
+        known.told(new.cluster, new.known_brokers)
+        if known.crc(new.cluster) != crc:
+            self._names_changed()
+        elif known.is_away(new.broker_name) != was_away:
+            self.answers.clear()
+
+    def _names_changed(self) -> None:
+        """Other brokers are known: brokers are told at their next question, and answers are made anew."""
+        self.answers.clear()
+        for live in self._live.values():
+            live.unchanged = None
+
+    def _remove(self, gone: LiveBroker[C], *, reason: str = LOST, is_renamed: bool = False) -> None:
         del self._live[gone.broker_addr]
         self.advertised.drop(gone.broker_addr)
         brokers = self._sets[gone.broker_name]
@@ -398,6 +443,14 @@ class RouteTable(Generic[C]):
         self._changed[gone.broker_name] = None
         if not brokers.addrs:
             del self._sets[gone.broker_name]
+            # Before the topics are dropped: whoever hears of that must find the broker missing.
+            # A drain says that the broker will leave, and its stop that it does so: one that dies meanwhile is away.
+            if is_renamed or (gone.is_drained and reason == STOPPED):
+                self.known.forget(gone.broker_name)
+                self._names_changed()
+            else:
+                self.known.left(gone.broker_name, gone.cluster, self._queues.of(gone.broker_name), reason)
+                self.answers.clear()
             self._queues.drop_set(gone.broker_name)
             return
         self._queues.touch(gone.broker_name)

@@ -45,6 +45,12 @@ class RouteChanges:
         while self._topics > MOST_TOPICS or len(self._recent) > MOST_CHANGES:
             self._topics -= len(self._recent.popleft())
 
+    def note_all(self) -> None:
+        """Any route may have changed."""
+        self.count += 1
+        self._recent.clear()
+        self._topics = 0
+
     def since(self, count: int) -> list[Collection[str]] | None:
         """The topics of each change since there were ``count``; None if that is not known."""
         missed = self.count - count

@@ -42,7 +42,7 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.net.tls.settings import Tls
 from remoting.net.transport import Connect
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.routes import QueueData, TopicRouteData
+from remoting.protocol.requests.routes import TOPIC_IS_AWAY, QueueData, TopicRouteData
 from remoting.protocol.signature import Credentials
 from sdk import namesrv_api
 from sdk.broker_requests import BrokerRequests, Replies
@@ -59,7 +59,7 @@ from sdk.nameservers import (
 )
 from sdk.namespaces import Names, Namespace
 from sdk.route_watch import RouteWatch
-from sdk.routes import RouteCache, TopicRoute, make_route
+from sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
 from sdk.runtime import FORKS, Home, check_trio, keep_freed_memory, make_client_id, survived
 
 logger = logging.getLogger(__name__)
@@ -275,6 +275,8 @@ class ClientInstance:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
+            if away := error.remark.partition(TOPIC_IS_AWAY)[2]:
+                reason = f"the brokers that have it are away: {away}"
             raise RouteNotFound(topic, reason) from None
 
     async def _light_route(self, timeout_ms: float) -> TopicRouteData:
@@ -318,7 +320,7 @@ class ClientInstance:
             # changed.
             data = await self.fetch_route(topic)
             known = self.routes.get(topic)
-            request.route = self.routes.put(make_route(topic, data, self._is_other_broker))
+            request.route = self.routes.put(with_unheard(make_route(topic, data, self._is_other_broker), known))
             self._log_skipped(request.route)
             self.tell_brokers()
             was_missing = topic in self._missing

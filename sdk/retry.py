@@ -99,6 +99,34 @@ def outcome_of(error: SkylarkError) -> Outcome:
             return Outcome.REFUSED
 
 
+# The same request gets the same answer until somebody changes rights, options, or what is asked for.
+_REFUSALS = frozenset(
+    {
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        ResponseCode.INVALID_PARAMETER,
+    }
+)
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether a server has understood a read, and will refuse it again: to wait for that server is useless.
+
+    Not of a topic or a queue that a broker does not have: it may get that when it has started, or learn of it.
+    """
+    match error:
+        case BrokerError(code=ResponseCode.INVALID_PARAMETER, remark=remark) if _NO_SUCH_QUEUE in remark:
+            return False
+        case BrokerError(code=ResponseCode.SYSTEM_ERROR):
+            # Of this code only texts about who asks are refusals, see `outcome_of`.
+            return outcome_of(error) in (Outcome.REFUSED, Outcome.REFUSED_HERE)
+        case BrokerError(code=code):
+            return code in _REFUSALS
+        case _:
+            return False
+
+
 def is_transient(error: SkylarkError) -> bool:
     """Whether a read that failed with ``error`` may succeed later."""
     return isinstance(error, RemotingError) or outcome_of(error) is Outcome.NOTHING

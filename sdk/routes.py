@@ -6,16 +6,17 @@ address, an impossible number of queues, an address where another broker listens
 NameServers are down.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from mqcommon.addresses import is_address
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
 from remoting.protocol.logical_queues import NO_LEADER, logical_broker_name
-from remoting.protocol.requests.routes import TopicRouteData
+from remoting.protocol.requests.routes import LOST, NOT_WHOLE, STOPPED, UNHEARD, AbsentBroker, TopicRouteData
 
 # No topic has more queues. A larger number is invalid data and would use too much memory.
 MAX_QUEUES = 65_536
@@ -56,6 +57,8 @@ class TopicRoute:
     leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
     #: By broker name: the creation stamp of the topic there, as far as NameServers know it.
     stamps: Mapping[str, int] = field(default_factory=dict)
+    #: Brokers that have queues of the topic, or may have, which are missing here; NameServers of RocketMQ name none.
+    absent: tuple[AbsentBroker, ...] = ()
 
     def master(self, broker_name: str) -> str | None:
         """The address of the broker's master; None when it is not in the route."""
@@ -114,7 +117,74 @@ def make_route(
         stamps=MappingProxyType(
             {each.broker_name: each.topic_created_ms for each in data.queue_datas if each.topic_created_ms is not None}
         ),
+        absent=tuple(data.absent_brokers or ()),
     )
+
+
+class TopicQueues(NamedTuple):
+    """The queues of a topic that can be read now, sorted.
+
+    ``absent``: brokers that have queues of the topic, or may have, and are away, as NameServers of Skylark tell. Those
+    of RocketMQ tell of none.
+    """
+
+    queues: list[MessageQueue]
+    absent: tuple[AbsentBroker, ...]
+
+
+_AWAY_BECAUSE = {
+    LOST: "its connection ended, or it was silent",
+    STOPPED: "it was stopped",
+    UNHEARD: "it has not registered since the NameServer was started",
+    NOT_WHOLE: "its topics have not arrived in full",
+}
+
+
+def away_because(one: AbsentBroker) -> str:
+    """Why a broker is away."""
+    return _AWAY_BECAUSE.get(one.reason, one.reason)
+
+
+def absent_text(absent: Iterable[AbsentBroker]) -> str:
+    """Which brokers are missing in a route, and why."""
+    return ", ".join(
+        f"broker {one.broker_name} {'has queues' if one.has_topic else 'may have queues'} and is away"
+        f" ({away_because(one)})"
+        for one in absent
+    )
+
+
+def with_unheard(route: TopicRoute, known: TopicRoute | None) -> TopicRoute:
+    """``route``, and from the route that was ``known`` before the brokers of which the NameServer has not heard yet.
+
+    A NameServer that was just restarted lacks brokers that live. Until it has heard of them, the older route is better:
+    otherwise all members of a group would divide the queues anew, and a moment later once more.
+    """
+    if known is None or known.is_guess or known.leaders or route.leaders:
+        return route
+    # A broker that the NameServer has seen leave is gone, and its queues with it.
+    unheard = {one.broker_name for one in route.absent if one.reason in (UNHEARD, NOT_WHOLE)}
+    names = unheard.intersection(name for name, addrs in known.brokers.items() if addrs).difference(route.brokers)
+    if not names:
+        return route
+    brokers = {**route.brokers, **{name: known.brokers[name] for name in sorted(names)}}
+    writable = _with_queues(route.writable, known.writable, names)
+    return replace(
+        route,
+        brokers=MappingProxyType(brokers),
+        writable=writable,
+        readable=_with_queues(route.readable, known.readable, names),
+        writable_at=_by_master(writable, lambda queue: queue.broker_name, brokers),
+        stamps=MappingProxyType({**route.stamps, **{n: ms for n, ms in known.stamps.items() if n in names}}),
+        absent=tuple(one for one in route.absent if one.broker_name not in names),
+    )
+
+
+def _with_queues(
+    queues: tuple[MessageQueue, ...], others: tuple[MessageQueue, ...], names: Collection[str]
+) -> tuple[MessageQueue, ...]:
+    """``queues``, and those of ``others`` that brokers of ``names`` have, sorted."""
+    return tuple(sorted({*queues, *(queue for queue in others if queue.broker_name in names)}))
 
 
 def _by_master(
@@ -161,6 +231,7 @@ def _static_route(
         _by_master((queue for queue in queues if leaders[queue] in can_write), leaders.get, brokers),
         tuple(skipped),
         leaders=MappingProxyType(leaders),
+        absent=tuple(data.absent_brokers or ()),
     )
 
 

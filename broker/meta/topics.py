@@ -118,6 +118,11 @@ class Topics(JournalledTable[TopicConfig]):
         self._options = options
         #: The drain of this broker, see admin/draining.py.
         self.drain = JournalledValue(journal, "drain", NO_DRAIN, list, lambda times: Drain(*times))
+        #: The other brokers of the cluster, by name, as far as NameServers have told: they are registered with the
+        #: topics, so that NameServers which were restarted know who is missing.
+        self.known_brokers: JournalledValue[tuple[str, ...]] = JournalledValue(
+            journal, "known-brokers", (), list, lambda names: tuple(names)
+        )
         #: Topics that are being deleted, or were lately.
         self.deletions = TopicDeletions(journal, clock)
         #: Which of this broker's queues are parts of static topics.
@@ -257,11 +262,11 @@ class Topics(JournalledTable[TopicConfig]):
 
     def appliers(self) -> list[Applier]:
         """See Journalled."""
-        return [*super().appliers(), *self.drain.appliers()]
+        return [*super().appliers(), *self.drain.appliers(), *self.known_brokers.appliers()]
 
     def state(self) -> Iterator[Change]:
         """See Journalled."""
-        return chain(super().state(), self.drain.state())
+        return chain(super().state(), self.drain.state(), self.known_brokers.state())
 
     def queue_for(self, topic: str, queue_id: int) -> int:
         """Where a message goes that was deferred for that queue: there, or to another one if the topic has shrunk."""

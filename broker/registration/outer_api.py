@@ -23,9 +23,11 @@ from remoting.protocol.requests.registrations import (
     BrokerHeartbeatRequestHeader,
     GetBrokerMemberGroupRequestHeader,
     RegisterBrokerBody,
+    names_in,
 )
 from remoting.protocol.requests.routes import (
     BrokerRequestHeader,
+    QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
@@ -46,6 +48,22 @@ class RegisterAnswer(NamedTuple):
     master: MasterAddress | None
     #: The NameServer lacks what the part builds on: the whole set must be sent.
     whole_needed: bool
+    #: Other brokers that the NameServer knows, if this one does not know the same.
+    told: "ToldBrokers | None" = None
+
+
+class ToldBrokers(NamedTuple):
+    """The brokers of the cluster as a NameServer knows them: their names, and those of brokers gone for good."""
+
+    known: list[str]
+    gone: list[str]
+
+
+class Question(NamedTuple):
+    """A NameServer's answer to 322: whether the broker must register, and the brokers that it knows, if others."""
+
+    must_register: bool
+    told: ToldBrokers | None
 
 
 class OuterApi:
@@ -111,7 +129,7 @@ class OuterApi:
         master = None
         if response.master_addr and response.ha_server_addr:
             master = MasterAddress(response.master_addr, response.ha_server_addr)
-        return RegisterAnswer(master, bool(response.whole_needed))
+        return RegisterAnswer(master, bool(response.whole_needed), _told(response))
 
     async def heartbeat(self, timeout_ms: float) -> None:
         """904: this broker is alive. A BrokerError means that it is not registered there."""
@@ -125,11 +143,16 @@ class OuterApi:
         answer = await call(self._at(timeout_ms), GET_BROKER_MEMBER_GROUP, header)
         return answer.body().broker_member_group.broker_addrs if answer.command.body else {}
 
-    async def needs_registration(self, version: DataVersion) -> bool:
-        """322: whether it has another version of the broker's topics, or none. It counts as a heartbeat."""
-        response = (await call(self._at(), QUERY_DATA_VERSION, self._broker_header(), version)).header()
+    async def ask(self, version: DataVersion, known_crc: int | None = None) -> Question:
+        """322: whether it has another version of the broker's topics, or none. It counts as a heartbeat.
+
+        ``known_crc``: the `names_crc` of the brokers that this one knows, itself included.
+        """
+        header = self._broker_header()
+        header.known_crc = known_crc
+        response = (await call(self._at(), QUERY_DATA_VERSION, header, version)).header()
         self.takes_parts = bool(response.takes_parts)
-        return response.changed
+        return Question(response.changed, _told(response))
 
     async def unregister(self) -> None:
         """104: take this broker out of the NameServer's routes."""
@@ -141,3 +164,9 @@ class OuterApi:
 
     def _at(self, timeout_ms: float | None = None) -> Remote:
         return Remote(self._client, self.addr, timeout_ms or self._timeout_ms)
+
+
+def _told(response: RegisterBrokerResponseHeader | QueryDataVersionResponseHeader) -> ToldBrokers | None:
+    if response.known_brokers is None:
+        return None
+    return ToldBrokers(names_in(response.known_brokers), names_in(response.gone_brokers))

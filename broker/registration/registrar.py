@@ -258,10 +258,10 @@ class Registrar(Part):
         # A slave is never "known": only a registration in full is answered with its master's address.
         version = self._topics.data_version
         known = registration.version == version and not self._options.force_register and not self._is_slave
-        if known and not await namesrv.needs_registration(version):
+        if known and not await registration.is_outdated():
             return
         if known:
-            registration.forget()  # the NameServer has lost the registration
+            registration.forget()  # the NameServer has lost the registration, or does not know of another broker
         address = await registration.send()
         if namesrv.contested_by:
             self._log_contest(namesrv.addr, namesrv.contested_by)

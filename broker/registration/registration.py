@@ -3,6 +3,8 @@
 Skylark's NameServers say that they take parts: they get a large set in parts of PART_TOPICS, and after that only
 changes. A RocketMQ NameServer gets all topics in one frame each time, compressed if they do not fit otherwise. Topics
 that do not fit even then are left out, with an error in the log. Large sets are encoded in a thread.
+NameServers keep nothing on disk. So each broker keeps the names of the other brokers of its cluster, as NameServers
+tell them, and registers them: NameServers that were restarted know at once who is missing, and say so in routes.
 Invariant: changes are only sent on the connection on which the version before was sent. A NameServer forgets a broker
 with its connection, so on a new one the changes would have no base.
 Neighbours: registrar.py decides when; outer_api.py has the request; namesrv/registration.py is the other side.
@@ -17,14 +19,19 @@ import trio
 
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
-from broker.registration.outer_api import OuterApi, RegisterAnswer, RegistrationPart
+from broker.registration.outer_api import OuterApi, RegisterAnswer, RegistrationPart, ToldBrokers
 from broker.replication.known_master import MasterAddress
-from mqcommon.errors import FrameTooLarge, ProtocolError
+from mqcommon.errors import FrameTooLarge, ProtocolError, StoreError
 from mqcommon.names import AUTO_CREATE_TOPIC, PERM_READ_WRITE
 from remoting.protocol.body import DataVersion
 from remoting.protocol.command import VERSION
 from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.registrations import RegisterBrokerBody, encode_compressed
+from remoting.protocol.requests.registrations import (
+    MAX_KNOWN_BROKERS,
+    RegisterBrokerBody,
+    encode_compressed,
+    names_crc,
+)
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
 
 logger = logging.getLogger(__name__)
@@ -64,10 +71,33 @@ class Registration:
         registered = await self._send(version)
         if registered.whole_needed:
             raise ProtocolError(f"NameServer {self._namesrv.addr} did not take the parts of a registration")
+        if registered.told is not None:
+            self._take(registered.told)
         # Otherwise the connection was lost, or the role changed, while the answer was on its way.
         if forgotten == self._forgotten:
             self.version, self._changes_sent = version, changes
         return registered.master
+
+    async def is_outdated(self) -> bool:
+        """Whether the NameServer must be sent all topics again, or the names of other brokers."""
+        own_name, known = self._options.broker_name, self._topics.known_brokers
+        crc = names_crc({own_name, *known.value}) if self._namesrv.takes_parts else None
+        answer = await self._namesrv.ask(self._topics.data_version, crc)
+        if answer.told is None:
+            return answer.must_register
+        self._take(answer.told)
+        # What another NameServer has told, this one is to know, too.
+        return answer.must_register or not set(known.value).issubset(answer.told.known)
+
+    def _take(self, told: ToldBrokers) -> None:
+        """Keep the names of the cluster: they are removed only when a broker is gone for good."""
+        known = self._topics.known_brokers
+        names = {*known.value, *told.known}.difference(told.gone, (self._options.broker_name,))
+        try:
+            known.put(tuple(sorted(names)[:MAX_KNOWN_BROKERS]))
+        except StoreError as error:
+            # The broker stays registered all the same; NameServers tell the names again.
+            logger.warning("the names of other brokers are not on disk: %s", error)
 
     async def _send(self, version: DataVersion) -> RegisterAnswer:
         namesrv = self._namesrv
@@ -87,7 +117,7 @@ class Registration:
             except FrameTooLarge as error:
                 logger.info("topics for NameServer %s do not fit into one frame: %s", namesrv.addr, error)
         if not namesrv.takes_parts:
-            await namesrv.needs_registration(version)  # its answer says whether it takes parts
+            await namesrv.ask(version)  # its answer says whether it takes parts
         if namesrv.takes_parts:
             return await self._send_parts(names, version, None)
         return await self._send_in_one(names, version)
@@ -98,10 +128,13 @@ class Registration:
         TBW102 is the last one: a client that finds it, and not the topic that it asked for, takes that topic for new.
         """
         left, number, size = sorted(reversed(names), key=lambda name: name != AUTO_CREATE_TOPIC), 0, PART_TOPICS
+        told: ToldBrokers | None = None
         while True:
             chunk = left[-size:]
             body = self._body(chunk, version)
             body.removed_topics = [name for name in chunk if self._topics.get(name) is None]
+            if number:
+                body.known_brokers = None  # the first part has told them, and its answer has those of the NameServer
             try:
                 registered = await self._namesrv.register(body, RegistrationPart(number, len(chunk) == len(left), base))
             except FrameTooLarge as error:
@@ -113,8 +146,9 @@ class Registration:
                     logger.error("topic %s cannot be registered: %s", left.pop(), error)
                 size = max(1, len(chunk) // 2)
                 continue
+            told = told or registered.told
             if registered.whole_needed or len(chunk) == len(left):
-                return registered
+                return registered._replace(told=told)
             del left[-size:]
             number += 1
 
@@ -140,7 +174,11 @@ class Registration:
         if perm & PERM_READ_WRITE != PERM_READ_WRITE:
             table = {name: replace(config, perm=config.perm & perm) for name, config in table.items()}
         static = self._topics.static.registered(table)
-        return RegisterBrokerBody(TopicConfigTable(version, table, version, {}, static))
+        return RegisterBrokerBody(
+            TopicConfigTable(version, table, version, {}, static),
+            known_brokers=list(self._topics.known_brokers.value) or None,
+            is_drained=bool(self._topics.drain.value.since_ms) or None,
+        )
 
 
 class InOne(NamedTuple):

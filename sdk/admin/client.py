@@ -213,10 +213,14 @@ class Admin:
         header = routes.DeleteTopicFromNamesrvRequestHeader(topic, cluster)
         (await self._ask.each_namesrv(lambda at: call(at, routes.DELETE_TOPIC_IN_NAMESRV, header))).all()
 
-    async def topic_list(self) -> list[str]:
-        """All topics, as the NameServer lists them."""
+    async def topic_list(self, *, also_absent: bool = False) -> list[str]:
+        """All topics, as the NameServer lists them.
+
+        ``also_absent``: and those that only brokers have which are away, as far as a NameServer of Skylark knows.
+        """
         ask = body_of(routes.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None)
-        return list((await self._ask.namesrv(ask)).topic_list)
+        listed = await self._ask.namesrv(ask)
+        return [*listed.topic_list, *(listed.absent_topics or () if also_absent else ())]
 
     async def topics_by_cluster(self, cluster: str) -> list[str]:
         """The topics of a cluster."""
@@ -747,6 +751,15 @@ class Admin:
         answers = await self._ask.each(await self._ask.namesrvs(), ask)
         answers.all()
         return {addr: header.add_topic_count for addr, header in answers.values.items()}
+
+    async def forget_broker(self, broker_name: str) -> None:
+        """Tell all NameServers that a broker, which is away, is gone for good: nothing is missing without it.
+
+        BrokerError when it is registered, or not known; the other NameServers are told all the same.
+        """
+        header = routes.BrokerNameRequestHeader(broker_name)
+        addrs = await self._ask.namesrvs()
+        (await self._ask.each(addrs, lambda at: call(at, routes.FORGET_BROKER, header))).all()
 
     # --- Controllers; ``addrs``: Controllers of one group, among which the leader is found
 

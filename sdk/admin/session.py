@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from mqcommon.errors import SkylarkError, UserError
+from mqcommon.errors import RouteNotFound, SkylarkError, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from sdk.admin.failures import error_document, explain
 from sdk.admin.params import option
@@ -152,6 +152,21 @@ class Session:
         document = error_document(error, doing)
         self._complain(document, document["error"])
         return explain(error)
+
+    async def check_whole(self, topics: Iterable[str]) -> None:
+        """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""
+        from sdk.routes import absent_text
+
+        said: set[str] = set()
+        for topic in topics:
+            try:
+                absent = (await self.admin.topic_route(topic)).absent_brokers or ()
+            except RouteNotFound:
+                continue  # a light queue, or a topic that was deleted meanwhile: nothing is missing
+            new = [one for one in absent if one.broker_name not in said]
+            said.update(one.broker_name for one in new)
+            if new:
+                self.fail(UserError(f"topic {topic}: {absent_text(new)}: its queues are not shown"))
 
     def _complain(self, document: dict[str, Any], text: str) -> None:
         self.clear_progress()

@@ -119,6 +119,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     broker_epochs = call_of(TrioAdmin.broker_epochs)
     reset_master_flush_offset = call_of(TrioAdmin.reset_master_flush_offset)
     broker_stats = call_of(TrioAdmin.broker_stats)
+    forget_broker = call_of(TrioAdmin.forget_broker)
     wipe_write_perm = call_of(TrioAdmin.wipe_write_perm)
     add_write_perm = call_of(TrioAdmin.add_write_perm)
 

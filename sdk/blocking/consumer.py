@@ -55,6 +55,7 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
     # --- queues and offsets
 
     message_queues = call_of(TrioPullConsumer.message_queues)
+    topic_queues = call_of(TrioPullConsumer.topic_queues)
     max_offset = call_of(TrioPullConsumer.max_offset)
     end_position = call_of(TrioPullConsumer.end_position)
     min_offset = call_of(TrioPullConsumer.min_offset)

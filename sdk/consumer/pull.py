@@ -41,6 +41,7 @@ from sdk.namespaces import Namespace
 from sdk.position import Position
 from sdk.producer.producer import traces_of
 from sdk.retry import until_answered
+from sdk.routes import TopicQueues
 from sdk.runtime import Home, survived
 from sdk.starting import START_TIMEOUT_MS, Start
 from sdk.traces.sink import Trace
@@ -135,15 +136,20 @@ class PullConsumer:
     async def message_queues(self, topic: TopicName) -> list[MessageQueue]:
         """The queues of ``topic`` that can be read, sorted; RouteNotFound when there is no such topic.
 
-        The route is refreshed first; while no NameServer answers, the last known route is used.
+        The route is refreshed first; while no NameServer answers, the last known route is used. Queues of brokers that
+        are away are left out: `topic_queues` says which brokers these are.
         """
+        return (await self.topic_queues(topic)).queues
+
+    async def topic_queues(self, topic: TopicName) -> TopicQueues:
+        """The queues of `message_queues`, and the brokers whose queues are missing there."""
         # A topic that this client does not know yet is asked for until a NameServer answers: without its queues the
         # caller can do nothing. A known one may be a little old, which is better than an error.
         instance, topic = self._instance, self._names.topic(topic)
         self._client.check_open()
         if instance.routes.get(topic) is None:
             route = await until_answered(lambda: instance.refresh(topic), self._client.timeout_ms, instance.backoff)
-            return list(self._names.plain_queues(route.readable))
+            return TopicQueues(list(self._names.plain_queues(route.readable)), route.absent)
         try:
             route = await instance.refresh(topic)
         except RemotingError:
@@ -151,7 +157,7 @@ class PullConsumer:
             if known is None:
                 raise
             route = known
-        return list(self._names.plain_queues(route.readable))
+        return TopicQueues(list(self._names.plain_queues(route.readable)), route.absent)
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get; while the master is unreachable, as a slave knows it."""

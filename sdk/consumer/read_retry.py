@@ -41,6 +41,21 @@ class PullOutcome(Protocol):
 P = TypeVar("P", bound=PullOutcome)
 
 
+class FailureLines:
+    """The failures of a reader in a row. It counts them, and says which of them are worth a line in the log."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._refusals = 0
+
+    def add(self, error: SkylarkError) -> bool:
+        """Count a failure; whether to log it: the first one, and of refusals, which do not pass, one in so many."""
+        self.count += 1
+        is_refused = not is_transient(error)
+        self._refusals += is_refused
+        return self.count == 1 or (is_refused and self._refusals % REFUSALS_A_LINE == 1)
+
+
 def gives_up_when_refused(error: SkylarkError) -> bool:
     """For readers that wait for servers, but not for administrators."""
     return not is_transient(error)
@@ -57,22 +72,20 @@ async def read_with_retry(
 
     ``what`` names the reader in the log, and ``where`` its place.
     """
-    failures = refusals = 0
+    failures = FailureLines()
     while True:
         try:
             result = await ask()
         except SkylarkError as error:
             if gives_up(error):
                 raise
-            failures += 1
             note(error)
-            refusals += not is_transient(error)
-            if failures == 1 or (not is_transient(error) and refusals % REFUSALS_A_LINE == 1):
+            if failures.add(error):
                 logger.warning("%s is waiting at %s: %s", what, where, error)
-            await trio.sleep(backoff.pause_s(failures) if is_transient(error) else REFUSED_S)
+            await trio.sleep(backoff.pause_s(failures.count) if is_transient(error) else REFUSED_S)
         else:
             break
-    if failures:
+    if failures.count:
         note(None)
         logger.warning("%s continues at %s", what, where)
     return result

@@ -1,11 +1,12 @@
 """Copies a topic to another cluster: ``spark-submit --py-files skylark.zip spark_connector/jobs/copy_topic.py --help``.
 
 One task copies one queue. What was planned, and what is done, is in the progress directory of the driver; started
-again with the same directory, the job goes on. The exit code is 0 only when all queues agree in count and CRC.
+again with the same directory, the job goes on, also with queues that the topic has got since. The exit code is 0 only
+when all brokers of both topics are there, and all queues agree in count and CRC.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,16 +15,22 @@ import click
 from mqcommon.disk.atomic import remove_all_leftovers, write_atomic
 from mqcommon.disk.files import OsFiles
 from mqcommon.message.queue import MessageQueue
-from spark_connector.jobs.copying import GROUP, QueueCopy, QueueResult, pair, plan_text, read_plan, run_copy
+from spark_connector.jobs.copying import GROUP, Bounds, QueueCopy, QueueResult, grown, plan_text, read_plan, run_copy
 from spark_connector.jobs.session import CONNECTION, EXAMPLES, session
 from spark_connector.options.connection import ConnectionOptions
+from spark_connector.reading.pulling import BrokersMissing
+from spark_connector.reading.whole import asked
 
 PLAN = "plan.json"
+# How often NameServers are asked again for brokers that are missing: one that was just restarted learns of them.
+RETRIES = 3
+RETRY_INTERVAL_MS = 200
 
 
 @click.command()
 @click.option("--from-nameserver", required=True, help="NameServers of the cluster that is read.")
 @click.option("--topic", required=True, help="The topic to copy.")
+@click.option("--from-brokers", default="", help="Names, separated by commas: brokers that must have the topic.")
 @click.option("--to-nameserver", required=True, help="NameServers of the cluster that is written.")
 @click.option("--to-topic", help="The topic there, which must exist [default: the same name].")
 @click.option(
@@ -35,6 +42,7 @@ PLAN = "plan.json"
 def main(
     from_nameserver: str,
     topic: str,
+    from_brokers: str,
     to_nameserver: str,
     to_topic: str | None,
     progress: Path,
@@ -47,7 +55,8 @@ def main(
         source = ConnectionOptions.parse({**from_options, "nameserver": from_nameserver})
         target = ConnectionOptions.parse({**to_options, "nameserver": to_nameserver})
         what = {"from": from_nameserver, "topic": topic, "to": to_nameserver, "toTopic": to_topic or topic}
-        copies = _planned(progress, what, source, target)
+        required = [name.strip() for name in from_brokers.split(",") if name.strip()]
+        copies = _planned(progress, what, source, target, required)
         # Results of queues that an earlier run has finished are on disk; the others are copied again, each from where
         # its target queue ends.
         done = {n: _result(progress, n) for n in range(len(copies)) if _file(progress, n).exists()}
@@ -69,25 +78,38 @@ def main(
 
 
 def _planned(
-    progress: Path, what: dict[str, str], source: ConnectionOptions, target: ConnectionOptions
+    progress: Path,
+    what: dict[str, str],
+    source: ConnectionOptions,
+    target: ConnectionOptions,
+    required: Collection[str],
 ) -> list[QueueCopy]:
-    """The plan of an earlier run, else a new one, which is on disk before anything is sent."""
+    """The plan of an earlier run, with what has come to the topic since; a plan is on disk before anything is sent."""
     remove_all_leftovers(OsFiles(), str(progress))
+    # Also of a copy that is done: half a topic, with a broker away, must not pass for the whole one.
+    ours, theirs = _bounds(source, what["topic"], required), _bounds(target, what["toTopic"], ())
+    before = []
     if (progress / PLAN).exists():
-        return read_plan((progress / PLAN).read_text(encoding="utf-8"), what)
-    progress.mkdir(parents=True, exist_ok=True)
-    ours, theirs = _bounds(source, what["topic"]), _bounds(target, what["toTopic"])
-    copies = [QueueCopy(one, *ours[one], two, theirs[two][1]) for one, two in pair(ours, theirs).items()]
-    _write(progress / PLAN, plan_text(what, copies))
+        before = read_plan((progress / PLAN).read_text(encoding="utf-8"), what)
+    copies = grown(before, ours, theirs)
+    if copies != before:
+        progress.mkdir(parents=True, exist_ok=True)
+        _write(progress / PLAN, plan_text(what, copies))
     return copies
 
 
-def _bounds(options: ConnectionOptions, topic: str) -> dict[MessageQueue, tuple[int, int]]:
+def _bounds(options: ConnectionOptions, topic: str, required: Collection[str]) -> dict[MessageQueue, Bounds]:
+    """Where each queue begins and ends; BrokersMissing when a broker of the topic is away."""
     from sdk.blocking import PullConsumer
 
     with PullConsumer(**options.client, group=GROUP, heartbeat=False) as consumer:
-        queues = consumer.message_queues(topic)
-        return {queue: (consumer.min_offset(queue), consumer.max_offset(queue)) for queue in queues}
+        queues, missing = asked(consumer, [topic], required, RETRIES, RETRY_INTERVAL_MS)
+        if missing:
+            raise BrokersMissing(
+                f"{missing}. Nothing was copied: start the broker, and run this again with the same --progress; or, if"
+                " the broker is gone for good: mqadmin forgetBroker"
+            )
+        return {queue: Bounds(consumer.min_offset(queue), consumer.max_offset(queue)) for queue in queues}
 
 
 def _file(progress: Path, number: int) -> Path:

@@ -57,6 +57,13 @@ class Digest(NamedTuple):
         return Digest(self.messages + 1, crc32(body, crc32(head.encode(), self.crc)))
 
 
+class Bounds(NamedTuple):
+    """Offsets of a queue: of its first message, and after its last."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True)
 class QueueCopy:
     """One queue to copy: offsets ``[start, end)`` of the source, to the target queue from ``target_start`` on."""
@@ -99,16 +106,21 @@ def origin_of(properties: Mapping[str, str]) -> Origin | None:
     return Origin(parts[0], int(parts[1]), int(parts[2]), int(parts[3]))
 
 
-def pair(sources: Iterable[MessageQueue], targets: Iterable[MessageQueue]) -> dict[MessageQueue, MessageQueue]:
-    """A target queue of its own for each source queue; UserError when there are too few."""
-    ours, theirs = sorted(sources), sorted(targets)
-    if len(theirs) < len(ours):
+def grown(
+    before: Sequence[QueueCopy], sources: Mapping[MessageQueue, Bounds], targets: Mapping[MessageQueue, Bounds]
+) -> list[QueueCopy]:
+    """The plan ``before`` as it is, and copies of the source queues that it lacks, to target queues of their own."""
+    planned, taken = {one.source for one in before}, {one.target for one in before}
+    new = [queue for queue in sources if queue not in planned]
+    free = [queue for queue in targets if queue not in taken]
+    if len(free) < len(new):
         raise UserError(
-            f"the source has {len(ours)} queues, the target {len(theirs)}: order can only be kept with as many; create"
-            " the target topic with more (mqadmin updateTopic -r N -w N)"
+            f"the source has {len(planned) + len(new)} queues, the target {len(taken) + len(free)}: order can only be"
+            " kept with as many; create the target topic with more (mqadmin updateTopic -r N -w N)"
         )
     # Sorted on both sides, so that a run that starts again makes the same pairs.
-    return dict(zip(ours, theirs, strict=False))
+    pairs = zip(sorted(new), sorted(free), strict=False)
+    return [*before, *(QueueCopy(one, *sources[one], two, targets[two].end) for one, two in pairs)]
 
 
 def goes_on_at(copy: QueueCopy, found: Iterable[Origin | None]) -> int:

@@ -48,11 +48,16 @@ STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "lat
 ENDING_WORDS: Mapping[str, int] = MappingProxyType({"latest": LATEST})
 # What to do when messages that should be read do not exist.
 FAIL, SKIP, REPORT = "fail", "skip", "report"
+# What a stream does while a broker is away.
+HOLD, CONTINUE = "hold", "continue"
 ANY_GROUP = "spark-rocketmq"
 # Besides the options of connections: how brokers are asked.
-_ASKING = ("localstorepath", "pullbatchsize", "pulltimeoutms", "numretries", "retryintervalms", "consumergroup")
+_ASKING = (
+    *("missingbrokers", "brokers", "localstorepath"),
+    *("pullbatchsize", "pulltimeoutms", "numretries", "retryintervalms", "consumergroup"),
+)
 # Besides the options whose name ends with PerTrigger: those that only streams have.
-_OF_STREAMS = ("maxtriggerdelay", "commitoffsets", "discoveryintervalms")
+_OF_STREAMS = ("maxtriggerdelay", "commitoffsets", "discoveryintervalms", "onbrokeraway", "brokerawayholdms")
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)
 
@@ -99,9 +104,19 @@ class ReadOptions(ConnectionOptions):
     )
     broker_wait_ms: int = option(
         0,
-        "how long a task waits for a broker that is away, before it fails (default of streams: 600000)",
+        "how long planning and tasks wait for brokers and NameServers that are away, before they fail (default of"
+        " streams: 600000)",
         unit="ms",
         minimum=0,
+    )
+    missing_brokers: str = option(
+        FAIL,
+        "brokers that have queues of a topic, or may have, and are away when a read is planned: fail, or skip what"
+        " they have and log that",
+        choices=(FAIL, SKIP),
+    )
+    brokers: str = option(
+        "", "names, separated by commas: brokers that must be there with queues of each topic, else as missingBrokers"
     )
     consumer_group: str = option(
         ANY_GROUP, "group in the brokers' statistics of reads; its offsets are used by `startingOffsets=committed`"
@@ -171,6 +186,17 @@ class ReadOptions(ConnectionOptions):
         minimum=0,
     )
 
+    on_broker_away: str = option(
+        HOLD,
+        "streams, while a broker is away: hold the whole stream, so that a watermark does not pass the messages of that"
+        " broker, or continue with the others",
+        choices=(HOLD, CONTINUE),
+    )
+    broker_away_hold_ms: int = option(
+        120_000, "streams: how long `onBrokerAway=hold` holds; then the stream continues, and says so", unit="ms",
+        minimum=0,
+    )
+
     #: Unless the user gives others: a stream has time.
     stream_defaults: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"startingoffsets": "latest", "brokerwaitms": "600000"}
@@ -220,6 +246,11 @@ class ReadOptions(ConnectionOptions):
         if self.assign:
             return tuple(dict.fromkeys(queue.topic for queue in self.assigned))
         return tuple(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The brokers that must be there, each once."""
+        return tuple(dict.fromkeys(name.strip() for name in self.brokers.split(",") if name.strip()))
 
     @property
     def wanted_start(self) -> Wanted:

@@ -34,6 +34,10 @@ class WriteOptions(ConnectionOptions):
         3, "retries of sends of which it is not known whether they stored their messages", minimum=0, maximum=100
     )
 
+    broker_wait_ms: int = option(
+        60_000, "how long a task waits for brokers and NameServers that are away, before it fails", unit="ms", minimum=0
+    )
+
     # --- Spark passes these options of its own to the sinks of streams
     checkpoint_location: str = option("", "Spark's own, for streams: where a query keeps what it has done")
     query_name: str = option("", "Spark's own, for streams: a name to show")

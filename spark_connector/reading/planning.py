@@ -13,11 +13,13 @@ from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
 from sdk.position import Position
+from sdk.routes import TopicQueues
 from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, split, spread, within_bounds
-from spark_connector.options.read import ReadOptions
+from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import Pulled, SlaveBehind
+from spark_connector.reading.pulling import Pulled, SlaveBehind, when_back
 from spark_connector.reading.pushdown import ALL, Only
+from spark_connector.reading.whole import whole_queues
 from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ def with_topics(options: ReadOptions, list_topics: Callable[[ReadOptions], Itera
     """The options with the topics that the pattern matches now, in place of the pattern."""
     if not options.topic_pattern:
         return options
-    found = matching(options.topic_pattern, list_topics(options))
+    names = when_back(lambda: list_topics(options), options.broker_wait_ms)
+    found = matching(options.topic_pattern, names)
     if not found:
         raise UserError(f"option topicPattern: no topic of the cluster matches {options.topic_pattern!r}")
     return replace(options, topic=",".join(found), topic_pattern="")
@@ -92,7 +95,9 @@ def check_partition_numbers(queues: Iterable[MessageQueue]) -> None:
 def list_topics(options: ReadOptions) -> list[str]:
     """The topics of the cluster, without those that are named after clusters and brokers."""
     with _admin(options) as admin:
-        return sorted(set(admin.topic_list()).difference(admin.system_topics()))
+        # A topic of which all brokers are away must not be left out without a word: its route says that it is away.
+        names = admin.topic_list(also_absent=options.missing_brokers == FAIL)
+        return sorted(set(names).difference(admin.system_topics()))
 
 
 def list_clusters(options: ReadOptions) -> list[str]:
@@ -114,7 +119,7 @@ def _names(queues: Iterable[MessageQueue]) -> str:
 class QueueDirectory(Protocol):
     """A source of queues and their offsets."""
 
-    def message_queues(self, topic: str) -> list[MessageQueue]: ...
+    def topic_queues(self, topic: str) -> TopicQueues: ...
     def min_offset(self, mq: MessageQueue) -> int: ...
     def end_position(self, mq: MessageQueue) -> Position: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
@@ -122,8 +127,38 @@ class QueueDirectory(Protocol):
     def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
 
 
+class PatientDirectory:
+    """A directory that asks again for ``wait_ms`` while servers are away."""
+
+    def __init__(self, directory: QueueDirectory, wait_ms: float) -> None:
+        self._directory = directory
+        self._wait_ms = wait_ms
+
+    def topic_queues(self, topic: str) -> TopicQueues:
+        return when_back(lambda: self._directory.topic_queues(topic), self._wait_ms)
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        return when_back(lambda: self._directory.min_offset(mq), self._wait_ms)
+
+    def end_position(self, mq: MessageQueue) -> Position:
+        return when_back(lambda: self._directory.end_position(mq), self._wait_ms)
+
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        return when_back(lambda: self._directory.search_offset(mq, timestamp_ms), self._wait_ms)
+
+    def committed_offset(self, mq: MessageQueue) -> int | None:
+        return when_back(lambda: self._directory.committed_offset(mq), self._wait_ms)
+
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
+        return when_back(
+            lambda: self._directory.pull_bytes(mq, offset, max_count=max_count, max_bytes=max_bytes, wait_ms=wait_ms),
+            self._wait_ms,
+        )
+
+
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
     """The ranges to read, one per partition: of what the options choose, what ``only`` needs."""
+    directory = PatientDirectory(directory, options.broker_wait_ms)
     bounds = bounds_of(directory, options)
     starts = starting(directory, options, bounds)
     ends = ending(directory, options, bounds)
@@ -137,8 +172,8 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
 
 
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
-    """The bounds of all queues that the options choose."""
-    queues = chosen([queue for topic in options.topics for queue in directory.message_queues(topic)], options)
+    """The bounds of all queues that the options choose; BrokersMissing when some are not there."""
+    queues = chosen(whole_queues(directory, options), options)
     # The ends first: if the topic is made again before its starts are asked for, the plan has the old topic's stamp,
     # and the tasks refuse the new topic.
     ends = ask_all(directory.end_position, queues)

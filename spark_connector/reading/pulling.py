@@ -14,10 +14,11 @@ from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
 from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from sdk.consumer.expression import Sql
+from sdk.retry import is_refusal
 from spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange
 from spark_connector.options.read import ReadOptions
 
@@ -33,6 +34,8 @@ JOIN_BYTES = 2 * 1024 * 1024
 # Jitter takes up to half of a pause, so the first one is between 0.75 and 1.5 times retryIntervalMs.
 MOST_INTERVALS = 1.5
 MAX_PAUSE_S = 10.0
+# Between tries of `when_back`.
+FIRST_PAUSE_S, MAX_WAIT_PAUSE_S = 0.1, 1.0
 
 
 class ReadFailed(SkylarkError):
@@ -43,8 +46,41 @@ class SlaveBehind(SkylarkError):
     """A slave lacks messages that the master may have, so they are not lost."""
 
 
-# Errors of a broker, or of NameServers, that may answer later.
-AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind)
+class BrokersMissing(SkylarkError):
+    """Brokers that have queues of a topic, or may have, are in no route now; see whole.py."""
+
+
+# Errors of a broker, or of NameServers, that may answer later; unless they have refused, see `is_final`.
+AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind, ReadFailed, BrokersMissing)
+
+
+def is_final(error: SkylarkError) -> bool:
+    """Whether waiting is useless: the server has refused, or there is no such topic."""
+    # The error that a wrapper names is the server's own.
+    cause = error.__cause__ if isinstance(error, (ReadFailed, SendFailed)) and error.__cause__ else error
+    return is_refusal(cause) or (isinstance(cause, RouteNotFound) and not cause.is_passing)
+
+
+def when_back(
+    ask: Callable[[], T],
+    wait_ms: float,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
+) -> T:
+    """The answer of ``ask``, which is asked again for ``wait_ms`` while servers are away; then raises its error."""
+    backoff = Backoff(FIRST_PAUSE_S, MAX_WAIT_PAUSE_S, Random())
+    started, failures = now(), 0
+    while True:
+        try:
+            return ask()
+        except AWAY as error:
+            if is_final(error) or (now() - started) * 1000 >= wait_ms:
+                raise
+            failures += 1
+            if failures == 1:
+                logger.warning("%s; waits up to %.0f s", error, wait_ms / 1000)
+        sleep(backoff.pause_s(failures))
 
 
 class Pulled(Protocol):
@@ -162,6 +198,8 @@ def _pull(
         try:
             pulled = _answer(reader, wanted, options)
         except AWAY as error:
+            if is_refusal(error):
+                raise ReadFailed(f"{_name(wanted.queue)} cannot be read at offset {wanted.start}: {error}") from error
             # Both limits must be reached: the retries are for a hiccup, ``broker_wait_ms`` is for a broker that
             # restarts while a stream runs.
             failures += 1

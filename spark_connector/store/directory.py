@@ -27,6 +27,7 @@ from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
 from sdk.arrow.records import Ints
 from sdk.consumer.expression import Sql
 from sdk.position import Position
+from sdk.routes import TopicQueues
 from spark_connector.offsets import OffsetRange
 from spark_connector.reading.planning import QueueDirectory
 from spark_connector.store.files import (
@@ -125,13 +126,14 @@ class StoreDirectory(QueueDirectory):
         """All topics that have a queue."""
         return sorted({topic for topic, _ in self._queues if not topic.startswith(LMQ_PREFIX)})
 
-    def message_queues(self, topic: str) -> list[MessageQueue]:
+    def topic_queues(self, topic: str) -> TopicQueues:
         if topic.startswith(LMQ_PREFIX):
             raise UserError(f"{topic} is a light queue, which only a broker can read; read the topic of its messages")
         found = sorted(queue_id for name, queue_id in self._queues if name == topic)
         if not found:
             raise UserError(self._no_topic(topic))
-        return [MessageQueue(topic, self._broker_name, queue_id) for queue_id in found]
+        # A directory is one broker's, whatever others have of the topic.
+        return TopicQueues([MessageQueue(topic, self._broker_name, queue_id) for queue_id in found], ())
 
     def min_offset(self, mq: MessageQueue) -> int:
         return self._queue(mq).low

@@ -2,22 +2,26 @@
 
 A micro-batch is two offsets. Its ranges are computed from them without asking a broker, so a micro-batch that is run
 again has the same rows.
-`StreamQueues` knows what brokers have at this moment. A broker that is away does not stop a stream: its queues are left
-out until it answers, which the log says once. New topics, queues and brokers are looked for from time to time.
+`StreamQueues` knows what brokers have at this moment. While a broker is away the stream is held, for some time; then
+the queues of that broker are left out until it answers. The log says both once. New topics, queues and brokers are
+looked for from time to time.
 Neighbours: offsets.py (computes), reader.py (Spark), reading/planning.py (batches, where all brokers must answer).
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
+from sdk.retry import is_refusal
+from sdk.routes import away_because
 from spark_connector.offsets import OffsetRange, QueueBounds, split, spread
-from spark_connector.options.read import FAIL, ReadOptions
+from spark_connector.options.read import FAIL, HOLD, ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import (
+    PatientDirectory,
     ask_all,
     bounds_of,
     check_masters,
@@ -27,7 +31,7 @@ from spark_connector.reading.planning import (
     starting,
     with_topics,
 )
-from spark_connector.reading.pulling import AWAY
+from spark_connector.reading.pulling import AWAY, BrokersMissing, when_back
 from spark_connector.stream.offsets import (
     StreamOffsets,
     TopicOnBroker,
@@ -74,7 +78,8 @@ class StreamQueues:
         self._missing: dict[str, str] = {}
         #: Brokers that did not answer since then. They are asked again after the next look: each time may take seconds.
         self._silent: dict[str, str] = {}
-        self._logged_away: set[str] = set()
+        #: What was away in the last trigger.
+        self.away: frozenset[str] = frozenset()
         #: The creation stamps of the topics, as brokers told them last.
         self.stamps: dict[TopicOnBroker, int] = {}
 
@@ -139,9 +144,14 @@ class StreamQueues:
         self._missing, self._silent, self._lows = {}, {}, {}
         for topic in self._topics():
             try:
-                queues += self._consumer.message_queues(topic)
+                found = self._consumer.topic_queues(topic)
             except AWAY as error:
+                _raise_refusal(error)
                 self._missing[f"topic {topic}"] = str(error)
+                continue
+            queues += found.queues
+            # They may come back with queues that this query has never seen.
+            self._missing |= {f"broker {one.broker_name}": away_because(one) for one in found.absent}
         self._found = [queue for queue in queues if is_chosen(queue, self._options)]
         check_numbers(self._found, self._options)
 
@@ -151,6 +161,7 @@ class StreamQueues:
         try:
             return matching(self._options.topic_pattern, self._list_topics(self._options))
         except AWAY as error:
+            _raise_refusal(error)
             self._missing["the list of topics"] = str(error)
             return list(dict.fromkeys(queue.topic for queue in self._found))
 
@@ -177,11 +188,11 @@ class StreamQueues:
     def _say(self, gone: Mapping[str, str]) -> None:
         """Log what is away, and what is back, once."""
         away = {**gone, **self._missing, **self._silent}
-        for name in sorted(away.keys() - self._logged_away):
+        for name in sorted(away.keys() - self.away):
             logger.warning("%s is away, its messages are read when it is back: %s", name, away[name])
-        for name in sorted(self._logged_away - away.keys()):
+        for name in sorted(self.away - away.keys()):
             logger.warning("%s is back", name)
-        self._logged_away = set(away)
+        self.away = frozenset(away)
 
 
 def _answer(ask: Callable[[MessageQueue], T], queue: MessageQueue) -> T | SkylarkError:
@@ -189,7 +200,14 @@ def _answer(ask: Callable[[MessageQueue], T], queue: MessageQueue) -> T | Skylar
     try:
         return ask(queue)
     except AWAY as error:
+        _raise_refusal(error)
         return error
+
+
+def _raise_refusal(error: SkylarkError) -> None:
+    """Raise ``error`` when a server has refused, as after a right was taken away: the query ends with its words."""
+    if is_refusal(error):
+        raise error
 
 
 def _broker(queue: MessageQueue) -> str:
@@ -220,6 +238,9 @@ class StreamDriver:
         self._initial: StreamOffsets | None = None
         self._committed: dict[MessageQueue, int] = {}
         self._is_commit_late = False
+        #: Since when brokers are away, and whether the stream goes on without them; None: none is.
+        self._away_since_s: float | None = None
+        self._is_without_them = False
         #: The ends of all queues, as the brokers told them in the last trigger.
         self.newest: StreamOffsets | None = None
 
@@ -228,8 +249,9 @@ class StreamDriver:
         if self._initial is not None:
             return self._initial
         options = with_topics(self._options, self._list_topics)
-        bounds = bounds_of(self._consumer, options)
-        starts = starting(self._consumer, options, bounds)
+        directory = PatientDirectory(self._consumer, options.broker_wait_ms)
+        bounds = bounds_of(directory, options)
+        starts = starting(directory, options, bounds)
         if self._frozen is not None:
             # More may have come since then: a query that starts at a queue's end may start after the end of the run.
             capped_starts = {queue: min(start, bounds[queue].maximum) for queue, start in starts.items()}
@@ -243,7 +265,8 @@ class StreamDriver:
             for queue, one in bounds.items()
             if one.created_ms is not None
         }
-        self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts, stamps=stamps)
+        clusters = when_back(lambda: self._list_clusters(options), options.broker_wait_ms)
+        self._initial = StreamOffsets(",".join(clusters), starts, stamps=stamps)
         return self._initial
 
     def unknown(self) -> StreamOffsets:
@@ -251,8 +274,16 @@ class StreamDriver:
         return StreamOffsets(",".join(self._list_clusters(with_topics(self._options, self._list_topics))), {})
 
     def freeze(self) -> None:
-        """From now on only what there is now is read."""
+        """From now on only what there is now is read; all of that must be there, see whole.py."""
+        # Raises when a broker is missing, or does not answer: else a run would end as if it had read all that there is.
+        options = self._options
+        wanted: Collection[MessageQueue] = ()
+        if options.missing_brokers == FAIL:
+            directory = PatientDirectory(self._consumer, options.broker_wait_ms)
+            wanted = bounds_of(directory, with_topics(options, self._list_topics))
         self._frozen = self._queues.bounds(look=True)
+        if lacking := sorted({queue.broker_name for queue in wanted if queue not in self._frozen}):
+            raise BrokersMissing(f"broker {', '.join(lacking)} has just stopped to answer; run the query again")
 
     def after(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
         """The end of the micro-batch from ``start`` on; ``start`` itself when there is nothing to read yet.
@@ -292,6 +323,9 @@ class StreamDriver:
         bounds = self._queues.bounds() if self._frozen is None else self._frozen
         self._check(start)
         seen = self._queues.confirmed(bounds, start)
+        # With AvailableNow all were there at the beginning. Without a start (`unknown`) there is nothing to hold at.
+        if self._frozen is None and start.at and self._holds():
+            return start
         stamps = self._queues.stamps
         again = made_again(start, seen, stamps)
         if again and options.when_lost == FAIL:
@@ -314,6 +348,27 @@ class StreamDriver:
         if end is not start:
             self._last_batch_s = self._now()
         return end
+
+    def _holds(self) -> bool:
+        """Whether to read nothing now, as a broker is away.
+
+        A watermark follows the newest times of all rows. If it passes those of rows that wait at the broker, Spark
+        drops them when they are read at last.
+        """
+        if not self._queues.away:
+            self._away_since_s, self._is_without_them = None, False
+            return False
+        options, hold_s = self._options, self._options.broker_away_hold_ms / 1000
+        self._away_since_s = self._now() if self._away_since_s is None else self._away_since_s
+        if options.on_broker_away == HOLD and self._now() - self._away_since_s < hold_s:
+            return True
+        if not self._is_without_them:
+            self._is_without_them = True
+            logger.warning(
+                "the stream goes on without %s (onBrokerAway=%s): if the query has a watermark, rows that are read when"
+                " it is back may be too late, and dropped", ", ".join(sorted(self._queues.away)), options.on_broker_away
+            )  # fmt: skip
+        return False
 
     def _commit(self, queue: MessageQueue, offset: int) -> Exception | None:
         try:
@@ -341,7 +396,8 @@ class StreamDriver:
             return
         try:
             clusters = self._list_clusters(replace(self._options, topic=topics, topic_pattern="", assign=""))
-        except AWAY:
+        except AWAY as error:
+            _raise_refusal(error)
             return
         check_cluster(kept, clusters, found)
         self._are_offsets_checked = True

@@ -16,22 +16,22 @@ Neighbours: rows.py (keys), topic_io.py (the real `Topic`), writer.py (uses it).
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
+from mqcommon.errors import SendFailed, SkylarkError
 from mqcommon.message.message import Message
 from sdk.retry import Outcome, outcome_of
-from spark_connector.reading.pulling import ReadFailed
+from spark_connector.reading.pulling import AWAY, is_final
 from spark_connector.writing.rows import Place, RowKeys, name_in
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 # After these it is not known what a send has stored.
-_UNSURE = (SendFailed, RemotingError, BrokerError, RouteNotFound, ReadFailed)
-# The topic cannot be looked into now.
-_AWAY = (RemotingError, BrokerError, RouteNotFound, ReadFailed)
+_UNSURE = (SendFailed, *AWAY)
 
 # Clocks of brokers, and of this machine, may differ by this much.
 CLOCKS_MS = 60_000
@@ -114,20 +114,16 @@ class Time(Protocol):
 
 @dataclass(frozen=True)
 class SendLimits:
-    """How long a send may take, how many of unknown outcome are repeated."""
+    """How long a send may take, how many of unknown outcome are repeated, how long servers may be away."""
 
     send_timeout_ms: float
     retries: int
+    wait_ms: float
 
     @property
     def quiet_ms(self) -> float:
         """After a silence of this length an attempt has ended, or will notice that another one has taken over."""
         return self.send_timeout_ms + 2 * LEASE_MS
-
-    @property
-    def patience_ms(self) -> float:
-        """How long brokers may be away while rows are sent."""
-        return self.send_timeout_ms * (1 + self.retries)
 
 
 class Once:
@@ -178,7 +174,7 @@ class Once:
             self._time.sleep_ms(SETTLE_MS)
         # Claims are numbered without gaps: the first number without one is free. Rows of claims are stored, whatever
         # else happened.
-        while found := self._topic.claims(self._keys.claim(self._claim)):
+        while found := self._claims(self._claim):
             self._there |= {claim.name for claim in found}
             if self._claim == 0:
                 self._since_ms = min(found).stored_ms
@@ -195,7 +191,7 @@ class Once:
         newest_ms, since = 0, self._time.running_ms()
         while True:
             count = len(self._there)
-            newest_ms = max(newest_ms, self._read())
+            newest_ms = max(newest_ms, self._patiently(self._read))
             if len(self._there) > count:
                 since = self._time.running_ms()
             by_brokers = newest_ms + CLOCKS_MS + quiet_ms - self._time.now_ms()
@@ -251,7 +247,7 @@ class Once:
         deadline = self._time.running_ms() + INDEX_MS
         was_there = False
         while True:
-            found = self._topic.claims(key)
+            found = self._patiently(lambda: self._topic.claims(key))
             is_there = any(claim.attempt == self._attempt for claim in found)
             # Ours must be there before all brokers are asked for others. One look asks them one after the other: two
             # attempts might both find only their own claim.
@@ -290,25 +286,45 @@ class Once:
         self._there |= found.names
         return found.newest_ms
 
+    def _claims(self, number: int) -> list[Claim]:
+        """The claims with this number."""
+        return self._patiently(lambda: self._topic.claims(self._keys.claim(number)))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """The answer of a question, which is asked again while brokers or NameServers are away."""
+        deadline: float | None = None
+        while True:
+            try:
+                return ask()
+            except AWAY as error:
+                if is_final(error):
+                    raise
+                if deadline is None:
+                    logger.warning("%s; waits up to %.0f s", error, self._limits.wait_ms / 1000)
+                    deadline = self._time.running_ms() + self._limits.wait_ms
+                if self._time.running_ms() >= deadline:
+                    raise WriteFailed(f"it cannot be seen what was stored: {error}") from error
+            self._time.sleep_ms(SETTLE_MS)
+
     def _check_lease(self) -> None:
         if self._time.running_ms() - self._sent_at_ms <= LEASE_MS:
             return
-        if self._topic.claims(self._keys.claim(self._claim + 1)):
+        if self._claims(self._claim + 1):
             raise Superseded("this task was slow, and another attempt of it has taken over; this one ends")
         self._sent_at_ms = self._time.running_ms()
 
     def _counted(self, failures: int, error: SkylarkError) -> int:
         """One failure more; raises the error when it is one too many, or none that a retry could mend."""
         cause = error.__cause__ if isinstance(error, SendFailed) else error
-        is_final = isinstance(cause, SkylarkError) and outcome_of(cause) in (Outcome.REFUSED, Outcome.REFUSED_HERE)
-        if failures == self._limits.retries or is_final:
+        is_refused = isinstance(cause, SkylarkError) and outcome_of(cause) in (Outcome.REFUSED, Outcome.REFUSED_HERE)
+        if failures == self._limits.retries or is_refused:
             raise WriteFailed(str(error)) from error
         return failures + 1
 
     def _after_failure(self, error: SkylarkError) -> None:
         """Look twice when brokers answer again: what was on its way to them has arrived then, or is lost."""
         logger.warning("%s; now looking for what was stored, then going on", error)
-        deadline = self._time.running_ms() + self._limits.patience_ms
+        deadline = self._time.running_ms() + self._limits.wait_ms
         looks = 0
         while looks < 2:
             self._time.sleep_ms(SETTLE_MS)
@@ -316,7 +332,7 @@ class Once:
                 self._read()
                 # Twice, with a pause: a request that was on its way at the first look has arrived at the second.
                 looks += 1
-            except _AWAY as away:
-                if self._time.running_ms() > deadline:
+            except AWAY as away:
+                if is_final(away) or self._time.running_ms() > deadline:
                     raise WriteFailed(f"{error}; and it cannot be seen what was stored: {away}") from away
                 looks = 0

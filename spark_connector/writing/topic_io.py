@@ -162,7 +162,7 @@ class TopicIO:
 
     def _all_queues(self) -> list[MessageQueue]:
         try:
-            queues = self._consumer.message_queues(self._topic)
+            queues = self._consumer.topic_queues(self._topic).queues
         except RouteNotFound as error:
             if error.is_passing:
                 raise
@@ -183,7 +183,7 @@ def create_missing(topic: str, admin: Admin, consumer: Consumer, timeout_ms: flo
     that may have rows of this task are then known from the beginning.
     """
     try:
-        consumer.message_queues(topic)  # waits while servers may be starting
+        consumer.topic_queues(topic)  # waits while servers may be starting
         return
     except RouteNotFound as error:
         if error.is_passing:
@@ -210,7 +210,7 @@ def create_missing(topic: str, admin: Admin, consumer: Consumer, timeout_ms: flo
 
 def _brokers_of(topic: str, consumer: Consumer) -> set[str]:
     try:
-        return {queue.broker_name for queue in consumer.message_queues(topic)}
+        return {queue.broker_name for queue in consumer.topic_queues(topic).queues}
     except RouteNotFound:
         return set()
 

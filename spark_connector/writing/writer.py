@@ -25,6 +25,7 @@ from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.errors import InvalidArgument, SkylarkError, UserError
 from spark_connector.one_line import one_line
 from spark_connector.options.write import WriteOptions
+from spark_connector.reading.pulling import when_back
 from spark_connector.worker_pickle import pack
 from spark_connector.writing.once import Once, SendLimits, WriteFailed
 from spark_connector.writing.rows import BODY, FLAG, KEYS, TAGS, TOGETHER, Layout, Lot, RowKeys, layout_of, lots_of
@@ -102,7 +103,8 @@ class Plain:
                 group=options.producer_group,
                 send_timeout_ms=options.send_timeout_ms,
                 retries=options.num_retries,
-                start_timeout_ms=None,
+                # Sends find NameServers that were away for a moment when the task began.
+                start_timeout_ms=options.broker_wait_ms or None,
             )
         )
         return self
@@ -183,9 +185,12 @@ class Deduplicated:
 
         task, options = self._task, self._options
         if options.create_topic:
-            create_missing(topic, self._admin, self._consumer, options.send_timeout_ms)
+            when_back(
+                lambda: create_missing(topic, self._admin, self._consumer, options.send_timeout_ms),
+                options.broker_wait_ms,
+            )
         keys = RowKeys(task.query, task.epoch, task.partition, topic)
-        limits = SendLimits(options.send_timeout_ms, options.num_retries)
+        limits = SendLimits(options.send_timeout_ms, options.num_retries, options.broker_wait_ms)
         io = TopicIO(topic, keys.scope, options, self._producer, self._admin, self._consumer)
         return Once(io, keys, self._attempt, limits, RealTime(), is_retry=task.attempt > 0)
 

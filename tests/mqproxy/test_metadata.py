@@ -123,6 +123,23 @@ async def test_an_old_answer_counts_at_once_when_it_could_not_be_asked_again(mon
 
 
 @in_asyncio
+async def test_an_old_answer_does_not_outlive_the_right_to_ask() -> None:
+    answers: list[str | SkylarkError] = ["old", BrokerError(16, "no permission"), BrokerError(16, "no permission")]
+
+    async def ask(key: str) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    known = Remembered(ask, fresh_s=0, most=10)
+    assert await known.get("key") == "old"
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="no permission"):
+            await known.get("key")
+
+
+@in_asyncio
 async def test_a_caller_with_an_old_answer_does_not_wait_for_servers_that_do_not_answer() -> None:
     may_answer = asyncio.Event()
     may_answer.set()

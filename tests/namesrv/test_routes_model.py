@@ -1,6 +1,6 @@
 """Any order of events against a naive model, and: what was heard matters, not in which order."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -61,8 +61,11 @@ class RouteTableMachine(RuleBasedStateMachine):
     @invariant()
     def each_change_of_a_route_is_noted(self) -> None:
         count, before = self.seen
+        # Brokers that are away change no queue: whoever needs to know them asks for the route.
         routes: dict[str, object] = {
-            topic: route.to_wire() for topic in TOPICS if (route := self.table.route(topic)) is not None
+            topic: replace(route, absent_brokers=None).to_wire()
+            for topic in TOPICS
+            if (route := self.table.route(topic)) is not None
         }
         changed = {topic for topic in TOPICS if routes.get(topic) != before.get(topic)}
         noted = self.table.changes.since(count)
@@ -95,6 +98,18 @@ class RouteTableMachine(RuleBasedStateMachine):
                 removes = delete_absent and len(new.topics) != 1
                 expected = set(new.topics) | (set() if removes else topics_before)
                 assert self.topics_by_broker().get(new.broker_name, set()) == expected
+
+    @invariant()
+    def every_name_is_here_or_away(self) -> None:
+        known = self.table.known
+        here = {one.told.broker_name for one in self.live.values()}
+        assert here <= {name for cluster in CLUSTERS for name in known.names(cluster)}
+        # A broker whose topics came once is in all their routes, or missing in them.
+        for topic in TOPICS:
+            route = self.table.route(topic)
+            if route is not None:
+                held = {queue.broker_name for queue in route.queue_datas}
+                assert held.isdisjoint(one.broker_name for one in route.absent_brokers or ())
 
     @rule(known=st.sampled_from(ADDRS), cluster=st.sampled_from(CLUSTERS), name=st.sampled_from(NAMES))
     def unregister(self, known: str, cluster: str, name: str) -> None:
@@ -272,8 +287,11 @@ TestRouteTable.settings = settings(stateful_step_count=40, deadline=None)
 
 
 def view(table: RouteTable[object]) -> dict[str, Any]:
-    """All that a client can see."""
-    return {"clusters": table.cluster_info()} | {topic: table.route(topic) for topic in all_topics(table)}
+    """All that a client can see, but for brokers that are away: only a NameServer with a past knows them."""
+    routes = {topic: table.route(topic) for topic in all_topics(table)}
+    return {"clusters": table.cluster_info()} | {
+        topic: None if route is None else replace(route, absent_brokers=None) for topic, route in routes.items()
+    }
 
 
 @st.composite

@@ -8,12 +8,12 @@ import trio
 import trio.testing
 
 from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, SendFailed
+from mqcommon.errors import BrokerError, ConnectFailed, SendFailed
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk import Admin, Message, Producer, PushConsumer, membership
 from sdk.consumer import read_retry
-from sdk.consumer.read_retry import read_with_retry
+from sdk.consumer.read_retry import REFUSALS_A_LINE, FailureLines, read_with_retry
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import DEADLINE_S, until
 
@@ -96,3 +96,12 @@ async def test_a_reader_that_is_refused_says_so_once_in_a_while(
     assert found == "let in"
     assert trio.current_time() == pytest.approx(60 * read_retry.REFUSED_S)
     assert caplog.text.count("a reader is waiting at offset 5") == 3
+
+
+def test_a_reader_that_is_refused_says_so_again_and_again() -> None:
+    """Refusals that follow another failure, too; a server that is away is named once."""
+    away, refused = ConnectFailed("b:1", "refused"), BrokerError(16, "no permission")
+    failures = FailureLines()
+    told = [failures.add(error) for error in (away, away, *[refused] * (2 * REFUSALS_A_LINE), away)]
+    assert [number for number, is_told in enumerate(told) if is_told] == [0, 2, 2 + REFUSALS_A_LINE]
+    assert failures.count == len(told)

@@ -23,7 +23,7 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from remoting.protocol.codes import ResponseCode
-from sdk.retry import FailedTries, Outcome, is_transient, outcome_of, until_answered
+from sdk.retry import FailedTries, Outcome, is_refusal, is_transient, outcome_of, until_answered
 
 ACL = "org.apache.rocketmq.acl.common.AclException: "
 CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
@@ -73,6 +73,28 @@ def test_what_a_failed_request_did(error: SkylarkError, outcome: Outcome) -> Non
 def test_an_answer_passes_only_when_the_server_did_nothing_for_now(code: int) -> None:
     error = BrokerError(code, "")
     assert is_transient(error) == (outcome_of(error) is Outcome.NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (BrokerError(16, "no permission"), True),
+        (BrokerError(3, "request type 9 not supported"), True),
+        (BrokerError(23, "parse failed"), True),
+        (BrokerError(29, "bad"), True),
+        (BrokerError(29, "queueId[9] is illegal"), False),
+        (BrokerError(1, "org.apache.rocketmq.acl.common.AclException: no"), True),
+        (BrokerError(1, "check signature failed"), True),
+        (BrokerError(1, "exception"), False),
+        (BrokerError(17, "no topic"), False),
+        (BrokerError(2, "busy"), False),
+        (ConnectFailed("a:1", "refused"), False),
+        (RouteNotFound("t"), False),
+        (None, False),
+    ],
+)
+def test_a_refused_read_is_told_from_a_server_that_is_away(error: SkylarkError | None, refused: bool) -> None:
+    assert is_refusal(error) is refused
 
 
 def test_a_read_goes_on_without_an_answer() -> None:

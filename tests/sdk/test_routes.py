@@ -3,9 +3,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.requests.routes import (
+    LOST,
+    NOT_WHOLE,
+    STOPPED,
+    UNHEARD,
+    AbsentBroker,
+    BrokerData,
+    QueueData,
+    TopicRouteData,
+)
 from remoting.protocol.requests.topics import TopicQueueMappingInfo
-from sdk.routes import MAX_QUEUES, RouteCache, make_route, reader_of
+from sdk.routes import MAX_QUEUES, RouteCache, absent_text, make_route, reader_of, with_unheard
 
 
 def data(*brokers: tuple[str, dict[int, str], int, int, int], order: str | None = None) -> TopicRouteData:
@@ -212,3 +221,36 @@ def test_an_answer_for_a_new_topic_goes_through_no_other_route() -> None:
     known = cache._addrs()
     cache.put(make_route("u", data(("b", {0: "h:2"}, 1, 1, 6))))
     assert cache._addrs() is known and cache.addrs() == ["h:1", "h:2"]
+
+
+WHOLE = data(("a", {0: "h:1"}, 1, 1, 6), ("b", {0: "h:2", 1: "h:3"}, 2, 1, 6))
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_kept"), [(UNHEARD, True), (NOT_WHOLE, True), (LOST, False), (STOPPED, False), ("", False)]
+)
+def test_a_broker_of_which_a_new_nameserver_has_not_heard_stays_in_the_route(reason: str, is_kept: bool) -> None:
+    half = data(("a", {0: "h:1"}, 1, 1, 6))
+    half.absent_brokers = [AbsentBroker("b", "c1", reason), AbsentBroker("c", "c1", UNHEARD)] if reason else None
+    known, new = make_route("t", WHOLE), make_route("t", half)
+    route = with_unheard(new, known)
+    if is_kept:
+        assert (route.readable, route.writable, dict(route.brokers)) == (
+            known.readable, known.writable, dict(known.brokers),
+        )  # fmt: skip
+        assert dict(route.writable_at) == dict(known.writable_at)
+        assert [one.broker_name for one in route.absent] == ["c"]
+        # Once more, as often as the NameServer says so; and until the address is known to be wrong.
+        assert with_unheard(new, route) == route
+        assert with_unheard(new, route.without("b", "h:2").without("b", "h:3")) is new
+    else:
+        assert route is new
+    assert with_unheard(new, None) is new
+
+
+def test_absent_brokers_are_named_with_a_reason() -> None:
+    text = absent_text([AbsentBroker("b", "c1", LOST, has_topic=True), AbsentBroker("c", "c1", "strange")])
+    assert text == (
+        "broker b has queues and is away (its connection ended, or it was silent),"
+        " broker c may have queues and is away (strange)"
+    )

@@ -7,8 +7,10 @@ from typing import NamedTuple, Self
 
 from mqcommon.errors import ConnectFailed, RouteNotFound
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.requests.routes import AbsentBroker
 from sdk.consumer.expression import Sql
 from sdk.position import Position
+from sdk.routes import TopicQueues
 from tests.sdk.arrow.records import Stored
 
 
@@ -49,6 +51,8 @@ class MemoryCluster:
         self.committed: dict[MessageQueue, int] = {}
         #: Names of brokers that do not answer, and are in no route.
         self.away: set[str] = set()
+        #: Brokers that the NameServer misses in routes; those of RocketMQ know of none.
+        self.absent: list[AbsentBroker] = []
         #: By topic and broker; brokers that know none are like RocketMQ's.
         self.stamps: dict[tuple[str, str], int] = {}
 
@@ -84,11 +88,11 @@ class MemoryCluster:
     ) -> None:
         self.opened -= 1
 
-    def message_queues(self, topic: str) -> list[MessageQueue]:
+    def topic_queues(self, topic: str) -> TopicQueues:
         found = sorted(queue for queue in self.logs if queue.topic == topic and queue.broker_name not in self.away)
         if not found:
             raise RouteNotFound(topic)
-        return found
+        return TopicQueues(found, tuple(self.absent))
 
     def log(self, mq: MessageQueue) -> Log:
         if mq.broker_name in self.away:

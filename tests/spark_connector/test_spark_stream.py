@@ -123,7 +123,7 @@ def test_a_query_reads_what_comes_while_a_broker_goes_and_comes(
     send(cluster, range(50))
 
     def started() -> StreamingQuery:
-        reader = stream(spark, cluster, discoveryIntervalMs="100")
+        reader = stream(spark, cluster, discoveryIntervalMs="100", onBrokerAway="continue")
         query = into_files(reader, tmp_path, processingTime="100 milliseconds")
         wait_for(lambda: query.recentProgress or query.exception() is not None, "it reads")
         if (error := query.exception()) is not None:

@@ -2,14 +2,14 @@
 
 import re
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from itertools import islice
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from mqcommon.errors import ProtocolError
 from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import TEXT, Body, DataVersion, KVTable, body_of, list_of, map_of, member
+from remoting.protocol.body import FLAG, TEXT, Body, DataVersion, KVTable, body_of, list_of, map_of, member
 from remoting.protocol.dialect import Dialect, dumps, loads
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
@@ -186,6 +186,29 @@ class RegisterBrokerBody(Body):
     filter_server_list: list[str] = member(list_of(TEXT))
     #: Between Skylark and Skylark, in a part: the topics that were deleted.
     removed_topics: list[str] | None = member(list_of(TEXT), None)
+    #: Skylark's own: the names of the other brokers of the cluster, as far as this one has heard of them.
+    known_brokers: list[str] | None = member(list_of(TEXT), None)
+    #: Skylark's own: the broker is drained, so nothing is missing when it leaves.
+    is_drained: bool | None = member(FLAG, None)
+
+
+#: The most names of brokers in one cluster.
+MAX_KNOWN_BROKERS: Final = 10_000
+
+
+def names_crc(names: Iterable[str]) -> int:
+    """The checksum of broker names, by which brokers and NameServers see whether they know the same."""
+    return zlib.crc32(names_text(names).encode()) & 0x7FFF_FFFF
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Broker names as fields carry them. No name has a line break: NameServers refuse it."""
+    return "\n".join(sorted(names))
+
+
+def names_in(text: str | None) -> list[str]:
+    """The broker names of such a field."""
+    return [name for name in (text or "").split("\n") if name]
 
 
 def body_crc32(data: bytes) -> int:

@@ -1,5 +1,6 @@
 """NameServers: routes and topics (105, 106, 205, 206, 216, 217, 224, 304, 311 - 313, 327), key-value pairs (100 - 102,
-219), options (318, 319), and Skylark's own: changes of routes (7104). The requests of brokers are in registrations.py.
+219), options (318, 319), and Skylark's own: changes of routes (7104), a broker that is gone for good (7106). The
+requests of brokers are in registrations.py.
 """
 
 from mqcommon.lazy_dataclass import lazy_dataclass
@@ -74,6 +75,7 @@ class RegisterBrokerResponseHeader(Header):
 
     ``contested_by``: the address of another broker that registers with the same name and id. ``takes_parts``: this
     NameServer accepts registrations in parts. ``whole_needed``: it lacks what the part or the change is based on.
+    ``known_brokers`` and ``gone_brokers``: see `QueryDataVersionResponseHeader`.
     """
 
     ha_server_addr: str | None = optional(read_text)
@@ -81,24 +83,36 @@ class RegisterBrokerResponseHeader(Header):
     contested_by: str | None = optional(read_text)
     takes_parts: bool | None = optional(read_flag)
     whole_needed: bool | None = optional(read_flag)
+    known_brokers: str | None = optional(read_text)
+    gone_brokers: str | None = optional(read_text)
 
 
 @lazy_dataclass(slots=True)
 class BrokerRequestHeader(Header):
-    """104 and 322: one broker."""
+    """104 and 322: one broker.
+
+    ``known_crc``, Skylark's own, in 322: the `names_crc` of the brokers of its cluster that it knows, itself included.
+    """
 
     broker_name: str = required(read_text)
     broker_addr: str = required(read_text)
     cluster_name: str = required(read_text)
     broker_id: int = required(read_long)
+    known_crc: int | None = optional(read_int)
 
 
 @lazy_dataclass(slots=True)
 class QueryDataVersionResponseHeader(Header):
-    """The answer to 322: whether the broker must register fully."""
+    """The answer to 322: whether the broker must register fully.
+
+    ``known_brokers`` and ``gone_brokers``, Skylark's own, come when the NameServer knows other brokers of the cluster
+    than the broker does: the names that it knows, and those of brokers that are gone for good, one on each line.
+    """
 
     changed: bool = required(read_flag)
     takes_parts: bool | None = optional(read_flag)
+    known_brokers: str | None = optional(read_text)
+    gone_brokers: str | None = optional(read_text)
 
 
 @lazy_dataclass(slots=True)
@@ -130,7 +144,7 @@ class WatchRoutesResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class BrokerNameRequestHeader(Header):
-    """205 and 327: all topics of one broker name."""
+    """205 and 327: all topics of one broker name. 7106, Skylark's own: that broker is away, and will not come back."""
 
     broker_name: str = required(read_text)
 
@@ -190,9 +204,39 @@ class QueueData(Body):
     topic_created_ms: int | None = member(LONG, None)
 
 
+#: Why a broker is away: its connection ended, or nothing was heard from it for long.
+LOST = "lost"
+#: It has unregistered, as brokers do when they are stopped.
+STOPPED = "stopped"
+#: Other brokers tell of it; it has not registered since the NameServer was started.
+UNHEARD = "unheard"
+#: It has registered, but its topics have not arrived in full.
+NOT_WHOLE = "notWhole"
+
+
+#: In the refusal of 105, before the names of the brokers: the topic is known, and all its brokers are away.
+TOPIC_IS_AWAY = "It is on brokers that are away: "
+
+
+@lazy_dataclass(slots=True)
+class AbsentBroker(Body):
+    """Skylark's own: a broker whose queues are in no route now. ``has_topic``: it has the topic, else it may have it.
+
+    ``reason`` is one of the constants above.
+    """
+
+    broker_name: str = member(TEXT, "")
+    cluster: str = member(TEXT, "")
+    reason: str = member(TEXT, "")
+    has_topic: bool = member(FLAG, False)
+
+
 @lazy_dataclass(slots=True)
 class TopicRouteData(Body):
-    """The route of a topic. ``order_topic_conf`` is like "broker-a:4;broker-b:4"."""
+    """The route of a topic. ``order_topic_conf`` is like "broker-a:4;broker-b:4".
+
+    ``absent_brokers``, Skylark's own: brokers whose queues of the topic are missing here; None: none is known.
+    """
 
     queue_datas: list[QueueData] = member(list_of(body_of(QueueData)))
     broker_datas: list[BrokerData] = member(list_of(body_of(BrokerData)))
@@ -201,6 +245,7 @@ class TopicRouteData(Body):
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = member(
         map_of(body_of(TopicQueueMappingInfo)), None
     )
+    absent_brokers: list[AbsentBroker] | None = member(list_of(body_of(AbsentBroker)), None)
 
 
 @lazy_dataclass(slots=True)
@@ -208,11 +253,13 @@ class ClusterInfo(Body):
     """Brokers by name, broker names by cluster.
 
     ``contested``, Skylark's own: by name and id, the address of another broker that registers with the same ones.
+    ``absent_brokers``, Skylark's own: brokers that are known and away; ``has_topic``: their topics are known.
     """
 
     broker_addr_table: dict[str, BrokerData] = member(map_of(body_of(BrokerData)))
     cluster_addr_table: dict[str, list[str]] = member(map_of(list_of(TEXT)))
     contested: dict[str, dict[int, str]] | None = member(map_of(map_by_int(TEXT)), None)
+    absent_brokers: list[AbsentBroker] | None = member(list_of(body_of(AbsentBroker)), None)
 
 
 @lazy_dataclass(slots=True)
@@ -242,6 +289,7 @@ GUARDS_REGISTRATIONS = "guardsRegistrations"
 GET_BROKER_CLUSTER_INFO = Request(106, NOTHING, NOTHING, NOTHING, ClusterInfo)
 WIPE_WRITE_PERM_OF_BROKER = Request(205, BrokerNameRequestHeader, NOTHING, WipeWritePermResponseHeader, NOTHING)
 ADD_WRITE_PERM_OF_BROKER = Request(327, BrokerNameRequestHeader, NOTHING, AddWritePermResponseHeader, NOTHING)
+FORGET_BROKER = Request(7106, BrokerNameRequestHeader, NOTHING, NOTHING, NOTHING)
 GET_ALL_TOPIC_LIST_FROM_NAMESERVER = Request(206, NOTHING, NOTHING, NOTHING, TopicList)
 DELETE_TOPIC_IN_NAMESRV = Request(216, DeleteTopicFromNamesrvRequestHeader, NOTHING, NOTHING, NOTHING)
 REGISTER_TOPIC_IN_NAMESRV = Request(217, TopicRequestHeader, TopicRouteData, NOTHING, NOTHING)

@@ -165,10 +165,14 @@ class TopicConfigTable(Body):
 
 @lazy_dataclass(slots=True)
 class TopicList(Body):
-    """Names of topics (206, 224, 304)."""
+    """Names of topics (206, 224, 304).
+
+    ``absent_topics``, Skylark's own, in 206: those that only brokers have which are away.
+    """
 
     topic_list: list[str] = member(list_of(TEXT))
     broker_addr: str | None = member(TEXT, None)
+    absent_topics: list[str] | None = member(list_of(TEXT), None)
 
 
 @lazy_dataclass(slots=True)

@@ -179,6 +179,14 @@ async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list
             )
         row["ok"] = target.addr in answers.values
         rows.append(row)
+    from sdk.routes import away_because
+
+    for one in info.absent_brokers or ():
+        if cluster in (None, one.cluster):
+            session.warn(
+                f"broker {one.broker_name} of cluster {one.cluster} is away ({away_because(one)}): start it, or, if it"
+                f" is gone for good, mqadmin forgetBroker -b {one.broker_name}"
+            )
     return rows
 
 

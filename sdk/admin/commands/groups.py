@@ -304,7 +304,10 @@ async def consumer_progress(
     watch: float | None,
     cluster: str | None,
 ) -> Any:
-    """Show how far a group has consumed each queue; without -g, show the progress of all groups."""
+    """Show how far a group has consumed each queue; without -g, show the progress of all groups.
+
+    The exit code is 1 when queues are missing, as a broker is away.
+    """
     if group_name is None and show_lag_time:
         raise click.UsageError("-l/--showLagTime needs -g/--groupName: the lag is that of a queue.")
 
@@ -332,6 +335,8 @@ async def _one_group(
             f"no broker knows group {group_name}; check its name with mqadmin consumerProgress,"
             " or create it with mqadmin updateSubGroup"
         )
+    if cluster is None:
+        await session.check_whole(dict.fromkeys(queue.topic for queue in stats.offset_table))
     ips = await client_ips(session, group_name) if show_client_ip else {}
     lags = await lags_ms(session, group_name, stats) if show_lag_time else {}
     queues = queue_rows(stats, ips, lags)
@@ -363,6 +368,8 @@ async def _all_groups(session: Session) -> list[dict[str, Any]]:
     answers = await session.each(groups, look)
     for group, error in answers.errors.items():
         session.fail(error, f"group {group}")
+    for one in (await session.admin.cluster_info()).absent_brokers or ():
+        session.warn(f"broker {one.broker_name} is away: what groups have not read there is not counted")
     return list(answers.values.values())
 
 

@@ -237,6 +237,8 @@ async def query_msg_by_key(
     found = await session.admin.query_message_by_key(topic, msg_key, max_num, begin_timestamp, end_timestamp, cluster)
     if not found:
         session.fail(UserError(f"no message of topic {topic} has key {msg_key}; check key and time range"))
+    if cluster is None:
+        await session.check_whole([topic])
     return [message_json(message) for message in found]
 
 
@@ -257,6 +259,7 @@ async def query_msg_by_unique_key(
     found = await session.admin.query_by_unique_key(topic, msg_id)
     if not found:
         session.fail(UserError(f"no message of topic {topic} has the unique key {msg_id}; check both"))
+        await session.check_whole([topic])
     wanted = found if show_all else found[:1]
     if consumer_group is not None and client_id is not None:
         return [await _consume_directly(session, message, consumer_group, client_id) for message in wanted]

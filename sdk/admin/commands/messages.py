@@ -148,6 +148,8 @@ async def consume_message(
     left = message_number
     messages: list[MessageExt] = []
     ends: list[dict[str, Any]] = []
+    if broker_name is None:
+        await session.check_whole([topic])
     async with session.consumer(consumer_group or TOOLS_GROUP) as consumer:
         for queue in await chosen_queues(consumer, topic, broker_name, queue_id):
             if left <= 0:
@@ -281,6 +283,7 @@ async def print_msg(
 ) -> dict[str, Any]:
     """Print the messages of a topic, queue by queue, oldest first. Commits no offsets."""
     printer = _Printer(session, limit, charset_name, with_body=print_body)
+    await session.check_whole([topic])
     read: list[dict[str, Any]] = []
     async with session.consumer() as consumer:
         for queue in await chosen_queues(consumer, topic):

@@ -58,6 +58,21 @@ async def add_write_perm(session: Session, broker_name: str) -> list[dict[str, A
     return await _write_perm(session, "add", broker_name, lambda admin: admin.add_write_perm(broker_name))
 
 
+@command("forgetBroker", _broker_name())
+async def forget_broker(session: Session, broker_name: str) -> list[dict[str, Any]]:
+    """Say that a broker which is away will not come back: reads and tables are whole without it.
+
+    Brokers hear of it within their period of registration (30 s). A drained broker that is stopped needs no command,
+    and a broker that comes back all the same is known again.
+    """
+    results = await _each_namesrv(
+        session, f"forget {broker_name}", lambda admin, addr: admin.forget_broker(broker_name)
+    )
+    if all_ok(results):
+        session.say(f"broker {broker_name} is forgotten: what was on it only is not read any more.")
+    return results
+
+
 async def _write_perm(
     session: Session, verb: str, broker_name: str, change: Callable[["Admin"], Awaitable[dict[str, int]]]
 ) -> list[dict[str, Any]]:
@@ -164,5 +179,6 @@ FAMILIES = {
         delete_kv_config,
         wipe_write_perm,
         add_write_perm,
+        forget_broker,
     ),
 }

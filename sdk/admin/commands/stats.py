@@ -74,6 +74,9 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
 async def _rows(session: Session, topic: str) -> list[dict[str, Any]]:
     # As RocketMQ's tool: what consumers get from slaves is not counted here.
     route = await session.admin.topic_route(topic)
+    if route.absent_brokers:
+        names = ", ".join(one.broker_name for one in route.absent_brokers)
+        session.warn(f"topic {topic}: what brokers have that are away is not counted: {names}")
     masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
     put_tps, put = await _sums(session, masters, "TOPIC_PUT_NUMS", topic)
     base = {"topic": topic, "accumulation": 0, "inTps": put_tps, "inMsg24Hour": put}

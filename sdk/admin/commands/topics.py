@@ -344,8 +344,12 @@ def _route_lines(route: "TopicRouteData") -> Iterator[str]:
     option("l", "list", "Use list format to print data", type=bool, is_flag=True),
 )
 async def topic_route(session: Session, topic: str, list: bool) -> dict[str, Any]:
-    """Show the brokers and queues of a topic."""
+    """Show the brokers and queues of a topic; it warns of brokers of the topic that are away."""
     route = await session.admin.topic_route(topic)
+    if route.absent_brokers:
+        from sdk.routes import absent_text
+
+        session.warn(f"topic {topic}: {absent_text(route.absent_brokers)}")
     for line in _route_lines(route) if list else [pretty(route.to_wire())]:
         session.say(line)
     return route.to_wire()
@@ -377,8 +381,10 @@ def _status_lines(result: Mapping[str, Any]) -> Iterator[str]:
     show=_status_lines,
 )
 async def topic_status(session: Session, topic: str, cluster: str | None) -> dict[str, Any]:
-    """Show the offsets of each queue of a topic."""
+    """Show the offsets of each queue of a topic; the exit code is 1 when a broker of the topic is away."""
     stats = await session.admin.topic_stats(topic, cluster)
+    if cluster is None:
+        await session.check_whole([topic])
     queues = [
         {
             "brokerName": queue.broker_name,

@@ -94,6 +94,15 @@ def _split(answering: list[NameServerFacts]) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def brokers_are_here(facts: Facts) -> Iterator[Finding]:
+    """No broker is away that NameServers know: the messages of its topics cannot be read."""
+    absent = {name: reason for one in facts.name_servers for name, reason in one.absent.items()}
+    for name, reason in sorted(absent.items()):
+        yield Finding(
+            WARN, name, f"is away: {reason}", f"start it; if it is gone for good: mqadmin forgetBroker -b {name}"
+        )
+
+
 def ids_are_unique(facts: Facts) -> Iterator[Finding]:
     """No two brokers share a name and an id."""
     seen = set()
@@ -574,6 +583,7 @@ def orders_are_whole(facts: Facts) -> Iterator[Finding]:
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("nameserver", name_servers_answer),
     ("routes", name_servers_agree),
+    ("absent", brokers_are_here),
     ("rivals", ids_are_unique),
     ("registration", registrations_are_guarded),
     ("broker", brokers_answer),

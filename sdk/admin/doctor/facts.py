@@ -26,6 +26,8 @@ class NameServerFacts:
     topics: frozenset[str] = frozenset()
     #: Whether only users that its conf file names may register brokers.
     is_guarded: bool = False
+    #: Brokers that are known and away, and why.
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from sdk.admin.failures import explain
 from sdk.admin.order_records import NAMESPACE, lacking
 from sdk.admin.session import Session
 from sdk.endpoint import ask_all
+from sdk.routes import away_because
 
 if TYPE_CHECKING:
     from sdk.admin.client import Admin
@@ -120,7 +121,8 @@ async def _name_server(session: Session, addr: str) -> NameServerFacts:
         refused = isinstance(error, BrokerError) and not isinstance(error, NotNameServer)
         return NameServerFacts(addr, explain(error), refused)
     brokers = {name: dict(one.broker_addrs) for name, one in info.broker_addr_table.items()}
-    return NameServerFacts(addr, None, False, brokers, info.contested or {}, frozenset(topics), is_guarded)
+    absent = {one.broker_name: away_because(one) for one in info.absent_brokers or ()}
+    return NameServerFacts(addr, None, False, brokers, info.contested or {}, frozenset(topics), is_guarded, absent)
 
 
 async def _is_guarded(admin: "Admin", addr: str) -> bool:

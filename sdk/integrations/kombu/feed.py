@@ -19,6 +19,7 @@ from mqcommon.errors import BrokerError, SkylarkError
 from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from sdk.consumer.popped import ReceivedMessage
+from sdk.consumer.read_retry import FailureLines
 from sdk.consumer.simple import MAX_COUNT, SimpleConsumer
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel
 from sdk.integrations.kombu.names import TransportSettings, deliver_at_ms
@@ -217,7 +218,7 @@ class Feed:
 
     @enable_ki_protection
     async def _pull(self) -> None:
-        failures = empty = 0
+        failures, empty = FailureLines(), 0
         while not self._is_stopped:
             try:
                 with self._wait():
@@ -235,14 +236,13 @@ class Feed:
                         started = trio.current_time()
                         await self._consumer.wait(WAIT_MS)
                         empty = 1 if trio.current_time() - started < EMPTY_PAUSE_S else 0
-                failures = 0
+                failures = FailureLines()
             except SkylarkError as error:
-                failures += 1
-                (logger.warning if failures == 1 else logger.debug)(
+                (logger.warning if failures.add(error) else logger.debug)(
                     "queue %s cannot be read now, trying again: %s", self._queue, error
                 )
                 with self._wait():
-                    await trio.sleep(self._backoff.pause_s(failures))
+                    await trio.sleep(self._backoff.pause_s(failures.count))
 
     def _wait(self) -> trio.CancelScope:
         """The scope of a wait that `stop` ends."""

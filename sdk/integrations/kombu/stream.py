@@ -18,6 +18,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from sdk.client import Client
 from sdk.consumer.pull import PullConsumer
+from sdk.consumer.read_retry import FailureLines
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
 
 logger = logging.getLogger(__name__)
@@ -143,18 +144,17 @@ class Stream:
                 for queue, end in ends.items():
                     consumer.seek(queue, end)
                 task_status.started()
-                failures = 0
+                failures = FailureLines()
                 while True:
                     try:
                         await self._poll(consumer, matches)
                         await self._add_queues(consumer, topic, expression, bound_at_ms)
-                        failures = 0
+                        failures = FailureLines()
                     except SkylarkError as error:
-                        failures += 1
-                        (logger.warning if failures == 1 else logger.debug)(
+                        (logger.warning if failures.add(error) else logger.debug)(
                             "topic %s cannot be read now, trying again: %s", topic, error
                         )
-                        await trio.sleep(self._backoff.pause_s(failures))
+                        await trio.sleep(self._backoff.pause_s(failures.count))
 
     async def _poll(self, consumer: PullConsumer, matches: Callable[[MessageExt], bool]) -> None:
         with trio.move_on_after(REFRESH_MS / 1000):

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from broker.identity import identity_of, resolved
+from broker.meta.topics import Drain
 from broker.options import BrokerOptions
 from broker.registration import registrar as registrar_module
 from broker.registration.registrar import Registrar
@@ -426,3 +427,53 @@ async def test_a_broker_that_may_not_register_says_what_to_set_and_goes_on(
         assert "hidden" not in caplog.text
         namesrv.refuse = False
         await until(lambda: registrar.registered_addrs == [addr])
+
+
+async def test_brokers_keep_the_names_of_the_others_over_a_restart_of_all_nameservers() -> None:
+    async def route(namesrv: Namesrv) -> tuple[list[str], list[tuple[str, str]]]:
+        found = namesrv.state.routes.route("TBW102")
+        assert found is not None
+        return (
+            [queue.broker_name for queue in found.queue_datas],
+            [(one.broker_name, one.reason) for one in found.absent_brokers or ()],
+        )
+
+    async with trio.open_nursery() as nursery:
+        first, second = Namesrv(NamesrvOptions(listen_port=0)), Namesrv(NamesrvOptions(listen_port=0))
+        addr = await nursery.start(first.run)
+        async with broker(addr) as (meta, registrar):
+            await until(lambda: bool(registrar.registered_addrs))
+            async with broker(addr, broker_name="broker-b", broker_ip1="127.0.0.2") as (other, _):
+                await until(lambda: first.state.routes.known.names("DefaultCluster") == ["broker-a", "broker-b"])
+                registrar.register_soon()  # as each period
+                await until(lambda: meta.topics.known_brokers.value == ("broker-b",))
+                await until(lambda: other.topics.known_brokers.value == ("broker-a",))
+        assert "broker-b" not in first.state.routes.cluster_info().broker_addr_table
+        # All is killed; only one of the brokers and an empty NameServer come back.
+        again = await nursery.start(second.run)
+        meta.kill()
+        assert meta.topics.known_brokers.value == ("broker-b",)
+        new = Registrar(identity_of(replace(meta.options, namesrv_addr=again), 10911), meta.topics,
+                        replace(meta.options, namesrv_addr=again), KnownMaster())  # fmt: skip
+        with trio.fail_after(DEADLINE_S):
+            await nursery.start(new.run)
+            await until(lambda: bool(new.registered_addrs))
+            assert await route(second) == (["broker-a"], [("broker-b", "unheard")])
+            second.state.routes.forget_broker("broker-b")
+            new.register_soon()
+            await until(lambda: meta.topics.known_brokers.value == ())
+            # Another NameServer has told of a broker: this one hears of it, too.
+            meta.topics.known_brokers.put(("broker-c",))
+            new.register_soon()
+            await until(lambda: second.state.routes.known.is_away("broker-c"))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_drained_broker_says_that_it_leaves_for_good() -> None:
+    namesrv = RecordingNamesrv()
+    async with serving(namesrv) as addr, broker(addr) as (meta, registrar):
+        await until(lambda: bool(registrar.registered_addrs))
+        assert namesrv.registered[-1][1].is_drained is None
+        meta.topics.drain.put(Drain(1, 2))
+        meta.topics.changed()
+        await until(lambda: bool(namesrv.registered[-1][1].is_drained))

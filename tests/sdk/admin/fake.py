@@ -29,7 +29,7 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupTable,
 )
 from remoting.protocol.requests.query import ConsumeQueueEntries
-from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from remoting.protocol.requests.routes import AbsentBroker, BrokerData, ClusterInfo, QueueData, TopicRouteData
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.cli import mqadmin
 from sdk.admin.client import Admin, Rollback
@@ -51,6 +51,7 @@ class World:
     brokers: dict[str, dict[int, str]] = field(default_factory=lambda: {"broker-a": {0: MASTER, 1: SLAVE}})
     topics: list[str] = field(default_factory=list)
     routes: dict[str, TopicRouteData] = field(default_factory=dict)
+    absent: list[AbsentBroker] = field(default_factory=list)
     topic_configs: dict[str, TopicConfig] = field(default_factory=dict)
     topic_stats: dict[str, TopicStatsTable] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
@@ -124,7 +125,7 @@ def _all_producers(world: World, addr: str) -> ProducerTableInfo:
 
 def _cluster_info(world: World) -> ClusterInfo:
     table = {name: BrokerData("DefaultCluster", name, dict(addrs)) for name, addrs in world.brokers.items()}
-    return ClusterInfo(table, {"DefaultCluster": list(world.brokers)}, world.contested)
+    return ClusterInfo(table, {"DefaultCluster": list(world.brokers)}, world.contested, world.absent or None)
 
 
 def _entries(world: World, addr: str, topic: str, queue_id: int, index: int, count: int, *_: Any) -> Any:
@@ -137,7 +138,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "cluster_info": _cluster_info,
     "topic_route": _topic_route,
     "broker_stats": _broker_stats,
-    "topic_list": lambda world: world.topics,
+    "topic_list": lambda world, *_: world.topics,
     "topic_config": _topic_config,
     "topic_stats": lambda world, topic, cluster: world.topic_stats[topic],
     "groups_of_topic": lambda world, topic: world.groups.get(topic, []),
@@ -181,7 +182,8 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 }
 # Of these the World notes which NameServers were given.
 _AT_NAMESERVERS = (
-    "delete_topic_in_namesrv", "wipe_write_perm", "add_write_perm", "update_namesrv_config", "put_kv", "delete_kv",
+    "delete_topic_in_namesrv", "forget_broker", "wipe_write_perm", "add_write_perm", "update_namesrv_config",
+    "put_kv", "delete_kv",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, mes
 
 OWN_NAMES = [
     "searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "dledgerMembers", "help", "completion",
-    "drain", "undrain", "shrinkTopic", "rebalanceTopic", "cloneTopics", "routeDiff", "clusterTopology",
+    "drain", "undrain", "shrinkTopic", "rebalanceTopic", "forgetBroker", "cloneTopics", "routeDiff", "clusterTopology",
     "resendDlq", "exportDlq", "secureCluster",
 ]  # fmt: skip
 

@@ -16,10 +16,10 @@ from remoting.protocol.requests.clients import (
     SubscriptionData,
 )
 from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
-from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.requests.routes import STOPPED, AbsentBroker, BrokerData, QueueData, TopicRouteData
 from remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
 from sdk.admin.render import to_json
-from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, World, route, run
+from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, World, message, route, run
 
 OTHER_NAMESRV = "127.0.0.1:29878"
 JSON = ("--output", "json")
@@ -253,6 +253,47 @@ def test_each_nameserver_is_told_and_may_refuse() -> None:
         f"wipe write perm of broker[broker-a] in name server[{OTHER_NAMESRV}] OK, 20\n"
         f"wipe write perm of broker[broker-a] in name server[{NAMESRV}] Failed\n"
     )
+
+
+def test_each_nameserver_forgets_a_broker() -> None:
+    world = World()
+    result = run(world, "forgetBroker", "-b", "broker-b", namesrv=f"{NAMESRV};{OTHER_NAMESRV}")
+    assert result.stdout == "broker broker-b is forgotten: what was on it only is not read any more.\n"
+    assert world.called("forget_broker") == [(NAMESRV, "broker-b"), (OTHER_NAMESRV, "broker-b")]
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "said"),
+    [
+        ("topicRoute -t AdminT", 0, "broker broker-b has queues and is away"),
+        ("topicStatus -t AdminT", 1, "broker-b has queues and is away (it was stopped): its queues are not"),
+        ("topicStatus -t AdminT -c DefaultCluster", 0, ""),
+        ("consumerProgress -g G", 1, "its queues are not shown"),
+        ("consumerProgress", 0, "broker broker-b is away"),
+        ("clusterList", 0, "mqadmin forgetBroker -b broker-b"),
+        ("statsAll -t AdminT", 0, "is not counted: broker-b"),
+        ("queryMsgByKey -t AdminT -k K1", 1, "its queues are not shown"),
+        ("queryMsgByUniqueKey -t AdminT -i nobody", 1, "its queues are not shown"),
+        ("printMsg -t AdminT", 1, "its queues are not shown"),
+        ("consumeMessage -t AdminT", 1, "its queues are not shown"),
+        ("consumeMessage -t AdminT -b broker-a", 0, ""),
+    ],
+)
+def test_tables_that_lack_queues_say_so(command: str, exit_code: int, said: str) -> None:
+    half = route()
+    half.absent_brokers = [AbsentBroker("broker-b", "DefaultCluster", STOPPED, has_topic=True)]
+    world = World(
+        topics=["AdminT"],
+        routes={"AdminT": half},
+        topic_stats={"AdminT": TopicStatsTable()},
+        messages=[message(keys="K1")],
+        group_configs={"G": SubscriptionGroupConfig("G")},
+        consume_stats={"G": ConsumeStats({MessageQueue("AdminT", "broker-a", 3): ConsumeOffset(9, 8, 8, 1)})},
+        absent=half.absent_brokers,
+    )
+    result = run(world, *command.split())
+    assert (result.exit_code, result.stderr.count("broker-b") > 0) == (exit_code, bool(said)), result.stderr
+    assert said in result.stderr
 
 
 def test_nameservers_config() -> None:

@@ -7,6 +7,7 @@ from mqcommon.message.message import Message, MessageExt, OwnKeyMessage
 from mqcommon.message.queue import MessageQueue
 from spark_connector.jobs.copying import (
     ORIGIN,
+    Bounds,
     Digest,
     Origin,
     QueueCopy,
@@ -14,8 +15,8 @@ from spark_connector.jobs.copying import (
     copy_of,
     copy_queue,
     goes_on_at,
+    grown,
     origin_of,
-    pair,
     plan_text,
     read_plan,
 )
@@ -136,11 +137,30 @@ def test_copies_of_other_queues_do_not_count() -> None:
 
 
 def test_each_queue_has_a_target_of_its_own() -> None:
-    ours = [MessageQueue("a", "x", n) for n in range(3)]
-    theirs = [MessageQueue("b", "y", n) for n in range(4)]
-    assert pair(reversed(ours), theirs) == dict(zip(ours, theirs[:3], strict=True))
+    ours = {MessageQueue("a", "x", n): Bounds(n, 9) for n in range(3)}
+    theirs = {MessageQueue("b", "y", n): Bounds(0, 4 + n) for n in range(4)}
+    assert grown([], dict(reversed(ours.items())), theirs) == [
+        QueueCopy(one, *bounds, two, theirs[two].end)
+        for (one, bounds), two in zip(ours.items(), theirs, strict=False)
+    ]
     with pytest.raises(UserError, match=r"has 3 queues, the target 2: .*updateTopic"):
-        pair(ours, theirs[:2])
+        grown([], ours, dict(list(theirs.items())[:2]))
+
+
+def test_a_plan_that_lacks_queues_is_completed_and_else_stays_as_it_is() -> None:
+    ours = {MessageQueue("a", broker, n): Bounds(0, 9) for broker in ("x", "w") for n in range(2)}
+    theirs = {MessageQueue("b", "y", n): Bounds(0, 4) for n in range(4)}
+    half = grown([], {queue: at for queue, at in ours.items() if queue.broker_name == "x"}, theirs)
+    # Since the first run, both topics have got more messages.
+    later = {queue: Bounds(0, 50) for queue in ours}
+    whole = grown(half, later, {queue: Bounds(0, 20) for queue in theirs})
+    assert whole[:2] == half
+    assert [(one.source.broker_name, one.end, one.target.queue_id, one.target_start) for one in whole[2:]] == [
+        ("w", 50, 2, 20), ("w", 50, 3, 20),
+    ]  # fmt: skip
+    assert grown(whole, later, theirs) == whole
+    with pytest.raises(UserError, match="has 4 queues, the target 3"):
+        grown(half, later, {queue: at for queue, at in theirs.items() if queue.queue_id < 3})
 
 
 def test_a_plan_is_read_by_the_same_copy_only() -> None:

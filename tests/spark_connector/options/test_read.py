@@ -54,7 +54,7 @@ def test_a_misspelt_option_names_the_nearest() -> None:
 
 
 def test_an_option_near_to_none_lists_all() -> None:
-    with pytest.raises(UserError, match="option zzz is unknown; options are accessKey, assign, brokerName, brok"):
+    with pytest.raises(UserError, match="option zzz is unknown; options are accessKey, assign, brokerAwayHoldMs, brok"):
         ReadOptions.parse({**GOOD, "zzz": "1"})
 
 

@@ -2,15 +2,19 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import RouteNotFound, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
+from sdk.position import Position
+from sdk.routes import TopicQueues
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options.read import ReadOptions
+from spark_connector.reading import pulling
 from spark_connector.reading.planning import check_partition_numbers, chosen, matching, plan, with_topics
 from spark_connector.reading.pulling import SlaveBehind
 from spark_connector.schema import MAX_QUEUES, partition_number
@@ -251,3 +255,60 @@ def test_equal_partition_numbers_are_refused() -> None:
 def test_more_queues_than_partition_numbers() -> None:
     with pytest.raises(UserError, match="cannot number queue 4096 of topic t"):
         check_partition_numbers([MessageQueue("t", "a", 4096)])
+
+
+def test_planning_waits_for_servers_that_are_away(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Starting(MemoryCluster):
+        """Fails the first question of each kind."""
+
+        asked: ClassVar[set[str]] = set()
+
+        def first(self, kind: str) -> None:
+            if kind not in self.asked:
+                self.asked.add(kind)
+                raise ConnectFailed("b:1", "refused")
+
+        def topic_queues(self, topic: str) -> TopicQueues:
+            self.first("queues")
+            return super().topic_queues(topic)
+
+        def end_position(self, mq: MessageQueue) -> Position:
+            self.first("ends")
+            return super().end_position(mq)
+
+        def min_offset(self, mq: MessageQueue) -> int:
+            self.first("starts")
+            return super().min_offset(mq)
+
+        def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+            self.first("search")
+            return super().search_offset(mq, timestamp_ms)
+
+        def committed_offset(self, mq: MessageQueue) -> int | None:
+            self.first("committed")
+            return super().committed_offset(mq)
+
+    monkeypatch.setattr(pulling, "FIRST_PAUSE_S", 0.0001)
+    starting = Starting()
+    starting.logs = cluster.logs
+    with pytest.raises(ConnectFailed):
+        plan(starting, options())
+    starting.asked.clear()
+    waiting = options(brokerWaitMs="60000", startingOffsets="committed", consumerGroup="g", endingTimestamp="5000")
+    assert plan(starting, waiting)
+    assert starting.asked == {"queues", "ends", "starts", "search", "committed"}
+
+
+def test_a_refusal_ends_planning_at_once(cluster: MemoryCluster) -> None:
+    class Refusing(MemoryCluster):
+        asked = 0
+
+        def end_position(self, mq: MessageQueue) -> Position:
+            self.asked += 1
+            raise BrokerError(16, "no permission", "b:1")
+
+    refusing = Refusing()
+    refusing.add(A0, 10)
+    with pytest.raises(BrokerError, match="no permission"):
+        plan(refusing, options(brokerWaitMs="600000"))
+    assert refusing.asked == 1

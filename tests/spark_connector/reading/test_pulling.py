@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ConnectFailed, RequestTimeout
+from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound, SkylarkError
 from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options.read import ReadOptions
-from spark_connector.reading.pulling import MAX_PAUSE_S, Buffer, ReadFailed, ahead, joined, pulls
+from spark_connector.reading.pulling import MAX_PAUSE_S, Buffer, ReadFailed, ahead, joined, pulls, when_back
 from tests.spark_connector.cluster import MemoryCluster, Pulled
 from tests.support.waiting import DEADLINE_S
 
@@ -207,3 +207,58 @@ def test_what_a_filter_leaves_out_is_not_lost(passing: set[int], limit: int, min
     found = offsets(pulls(cluster, OffsetRange(QUEUE, start, 50), options, lost.append))
     assert found == sorted(n for n in passing if n >= max(start, minimum))
     assert [(one.start, one.end) for one in lost] == ([(start, minimum)] if start < minimum else [])
+
+
+NO_RIGHT = BrokerError(16, "no permission for topic t", "b:1")
+
+
+def test_a_refusal_ends_a_read_at_once_with_the_words_of_the_broker() -> None:
+    cluster = MemoryCluster()
+    cluster.add(QUEUE, 5)
+    cluster.failures = [NO_RIGHT]
+    waiting = replace(OPTIONS, broker_wait_ms=600_000)
+    with pytest.raises(ReadFailed, match="no permission for topic t"):
+        list(pulls(cluster, OffsetRange(QUEUE, 0, 5), waiting, refuse, sleep=_no_pause))
+    assert len(cluster.pulls) == 1
+
+
+def _no_pause(seconds: float) -> None:
+    raise AssertionError("nothing is waited for")
+
+
+@pytest.mark.parametrize(
+    ("failures", "wait_ms", "pauses"),
+    [
+        ([ConnectFailed("b:1", "refused")] * 3, 60_000, 3),
+        ([RouteNotFound("t", is_passing=True), BrokerError(2, "busy")], 60_000, 2),
+        ([ConnectFailed("b:1", "refused")], 0, 0),
+        ([ConnectFailed("b:1", "refused")] * 500, 2_000, None),
+        ([NO_RIGHT], 60_000, 0),
+        ([ConnectFailed("b:1", "refused"), NO_RIGHT], 60_000, 1),
+        ([RouteNotFound("t")], 60_000, 0),
+    ],
+)
+def test_questions_are_asked_again_while_servers_are_away(
+    failures: list[SkylarkError], wait_ms: float, pauses: int | None
+) -> None:
+    """It ends with the answer, with a refusal, or when the time is over."""
+    left, slept = list(failures), [0.0]
+
+    def ask() -> str:
+        if left:
+            raise left.pop(0)
+        return "answer"
+
+    def answer() -> str:
+        return when_back(ask, wait_ms, sleep=slept.append, now=lambda: sum(slept))
+
+    is_answered = pauses == len(failures)
+    if is_answered:
+        assert answer() == "answer"
+    else:
+        with pytest.raises(type(failures[pauses or 0])):
+            answer()
+    if pauses is None:
+        assert wait_ms <= sum(slept) * 1000 <= wait_ms + 1_000
+    else:
+        assert len(slept) - 1 == pauses

@@ -5,14 +5,14 @@ import logging
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from mqcommon.errors import ConnectFailed, RouteNotFound, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
 from sdk.position import Position
 from spark_connector.offsets import DataLost
@@ -51,7 +51,7 @@ def test_each_message_comes_once_in_order_whatever_happens(plan: list[tuple[str,
     cluster = MemoryCluster()
     cluster.add(A0, 3, minimum=2)
     cluster.add(B0, 1)
-    query = Query(cluster)
+    query = Query(cluster, onBrokerAway="continue", missingBrokers="skip")
     query.trigger()
     for step, what, more in plan:
         if step == "grow":
@@ -134,7 +134,7 @@ def test_new_topics_of_a_pattern_are_found_after_a_while(cluster: MemoryCluster)
 def test_a_broker_that_is_away_is_said_once_and_read_later(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    query = Query(cluster)
+    query = Query(cluster, onBrokerAway="continue")
     query.trigger()
     cluster.away = {"b"}
     cluster.grow(A0, 1)
@@ -147,6 +147,8 @@ def test_a_broker_that_is_away_is_said_once_and_read_later(
     assert query.sizes == [30, 1, 2]
     assert caplog.messages == [
         "broker b is away, its messages are read when it is back: no NameServer lists it for the topics that are read",
+        "the stream goes on without broker b (onBrokerAway=continue): if the query has a watermark, rows that are read"
+        " when it is back may be too late, and dropped",
         "broker b is back",
     ]
 
@@ -166,16 +168,52 @@ def test_a_broker_that_is_listed_and_silent_is_not_asked_in_each_trigger(
 
     silent = Silent()
     silent.logs = cluster.logs
-    query = Query(silent, discoveryIntervalMs="10000")
+    query = Query(silent, discoveryIntervalMs="10000", onBrokerAway="continue")
     query.trigger()
     silent.is_silent = True
     for query.now_s in range(1, 21):
         silent.grow(A0, 1)
         assert query.trigger()
     assert silent.asked == 3
-    assert caplog.messages == [
+    assert caplog.messages[0] == (
         "broker b is away, its messages are read when it is back: cannot connect to b:1: refused"
-    ]
+    )
+    assert len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize("question", ["end_position", "topic_queues"])
+def test_a_right_that_is_taken_away_ends_the_query(cluster: MemoryCluster, question: str) -> None:
+    query = Query(cluster)
+    query.trigger()
+    cluster.grow(A0, 1)
+
+    def refuse(*what: object) -> NoReturn:
+        raise BrokerError(16, "no permission for topic t", "a:1")
+
+    setattr(cluster, question, refuse)
+    with pytest.raises(BrokerError, match="no permission for topic t"):
+        query.trigger()
+
+
+def test_a_stream_is_held_while_a_broker_is_away_for_some_time(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(cluster, brokerAwayHoldMs="60000")
+    query.trigger()
+    for held_s, sizes in ((59.9, [3]), (61, [1, 2])):
+        cluster.away = {"b"}
+        cluster.grow(A0, 1)
+        cluster.grow(B0, 2)
+        query.start()  # also after a restart
+        left = query.now_s
+        assert not query.trigger()
+        query.now_s = left + held_s
+        before = len(query.sizes)
+        query.trigger()
+        cluster.away = set()
+        query.trigger()
+        assert query.sizes[before:] == sizes
+    assert [line for line in caplog.messages if "goes on without broker b (onBrokerAway=hold)" in line]
 
 
 def test_nothing_is_read_while_the_topic_has_no_route(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:

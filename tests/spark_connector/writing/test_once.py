@@ -24,7 +24,7 @@ from spark_connector.writing.once import (
 from spark_connector.writing.rows import RowKeys
 from tests.spark_connector.memory_topic import Attempt, Fault, Killed, MemoryTopic, Times
 
-LIMITS = SendLimits(send_timeout_ms=3_000, retries=3)
+LIMITS = SendLimits(send_timeout_ms=3_000, retries=3, wait_ms=12_000)
 ROWS = [b"%d" % (number % 7) for number in range(20)]
 LATE = st.sampled_from([0.0, 1.0, SETTLE_MS / 2])
 
@@ -281,3 +281,34 @@ def test_brokers_are_away_for_a_while() -> None:
     topic.faults = [Fault(2, away=5)]
     attempt.send(ROWS[3:], {})
     assert topic.bodies == sorted(ROWS)
+
+
+@pytest.mark.parametrize("is_retry", [False, True])
+def test_servers_may_be_away_when_a_task_begins_or_asks_again(is_retry: bool) -> None:
+    topic = MemoryTopic(Times())
+    topic.away = 12  # 6 s
+    attempt = once(topic, "a", is_retry=is_retry)
+    attempt.send(ROWS[:3], {})
+    # A task that was slow looks for a later claim first.
+    topic.times.ms += 2 * LEASE_MS
+    topic.away = 12
+    attempt.send(ROWS[3:], {})
+    assert topic.bodies == sorted(ROWS)
+    # What another attempt has stored is read.
+    topic.away = 12
+    assert run(once(topic, "b"), ROWS) == 0
+    topic.away = 10_000
+    with pytest.raises(WriteFailed, match="cannot be seen what was stored"):
+        run(once(topic, "c"), ROWS)
+
+
+def test_a_refused_question_is_not_asked_again() -> None:
+    class Refusing(Attempt):
+        def claims(self, key: str) -> list[Claim]:
+            asked.append(key)
+            raise BrokerError(16, "no permission", "b:1")
+
+    asked: list[str] = []
+    with pytest.raises(BrokerError, match="no permission"):
+        run(once(MemoryTopic(Times()), "a", kind=Refusing), ROWS)
+    assert len(asked) == 1

@@ -12,6 +12,7 @@ from sdk.admin.doctor.checks import (
     CHECKS,
     addresses_are_usable,
     brokers_answer,
+    brokers_are_here,
     clock_skew_ms,
     clocks_agree,
     controllers_answer,
@@ -101,6 +102,12 @@ def test_nameservers_with_different_addresses_of_a_broker_are_a_failure() -> Non
     first, *_ = name_servers_agree(Facts((ONE, other)))
     assert (first.state, first.where) == (FAIL, "a:0")
     assert f"10.0.0.1:10911 by {ONE.addr}; 10.0.0.7:10911 by b:1" in first.text
+
+
+def test_brokers_that_are_away_are_named_once() -> None:
+    one = NameServerFacts("x:1", None, False, ONE.brokers, absent={"b": "it was stopped"})
+    assert [(each.state, each.where) for each in brokers_are_here(Facts((one, one)))] == [(WARN, "b")]
+    assert not list(brokers_are_here(Facts((ONE,))))
 
 
 def test_brokers_with_one_name_are_named_once() -> None:
