@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from queue import Empty
 from typing import Any
+from urllib.parse import quote
 
 from kombu.transport.virtual import Channel as VirtualChannel
 from kombu.transport.virtual import QoS as VirtualQoS
 from kombu.transport.virtual import Transport as VirtualTransport
 from kombu.utils.compat import detect_environment
 from kombu.utils.json import dumps, loads
-from kombu.utils.url import maybe_sanitize_url
 
 from mqcommon.errors import (
     BrokerError,
@@ -414,6 +414,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self.settings = _settings(client)
+        _join_urls(client, self.settings)
         self._connect_timeout_ms = int((client.connect_timeout or 5) * 1000)
         self._shared: SharedSession | None = None
         self._mailbox: Mailbox | None = None
@@ -431,7 +432,9 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         return str(__version__)
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        return uri if include_password else str(maybe_sanitize_url(uri, mask))
+        """Show the addresses of all NameServers. kombu's own functions read one host and one port."""
+        secret = quote(self.settings.secret_key, safe="") if include_password else mask
+        return names.with_keys(uri, self.settings.access_key, secret)
 
     # --- life
 
@@ -563,6 +566,18 @@ def _settings(client: Any) -> TransportSettings:
     if client.userid and client.password and not settings.access_key:
         settings = replace(settings, access_key=client.userid, secret_key=client.password)
     return settings if settings.nameservers else replace(settings, nameservers=(os.environ.get(NAMESRV_ADDR, _LOCAL),))
+
+
+def _join_urls(client: Any, settings: TransportSettings) -> None:
+    """Let kombu's connection have one URL without keys.
+
+    The parts of a URL that kombu cuts at semicolons, and the URLs of a list, are NameServers of one cluster, which the
+    session tries itself: kombu would take each for a broker, and read each as one host and port. The keys go where
+    kombu has passwords, which ``celery inspect stats`` leaves out; it shows the URL.
+    """
+    client.hostname = ";".join(names.without_keys(str(url)) for url in client.alt or [client.hostname or ""])
+    client.alt, client.cycle = [], None
+    client.userid, client.password = settings.access_key or None, settings.secret_key or None
 
 
 def _message(topic: str, payload: Mapping[str, Any], tag: str | None, routing_key: str = "") -> Message:
