@@ -9,6 +9,7 @@ All of this runs in the loop of the session, except `Held.settle`.
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
+from typing import Protocol
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -106,12 +107,22 @@ class _Broker:
         self.to_settle = Signal()
 
 
+class Group(Protocol):
+    """The group of a queue, whose consumer all feeds of the queue in this process share."""
+
+    async def wait(self) -> None:
+        """Return when the topic of the queue exists."""
+
+    async def join(self) -> SimpleConsumer | None:
+        """The consumer; None while there is no topic. `Feed.has_joined` tells who must leave the group."""
+
+
 class Feed:
-    """The tasks of ``queue`` for the channel ``owner``, by way of ``consumer``, which several feeds may share."""
+    """The tasks of ``queue`` for the channel ``owner``, by way of the consumer of ``group``."""
 
     def __init__(
         self,
-        consumer: SimpleConsumer,
+        group: Group,
         settings: TransportSettings,
         *,
         owner: object,
@@ -124,7 +135,9 @@ class Feed:
         backoff: Backoff,
         clock: Clock,
     ) -> None:
-        self._consumer = consumer
+        self._group = group
+        self._consumer: SimpleConsumer | None = None
+        self._joining = trio.Lock()
         self._settings = settings
         self._owner = owner
         self._queue = queue
@@ -163,11 +176,27 @@ class Feed:
         finally:
             self.ended.set()
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether it is one of the users of the group's consumer."""
+        return self._consumer is not None
+
+    @property
+    def consumer(self) -> SimpleConsumer:
+        """The consumer by which it has got messages."""
+        assert self._consumer is not None
+        return self._consumer
+
+    async def join(self) -> SimpleConsumer | None:
+        """The group's consumer; None while the queue has no topic, or when this feed closes."""
+        async with self._joining:
+            if self._consumer is None and not self.is_closing:
+                self._consumer = await self._group.join()
+        return self._consumer
+
     def pull(self) -> None:
         """Begin to pop."""
         assert self._nursery is not None
-        self._is_pulling = True
-        self._prefetch.pulling += 1
         self._nursery.start_soon(self._pull)
 
     def stop(self) -> None:
@@ -190,7 +219,7 @@ class Feed:
         assert self._nursery is not None
         with trio.move_on_after(self._settings.close_timeout_ms / 1000) as patience:
             # A pop whose answer is on its way may still bring tasks, which are given back, too. It has the turn.
-            async with self._prefetch.turn:
+            async with self._joining, self._prefetch.turn:
                 for held in list(self._held):
                     # One that is being sent on is settled by `_pass_on`: given back, too, it would be done twice.
                     if not held.is_passed_on:
@@ -209,7 +238,10 @@ class Feed:
 
     async def get(self) -> Held | None:
         """One message now, if there is one."""
-        for message in await self._consumer.receive(1, 0, invisible_ms=self._settings.visibility_timeout_ms):
+        consumer = await self.join()
+        if consumer is None:
+            return None
+        for message in await consumer.receive(1, 0, invisible_ms=self._settings.visibility_timeout_ms):
             self._prefetch.take(1)
             if (held := self._hold(message)) is not None:
                 return held
@@ -220,9 +252,12 @@ class Feed:
         failures = empty = 0
         while not self._is_stopped:
             try:
+                consumer = await self._joined()
+                if consumer is None:
+                    continue
                 with self._wait():
                     await self._prefetch.wait_for_room()
-                found = await self._pop()
+                found = await self._pop(consumer)
                 if found:
                     empty = 0
                     self._mailbox.put([Parcel(self._owner, self._queue, each) for each in found])
@@ -233,7 +268,7 @@ class Feed:
                         if empty:
                             await trio.sleep(EMPTY_PAUSE_S)
                         started = trio.current_time()
-                        await self._consumer.wait(WAIT_MS)
+                        await consumer.wait(WAIT_MS)
                         empty = 1 if trio.current_time() - started < EMPTY_PAUSE_S else 0
                 failures = 0
             except SkylarkError as error:
@@ -244,6 +279,20 @@ class Feed:
                 with self._wait():
                     await trio.sleep(self._backoff.pause_s(failures))
 
+    async def _joined(self) -> SimpleConsumer | None:
+        """The consumer, once there is a topic; None when there was one for a moment only, or when the feed stops."""
+        consumer = self._consumer
+        if consumer is None:
+            with self._wait():
+                await self._group.wait()
+                consumer = await self.join()
+                if consumer is None:
+                    await trio.sleep(self._backoff.pause_s(1))
+        if consumer is not None and not self._is_pulling and not self._is_stopped:
+            self._is_pulling = True
+            self._prefetch.pulling += 1
+        return consumer
+
     def _wait(self) -> trio.CancelScope:
         """The scope of a wait that `stop` ends."""
         self._waiting = trio.CancelScope()
@@ -251,13 +300,13 @@ class Feed:
             self._waiting.cancel()
         return self._waiting
 
-    async def _pop(self) -> list[Held]:
+    async def _pop(self, consumer: SimpleConsumer) -> list[Held]:
         async with self._prefetch.turn:
             room = min(self._prefetch.room, MAX_COUNT)
             if self._is_stopped or room <= 0:
                 return []
             is_busy = trio.current_time() - self._last_found < BUSY_S
-            messages = await self._consumer.receive(
+            messages = await consumer.receive(
                 room, HELD_MS if is_busy and self._prefetch.pulling == 1 else 0,
                 invisible_ms=self._settings.visibility_timeout_ms,
             )  # fmt: skip
@@ -341,7 +390,7 @@ class Feed:
         # An acknowledgement that overtakes a renewal would name the old lease, and the task would come again.
         held.is_renewing = True
         try:
-            await self._consumer.change_invisible_time(held.message, self._settings.visibility_timeout_ms)
+            await self.consumer.change_invisible_time(held.message, self._settings.visibility_timeout_ms)
             held.renew_at = trio.current_time() + self._settings.visibility_timeout_ms / 2000
         except SkylarkError as error:
             if _is_over(error):
@@ -392,7 +441,7 @@ class Feed:
         acks = [held for held in batch if not held.give_back]
         try:
             if acks:
-                await self._consumer.ack([held.message for held in acks])
+                await self.consumer.ack([held.message for held in acks])
                 self._finish(acks)
         except SkylarkError as error:
             failed += acks
@@ -400,7 +449,7 @@ class Feed:
         for held in batch:
             if held.give_back:
                 try:
-                    await self._consumer.change_invisible_time(held.message, 0)
+                    await self.consumer.change_invisible_time(held.message, 0)
                     self._finish([held])
                 except SkylarkError as error:
                     ends_at = held.renew_at + self._settings.visibility_timeout_ms / 2000

@@ -25,7 +25,8 @@ _EXCHANGE_PREFIX = "exchange-"
 # Retry topics have the name twice, and brokers accept at most 127 characters in a topic's name.
 _LONGEST = 55
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Of clients, and of kombu for queues without a name.
+_UUID = re.compile(r"(amq\.gen-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # The keys end at the last "@" of the addresses: a secret may have one.
 _URL = re.compile(r"([a-z0-9+.:_-]*://)?(?:([^/?]*)@)?([^/?]*)([^?]*)(?:\?(.*))?", re.IGNORECASE | re.DOTALL)
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

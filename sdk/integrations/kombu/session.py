@@ -22,12 +22,13 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkEr
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.properties import RESERVED
 from mqcommon.shielded_nursery import shielded_nursery
+from mqcommon.signal import Signal
 from remoting.net.tls.settings import Tls
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
 from sdk.admin.client import Admin
-from sdk.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client
+from sdk.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, ClientHandle
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.simple import SimpleConsumer
@@ -51,6 +52,8 @@ PRODUCER_GROUP = "celery-producers"
 # Brokers tell NameServers of a new topic at once; this is for busy ones.
 TOPIC_TIMEOUT_S = 10
 TOPIC_POLL_S = 0.02
+# How often a topic that somebody may make is looked for. Skylark's NameServers tell of it at once.
+TOPIC_LOOK_S = 5
 # What the copy of a task does not have for its next step. It is for one queue, whichever exchange its task came from.
 _OF_ITS_STEP = frozenset({*RESERVED, DUE, ROUTING_KEY})
 # Reply queues that are read at a time.
@@ -78,6 +81,23 @@ class _SharedConsumer:
     ended: trio.Event
 
 
+@dataclass(frozen=True)
+class _Group:
+    """The group of a queue. ``is_late``: nobody makes the topic but who sends to the queue."""
+
+    session: "ClusterSession"
+    source: Source
+    is_late: bool
+
+    async def wait(self) -> None:
+        await self.session.wait_for_topic(self.source.topic)
+
+    async def join(self) -> SimpleConsumer | None:
+        if self.is_late and not await self.session.has_topic(self.source.topic):
+            return None
+        return await self.session.acquire(self.source)
+
+
 class ClusterSession:
     """Use it in ``async with``; its methods run in its loop."""
 
@@ -92,6 +112,7 @@ class ClusterSession:
             start_timeout_ms=start_timeout_ms,
         )  # fmt: skip
         self._admin = Admin(self.client)
+        self._handle = ClientHandle(self.client)
         self._clock = SystemClock()
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
         self._known: set[str] = set()
@@ -108,6 +129,7 @@ class ClusterSession:
             await stack.enter_async_context(self.client)
             await stack.enter_async_context(self._producer)
             await stack.enter_async_context(self._admin)
+            await stack.enter_async_context(self._handle)
             self._nursery = await stack.enter_async_context(shielded_nursery())
             self._stack = stack.pop_all()
         token = trio.lowlevel.current_trio_token()
@@ -147,6 +169,29 @@ class ClusterSession:
         except RouteNotFound:
             return False
         return True
+
+    async def wait_for_topic(self, topic: str) -> None:
+        """Return when a NameServer knows the topic."""
+        instance, name, changed = self._handle.instance, self._handle.names.topic(topic), Signal()
+
+        def told(topic: str) -> None:
+            if topic == name:
+                changed.set()
+
+        instance.on_new_route.append(told)
+        try:
+            while True:
+                try:
+                    # A client that was told that a topic does not exist watches for it.
+                    await instance.refresh(name)
+                except SkylarkError as error:
+                    logger.debug("no route of topic %s yet: %s", topic, error)
+                else:
+                    return
+                with trio.move_on_after(TOPIC_LOOK_S):
+                    await changed.wait()
+        finally:
+            instance.on_new_route.remove(told)
 
     async def _make_topic(self, topic: str, queues: int) -> None:
         for addr in await self._masters():
@@ -240,15 +285,19 @@ class ClusterSession:
         prefetch: Prefetch,
         mailbox: Mailbox,
         matches: Callable[[MessageExt], bool],
+        is_late: bool,
     ) -> Feed:
-        """A feed of that source, which does not pop yet."""
-        await self.ensure_topic(source.topic)
-        consumer = await self._acquire(source)
+        """A feed of that source, which does not pop yet. ``is_late``: the first message makes the topic."""
+        if not is_late:
+            await self.ensure_topic(source.topic)
         own_topic = queue_topic(queue, self.settings.queue_name_prefix)
         feed = Feed(
-            consumer, self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox, matches=matches,
-            send_later=partial(self._send_on, own_topic), post=self._post, backoff=self._backoff, clock=self._clock,
+            _Group(self, source, is_late), self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox,
+            matches=matches, send_later=partial(self._send_on, own_topic), post=self._post, backoff=self._backoff,
+            clock=self._clock,
         )  # fmt: skip
+        if not is_late:
+            await feed.join()
         await self.nursery.start(feed.run)
         return feed
 
@@ -279,12 +328,13 @@ class ClusterSession:
             await feed.close()
         finally:
             # None when the session ends, and has ended the consumer.
-            if (shared := self._consumers.get(source)) is not None:
+            if feed.has_joined and (shared := self._consumers.get(source)) is not None:
                 shared.users -= 1
                 if not shared.users:
                     shared.done.set()
 
-    async def _acquire(self, source: Source) -> SimpleConsumer:
+    async def acquire(self, source: Source) -> SimpleConsumer:
+        """The consumer of the source's group, which has one user more now."""
         # A client can have one consumer of a group, so the channels share it.
         while True:
             async with self._making:
@@ -328,6 +378,8 @@ class ClusterSession:
 
     async def count(self, source: Source) -> int:
         """How many messages the group has not consumed."""
+        if source.topic not in self._known and not await self.has_topic(source.topic):
+            return 0  # an auto-deleted queue to which nobody has sent yet
         stats = await self._admin.consume_stats(source.group, source.topic)
         offsets = {queue: offset.consumer_offset for queue, offset in stats.offset_table.items()}
         ends = (await self._admin.topic_stats(source.topic)).offset_table

@@ -66,7 +66,8 @@ class Stream:
         self._mailbox: Mailbox | None = None
         self._owner: object = None
         self._reading: list[trio.CancelScope] = []
-        self._is_closed = False
+        #: Exchanges and routing keys that the stream is bound to.
+        self.bindings: set[tuple[str, str]] = set()
 
     def attach(self, mailbox: Mailbox, owner: object) -> None:
         """Hand the messages to a consumer: those that wait, and those that come."""

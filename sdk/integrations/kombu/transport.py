@@ -3,7 +3,8 @@
 An AMQP queue is a topic whose consumers pop. What is sent to an exchange by name goes to the exchange's topic, once,
 and the queues that are bound to it read that: durable ones as groups, auto-deleted ones from the binding on. A direct
 exchange, its key and its queue of one name (Celery's usual ones) are the queue's own topic; queues of other names that
-are bound to it with that key read it, too.
+are bound to it with that key read it, too. What is sent to an auto-deleted queue by its name is popped from a topic, as
+with durable ones, which the first such message makes: most of these queues listen to an exchange, and need none.
 All methods run in threads of the program; what takes time runs in the loop of the session.
 """
 
@@ -166,9 +167,12 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             expression = names.tag_of(routing_key) if kind == "direct" else names.ANY_TAG
             group = names.exchange_group(exchange, queue, prefix)
         matches = _everything if kind == "fanout" else _matcher(kind, routing_key, pattern, self.typeof(exchange))
-        stream = self._transport.streams.get(queue)
+        stream = self._stream(queue)
         if stream is not None:
-            self._transport.shared.call(lambda session: session.bind(stream, topic, expression, matches))
+            # All connections of the process share the stream of a reply queue, and each of them may bind it.
+            if (exchange, routing_key) not in stream.bindings:
+                self._transport.shared.call(lambda session: session.bind(stream, topic, expression, matches))
+                stream.bindings.add((exchange, routing_key))
             return
         # A durable queue outlives the process, so the brokers must remember how far it has read each exchange: a
         # consumer group for each exchange does that, or two if one of the keys is the name of the exchange.
@@ -192,35 +196,27 @@ class Channel(VirtualChannel):  # type: ignore[misc]
 
     def _delete(self, queue: str, *arguments: Any, **options: Any) -> None:
         """A queue of this process ends; of a durable one the messages are left out, and its topic stays."""
+        if not names.is_reply_queue(queue):
+            self._purge(queue)
         stream = self._transport.streams.pop(queue, None)
         if stream is not None:
             self._transport.shared.post(stream.close)
-        elif not names.is_reply_queue(queue):
-            self._purge(queue)
 
     def _size(self, queue: str) -> int:
-        stream = self._stream(queue)
-        if stream is not None:
-            return stream.count()
-        sources = self._sources(queue)
+        stream, sources = self._stream(queue), self._sources(queue)
 
         async def count(session: ClusterSession) -> int:
-            return sum([await session.count(source) for source in sources])
+            listened = 0 if stream is None else stream.count()
+            return listened + sum([await session.count(source) for source in sources])
 
         return self._transport.shared.call(count)
 
     def _purge(self, queue: str) -> int:
-        stream = self._stream(queue)
-        if stream is not None:
-
-            async def drop(session: ClusterSession) -> int:
-                return stream.purge()
-
-            return self._transport.shared.call(drop)
-        sources = self._sources(queue)
+        stream, sources = self._stream(queue), self._sources(queue)
 
         async def purge(session: ClusterSession) -> int:
-            return sum([await session.purge(source) for source in sources])
+            listened = 0 if stream is None else stream.purge()
+            return listened + sum([await session.purge(source) for source in sources])
 
         return self._transport.shared.call(purge)
 
@@ -237,7 +233,6 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         if stream is not None:
             self._consumed_streams[queue] = stream
             self._transport.shared.post(lambda: stream.attach(mailbox, self))
-            return
         feeds = self._open_feeds(queue)
         if queue not in self._pulling:
             self._pulling.add(queue)
@@ -257,7 +252,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         stream = self._consumed_streams.pop(queue, None)
         if stream is not None:
             self._transport.shared.post(lambda: stream.detach(self))
-        elif feeds:
+        if feeds:
 
             async def stop(session: ClusterSession) -> None:
                 for _, feed in feeds:
@@ -284,11 +279,11 @@ class Channel(VirtualChannel):  # type: ignore[misc]
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         """One message now; Empty when there is none."""
         stream = self._stream(queue)
-        feeds = [] if stream is not None else self._open_feeds(queue)
+        feeds = self._open_feeds(queue)
 
         async def take(session: ClusterSession) -> Unsettled | None:
-            if stream is not None:
-                return stream.take()
+            if stream is not None and (received := stream.take()) is not None:
+                return received
             for _, feed in feeds:
                 if (held := await feed.get()) is not None:
                     return held
@@ -364,6 +359,9 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         return names.queue_topic(queue, self._transport.settings.queue_name_prefix)
 
     def _sources(self, queue: str) -> list[Source]:
+        """What the groups of the queue read. Reply queues have none."""
+        if names.is_reply_queue(queue):
+            return []
         topic = self._topic(queue)
         return [Source(topic, topic), *self._transport.bindings.get(queue, ())]
 
@@ -378,7 +376,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             return [
                 (source, await session.open_feed(
                     source, owner=self, queue=queue, prefetch=self._prefetch, mailbox=mailbox,
-                    matches=bound.get(source, _everything),
+                    matches=bound.get(source, _everything), is_late=queue in self._transport.streams,
                 ))
                 for source in sources
             ]  # fmt: skip
@@ -419,7 +417,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         self._shared: SharedSession | None = None
         self._mailbox: Mailbox | None = None
         self._watching: Any = None
-        #: Auto-deleted queues, which read from exchanges.
+        #: Auto-deleted and exclusive queues, and what they read from exchanges.
         self.streams: dict[str, Stream] = {}
         #: Durable queue → what it reads besides its own topic.
         self.bindings: dict[str, dict[Source, Callable[[MessageExt], bool]]] = {}

@@ -48,6 +48,19 @@ class Popped:
             raise self.error
 
 
+@dataclass
+class Joined:
+    """The group of a queue that has its topic, and its consumer."""
+
+    consumer: Any
+
+    async def wait(self) -> None:
+        raise AssertionError("it has joined")
+
+    async def join(self) -> Any:
+        return self.consumer
+
+
 def task(**properties: str) -> Any:
     return SimpleNamespace(
         lease=SimpleNamespace(broker_name="broker-a"), properties=properties, delivery_attempt=1, msg_id="1", body=b"{}"
@@ -58,11 +71,12 @@ def task(**properties: str) -> Any:
 async def feeding(consumer: Any, send_later: Callable[[Any, int], Awaitable[None]] | None = None) -> AsyncIterator[Any]:
     mailbox = Mailbox()
     feed = Feed(
-        consumer, TransportSettings(visibility_timeout_ms=VISIBILITY_S * 1000), owner=None, queue="q",
+        Joined(consumer), TransportSettings(visibility_timeout_ms=VISIBILITY_S * 1000), owner=None, queue="q",
         prefetch=Prefetch(10), mailbox=mailbox, matches=lambda message: True, send_later=send_later or _never,
         post=lambda work: work(),
         backoff=Backoff(0.1, 1.0, Random(1)), clock=SystemClock(),
     )  # fmt: skip
+    await feed.join()
     async with trio.open_nursery() as nursery:
         await nursery.start(feed.run)
         feed.pull()

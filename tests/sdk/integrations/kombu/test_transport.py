@@ -280,6 +280,79 @@ def test_of_many_reply_queues_those_are_read_that_were_used_last(
     assert late.gets_nothing()
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("", {"auto_delete": True}),
+        ("", {"exclusive": True}),
+        ("same", {"auto_delete": True}),
+        ("direct", {"auto_delete": True}),
+        ("topic", {"exclusive": True}),
+        ("fanout", {"auto_delete": True, "exclusive": True}),
+    ],
+)
+def test_what_is_sent_to_an_auto_deleted_queue_by_its_name_goes_to_one_of_its_consumers(
+    connection: Any, url: str, queue: str, kind: str, options: dict[str, bool]
+) -> None:
+    exchange = {"": None, "same": Exchange(queue)}.get(kind, Exchange(f"x.{queue}", type=kind))
+    made = partial(Queue, queue, exchange, queue if kind == "same" else "key", **options)
+    assert made()(connection.default_channel).queue_declare(passive=False).message_count == 0
+    with Connection(url) as publisher, Connection(url) as listening:
+        readers = [Reader(each, made(), prefetch=1) for each in (connection, listening)]
+        assert readers[0].gets_nothing()
+        for number in range(2):
+            Producer(publisher).publish(number, routing_key=queue)
+        first = [reader.get(1)[0] for reader in readers]
+        assert bodies(first) == [0, 1]
+        first[0].requeue()
+        (again,) = readers[0].get(1)
+        assert again.payload == first[0].payload and again.delivery_info["redelivered"]
+        again.ack()
+        first[1].ack()
+        if kind not in ("", "same"):
+            Producer(publisher, exchange).publish("to all", routing_key="key")
+            assert [bodies(reader.get(1)) for reader in readers] == [["to all"], ["to all"]]
+        for reader in readers:
+            reader.close()
+
+
+@pytest.mark.parametrize("prefix", ["", "amq.gen-"])
+def test_a_queue_with_a_name_of_its_own_listens_to_an_exchange_and_is_sent_to(
+    connection: Any, url: str, queue: str, prefix: str
+) -> None:
+    exchange = Exchange(f"news.{queue}", type="fanout")
+    made = Queue(f"{prefix}{uuid.uuid4()}", exchange, exclusive=True)
+    reader = Reader(connection, made)
+    with Connection(url) as other:
+        made(other.default_channel).declare()
+        Producer(other, exchange).publish("to all")
+        Producer(other).publish("by name", routing_key=made.name)
+    assert bodies(reader.get(2)) == ["by name", "to all"] and reader.gets_nothing()
+    with blocking.Admin(url[len("rocketmq://") : -1]) as admin:
+        assert not any(made.name[-12:] in topic for topic in admin.topic_list())
+    reader.close()
+
+
+def test_an_auto_deleted_queue_is_asked_counted_and_purged(connection: Any, url: str, queue: str) -> None:
+    with Connection(url) as publisher, connection.SimpleBuffer(queue) as buffer, publisher.SimpleBuffer(queue) as other:
+        other.close()
+        for number in range(3):
+            other.put(number)
+        assert buffer.get(timeout=PATIENCE_S).payload == 0
+        buffer.consumer.cancel()
+        channel = connection.channel()
+        made = Queue(f"{queue}.counted", auto_delete=True)(channel)
+        made.declare()
+        assert made.get() is None
+        for number in range(3):
+            Producer(publisher).publish(number, routing_key=made.name)
+        assert made.get(no_ack=True).payload in range(3)
+        until(lambda: channel.queue_declare(made.name, passive=True).message_count == 2)
+        assert made.purge() == 2 and made.get() is None
+        made.delete()
+        channel.close()
+
+
 def test_durable_queues_of_an_exchange_keep_what_they_are_bound_to(connection: Any, url: str, queue: str) -> None:
     """By keys and patterns, also when the publisher does not know the queues."""
     topics, direct = Exchange(f"t.{queue}", type="topic"), Exchange(f"d.{queue}", type="direct")
