@@ -7,6 +7,7 @@ All of this runs in the loop of the session, except `Held.settle`.
 """
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Protocol
@@ -22,7 +23,7 @@ from remoting.protocol.codes import ResponseCode
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.simple import MAX_COUNT, SimpleConsumer
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel
-from sdk.integrations.kombu.names import TransportSettings, deliver_at_ms
+from sdk.integrations.kombu.names import TransportSettings, deliver_at_ms, is_expired
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +37,48 @@ HELD_MS = 200
 BUSY_S = 1.0
 # A broker that says there is a message, and gives none, is asked again after this pause.
 EMPTY_PAUSE_S = 0.05
+# How long a `get` waits for what was given back before it.
+RETURN_S = 1.0
 # Renewals at a time.
 RENEWALS = 16
+
+
+class GiveBacks:
+    """What this process has given back to a group and has not got again, of all feeds of the group.
+
+    A broker delivers it within a moment: after the give-back is stored, and after the look at what has come back, ten
+    times a second. Another worker may get it, so it is waited for no longer than RETURN_S.
+    """
+
+    def __init__(self) -> None:
+        self._on_the_way = 0
+        self._stored = trio.lowlevel.ParkingLot()
+        #: Until when each that is stored is waited for, oldest first.
+        self._until: deque[float] = deque(maxlen=MAX_COUNT)
+
+    def begin(self) -> None:
+        self._on_the_way += 1
+
+    def end(self) -> None:
+        """Call it once for each `begin`."""
+        self._on_the_way -= 1
+        self._until.append(trio.current_time() + RETURN_S)
+        self._stored.unpark_all()
+
+    def came_again(self) -> None:
+        """A message was delivered again."""
+        if self._until:
+            self._until.popleft()
+
+    async def wait_ms(self) -> int:
+        """How long to wait for what was given back, once it is stored; 0 when there is nothing to wait for."""
+        with trio.move_on_after(RETURN_S):
+            while self._on_the_way:
+                await self._stored.park()
+        left_s = self._until[-1] - trio.current_time() if self._until else 0.0
+        if left_s <= 0:
+            self._until.clear()
+        return max(int(left_s * 1000), 0)
 
 
 class Prefetch:
@@ -110,6 +151,10 @@ class _Broker:
 class Group(Protocol):
     """The group of a queue, whose consumer all feeds of the queue in this process share."""
 
+    @property
+    def give_backs(self) -> GiveBacks:
+        """What this process gave back to the group."""
+
     async def wait(self) -> None:
         """Return when the topic of the queue exists."""
 
@@ -174,6 +219,9 @@ class Feed:
                 await self._closed.wait()
                 nursery.cancel_scope.cancel()
         finally:
+            for held in self._held:
+                if held.give_back:
+                    self._group.give_backs.end()  # nobody tries again
             self.ended.set()
 
     @property
@@ -238,10 +286,21 @@ class Feed:
 
     async def get(self) -> Held | None:
         """One message now, if there is one."""
+        return await self._get(0)
+
+    async def get_given_back(self) -> Held | None:
+        """One message that was given back before, which a broker may not deliver again yet."""
+        while (wait_ms := await self._group.give_backs.wait_ms()) and not self._is_stopped:
+            if (held := await self._get(wait_ms)) is not None:
+                return held
+        return None
+
+    async def _get(self, wait_ms: int) -> Held | None:
         consumer = await self.join()
         if consumer is None:
             return None
-        for message in await consumer.receive(1, 0, invisible_ms=self._settings.visibility_timeout_ms):
+        visible_after_ms = self._settings.visibility_timeout_ms
+        for message in await consumer.receive(1, wait_ms, invisible_ms=visible_after_ms):
             self._prefetch.take(1)
             if (held := self._hold(message)) is not None:
                 return held
@@ -327,8 +386,10 @@ class Feed:
         held = Held(self, message, trio.current_time() + self._settings.visibility_timeout_ms / 2000)
         self._held[held] = None
         self._broker_of(held).held[held] = None
+        if held.is_again:
+            self._group.give_backs.came_again()
         # The broker filters by the hash of one tag at most. What the bindings do not take is not for this queue.
-        if not self._matches(message):
+        if not self._matches(message) or is_expired(message.properties, self._clock.now_ms()):
             self.settle(held, give_back=False)
             return None
         due_ms = _due_ms(message)
@@ -413,6 +474,8 @@ class Feed:
         if held.is_settled or held not in self._held:
             return
         held.is_settled, held.give_back = True, give_back
+        if give_back:
+            self._group.give_backs.begin()
         self._prefetch.release()
         broker = self._broker_of(held)
         broker.settled.append(held)
@@ -469,6 +532,8 @@ class Feed:
 
     def _finish(self, finished: list[Held]) -> None:
         for held in finished:
+            if held.give_back:
+                self._group.give_backs.end()
             del self._held[held]
             del self._broker_of(held).held[held]
         self._finished.unpark_all()

@@ -21,6 +21,8 @@ REPLIES = "celery-replies"
 ANY_TAG = "*"
 #: The property with the routing key of a message that was sent to an exchange. Tags have digests of long keys.
 ROUTING_KEY = "KOMBU_ROUTING_KEY"
+#: The property with the time when a message expires, in ms since 1970.
+EXPIRES = "KOMBU_EXPIRES_MS"
 _EXCHANGE_PREFIX = "exchange-"
 # Retry topics have the name twice, and brokers accept at most 127 characters in a topic's name.
 _LONGEST = 55
@@ -215,6 +217,31 @@ def eta_ms_of(headers: Mapping[str, Any] | None) -> int | None:
     if due.tzinfo is None:
         due = due.replace(tzinfo=UTC)
     return (due - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def expires_at_ms(properties: Mapping[str, Any], now_ms: int) -> int | None:
+    """When a message with these properties of AMQP expires, in ms since 1970; None for never.
+
+    InvalidArgument when its ``expiration`` is no time in ms, which kombu makes of seconds.
+    """
+    expiration = properties.get("expiration")
+    if expiration is None:
+        return None
+    try:
+        after_ms = int(expiration)
+    except (TypeError, ValueError):
+        after_ms = -1
+    if after_ms < 0:
+        raise InvalidArgument(f"the expiration of a message must be a number of ms as text, not {expiration!r}")
+    return now_ms + after_ms
+
+
+def is_expired(properties: Mapping[str, str], now_ms: int) -> bool:
+    """Whether a message with these properties of RocketMQ is too old to be delivered."""
+    try:
+        return int(properties[EXPIRES]) <= now_ms
+    except (KeyError, ValueError):
+        return False  # also when others than kombu wrote it
 
 
 def deliver_at_ms(eta_ms: int, now_ms: int, settings: TransportSettings) -> int | None:

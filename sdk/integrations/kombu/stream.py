@@ -19,6 +19,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk.client import Client
 from sdk.consumer.pull import PullConsumer
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
+from sdk.integrations.kombu.names import is_expired
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +166,12 @@ class Stream:
                 while self._mailbox is not None and len(self._mailbox) >= MOST:  # noqa: ASYNC110
                     await trio.sleep(FULL_PAUSE_S)
                 messages = await consumer.poll(timeout_ms=REFRESH_MS, max_count=POLL_COUNT)
-                self._waiting.extend(Received(self, message) for message in messages if matches(message))
+                now_ms = self._clock.now_ms()
+                self._waiting.extend(
+                    Received(self, message)
+                    for message in messages
+                    if matches(message) and not is_expired(message.properties, now_ms)
+                )
                 self._hand_over()
 
     async def _add_queues(self, consumer: PullConsumer, topic: str, expression: str, bound_at_ms: int) -> None:

@@ -23,6 +23,7 @@ from kombu.transport.virtual import Transport as VirtualTransport
 from kombu.utils.compat import detect_environment
 from kombu.utils.json import dumps, loads
 
+from mqcommon.clock import SystemClock
 from mqcommon.errors import (
     BrokerError,
     ConnectionLost,
@@ -36,7 +37,7 @@ from mqcommon.message.message import Message, MessageExt
 from sdk.integrations.kombu import names
 from sdk.integrations.kombu.feed import Feed, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
-from sdk.integrations.kombu.names import REPLIES, ROUTING_KEY, TransportSettings
+from sdk.integrations.kombu.names import EXPIRES, REPLIES, ROUTING_KEY, TransportSettings
 from sdk.integrations.kombu.session import ClusterSession, Source
 from sdk.integrations.kombu.sessions import SESSIONS, SharedSession
 from sdk.integrations.kombu.stream import Stream
@@ -286,6 +287,9 @@ class Channel(VirtualChannel):  # type: ignore[misc]
                 return received
             for _, feed in feeds:
                 if (held := await feed.get()) is not None:
+                    return held
+            for _, feed in feeds:
+                if (held := await feed.get_given_back()) is not None:
                     return held
             return None
 
@@ -579,11 +583,16 @@ def _join_urls(client: Any, settings: TransportSettings) -> None:
 
 
 def _message(topic: str, payload: Mapping[str, Any], tag: str | None, routing_key: str = "") -> Message:
-    task_id = (payload.get("headers") or {}).get("id") or payload["properties"].get("correlation_id")
+    headers = payload.get("headers") or {}
+    task_id = headers.get("id") or payload["properties"].get("correlation_id")
+    properties = {ROUTING_KEY: routing_key} if routing_key else {}
+    expires_ms = names.expires_at_ms(payload["properties"], SystemClock().now_ms())
+    # A task with the header expires has both. The worker looks at it, and tells who waits that the task was revoked.
+    if expires_ms is not None and headers.get("expires") is None:
+        properties[EXPIRES] = str(expires_ms)
     return Message(
-        topic, dumps(payload).encode(), tags=tag, keys=[str(task_id)] if task_id else None,
-        properties={ROUTING_KEY: routing_key} if routing_key else None,
-    )  # fmt: skip
+        topic, dumps(payload).encode(), tags=tag, keys=[str(task_id)] if task_id else None, properties=properties
+    )
 
 
 def _task_tag(payload: Mapping[str, Any]) -> str | None:

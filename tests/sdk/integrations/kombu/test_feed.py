@@ -14,9 +14,9 @@ from mqcommon.backoff import Backoff
 from mqcommon.clock import SystemClock
 from mqcommon.errors import BrokerError, SkylarkError
 from remoting.protocol.codes import ResponseCode
-from sdk.integrations.kombu.feed import DUE, Feed, Held, Prefetch
+from sdk.integrations.kombu.feed import DUE, RETURN_S, Feed, GiveBacks, Held, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox
-from sdk.integrations.kombu.names import TransportSettings
+from sdk.integrations.kombu.names import EXPIRES, TransportSettings
 
 VISIBILITY_S = 60
 BUSY = BrokerError(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough", "b:1")
@@ -53,6 +53,7 @@ class Joined:
     """The group of a queue that has its topic, and its consumer."""
 
     consumer: Any
+    give_backs: GiveBacks = field(default_factory=GiveBacks)
 
     async def wait(self) -> None:
         raise AssertionError("it has joined")
@@ -174,3 +175,35 @@ async def test_a_task_that_cannot_be_sent_on_is_given_back_when_its_feed_closes(
     async with feeding(consumer, send) as (feed, _):
         await feed.close()
     assert ([wanted for _, wanted in consumer.changes], consumer.acked) == ([0], [])
+
+
+async def test_an_expired_message_is_not_delivered(autojump_clock: trio.testing.MockClock) -> None:
+    now_ms = SystemClock().now_ms()
+    messages = [task(**{EXPIRES: text}) for text in (str(now_ms - 1), "soon", str(now_ms + 60_000))]
+    consumer = Popped(list(messages))
+    async with feeding(consumer) as (_, mailbox):
+        assert [taken(mailbox).message for _ in range(2)] == messages[1:] and mailbox.take() is None
+        await trio.testing.wait_all_tasks_blocked()
+        assert consumer.acked == messages[:1]
+
+
+async def test_what_was_given_back_is_waited_for_until_it_comes_again(autojump_clock: trio.testing.MockClock) -> None:
+    given = GiveBacks()
+    assert await given.wait_ms() == 0
+    given.begin()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_end_after, given, RETURN_S / 2)
+        # A broker that does not answer is waited for no longer than one that does.
+        assert await given.wait_ms() == RETURN_S * 1000 and trio.current_time() == RETURN_S / 2
+    given.came_again()
+    assert await given.wait_ms() == 0
+    given.begin()
+    given.end()
+    await trio.sleep(RETURN_S)
+    # Another worker has got it.
+    assert await given.wait_ms() == 0
+
+
+async def _end_after(given: GiveBacks, after_s: float) -> None:
+    await trio.sleep(after_s)
+    given.end()
