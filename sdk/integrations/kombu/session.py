@@ -4,7 +4,7 @@ It makes the topics and groups that are missing, sends, and has the feeds (feed.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from mqcommon.message.properties import RESERVED
 from mqcommon.shielded_nursery import shielded_nursery
 from mqcommon.signal import Signal
 from remoting.net.tls.settings import Tls
+from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
@@ -381,23 +382,41 @@ class ClusterSession:
                     await consumer.commit_offset(queue, await consumer.max_offset(queue))
 
     async def count(self, source: Source) -> int:
-        """How many messages the group has not consumed."""
-        if source.topic not in self._known and not await self.has_topic(source.topic):
-            return 0  # an auto-deleted queue to which nobody has sent yet
-        stats = await self._admin.consume_stats(source.group, source.topic)
+        """How many messages the group has not consumed, with those that were given back to it."""
+        return sum([await self._lag(source.group, topic) for topic in await self._topics_of(source)])
+
+    async def purge(self, source: Source) -> int:
+        """Let the group go on at the end of its topics; returns how many messages it leaves out."""
+        count = 0
+        for topic in await self._topics_of(source):
+            if lag := await self._lag(source.group, topic):
+                count += lag
+                await self._ensure_group(source.group)
+                await self._admin.reset_offsets(source.group, topic, -1)
+        return count
+
+    async def timed(self) -> int:
+        """How many messages wait at all brokers for their times. Brokers do not count them by topic."""
+        return sum([_timed(await self._admin.broker_runtime_info(addr)) for addr in await self._masters()])
+
+    async def _topics_of(self, source: Source) -> list[str]:
+        """What the group reads. Brokers move what it gave back, or did not acknowledge in time, to retry topics."""
+        names = self._handle.names
+        topic, group = names.topic(source.topic), names.group(source.group)
+        found = [topic, *(pop_retry_topic(topic, group, version) for version in (RETRY_V1, RETRY_V2))]
+        return [each for each in found if await self.has_topic(each)]
+
+    async def _lag(self, group: str, topic: str) -> int:
+        stats = await self._admin.consume_stats(group, topic)
         offsets = {queue: offset.consumer_offset for queue, offset in stats.offset_table.items()}
-        ends = (await self._admin.topic_stats(source.topic)).offset_table
+        ends = (await self._admin.topic_stats(topic)).offset_table
+        if unknown := [queue for queue in ends if queue not in offsets]:
+            # Members that pop do not subscribe to retry topics: brokers do not tell of these while one is connected.
+            async with PullConsumer(self.client, group=group, heartbeat=False, start_timeout_ms=None) as consumer:
+                offsets |= {queue: await consumer.committed_offset(queue) or 0 for queue in unknown}
         return sum(
             max(ends[queue].max_offset - max(offsets.get(queue, 0), ends[queue].min_offset), 0) for queue in ends
         )
-
-    async def purge(self, source: Source) -> int:
-        """Let the group go on at the end of the topic; returns how many messages it leaves out."""
-        count = await self.count(source)
-        if count:
-            await self._ensure_group(source.group)
-            await self._admin.reset_offsets(source.group, source.topic, -1)
-        return count
 
     # --- streams
 
@@ -424,6 +443,10 @@ class ClusterSession:
             # The one that was used last is the last to go.
             self._replies[queue] = stream
             return stream
+
+
+def _timed(runtime_info: Mapping[str, str]) -> int:
+    return int(runtime_info.get("timerCongestNum", "0"))
 
 
 def _nowhere(work: Callable[[], object]) -> None:

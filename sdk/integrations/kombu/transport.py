@@ -58,6 +58,10 @@ _NOT_GREEN = (
     "the rocketmq transport does not work in {}: its client runs an event loop in a thread, which monkey patching"
     " stops. Use --pool=prefork, threads or solo"
 )
+_TIMED = (
+    "queue %s is purged, but messages with an ETA or countdown wait at the brokers until they are due, %d of all"
+    " queues: those of this queue are still delivered. Revoke such tasks, or purge again when they are due"
+)
 
 
 def _everything(message: MessageExt) -> bool:
@@ -215,11 +219,17 @@ class Channel(VirtualChannel):  # type: ignore[misc]
     def _purge(self, queue: str) -> int:
         stream, sources = self._stream(queue), self._sources(queue)
 
-        async def purge(session: ClusterSession) -> int:
+        async def purge(session: ClusterSession) -> tuple[int, int]:
             listened = 0 if stream is None else stream.purge()
-            return listened + sum([await session.purge(source) for source in sources])
+            count = listened + sum([await session.purge(source) for source in sources])
+            # Most auto-deleted queues have no topic, so that no task of theirs can be timed.
+            can_be_timed = bool(sources) and await session.has_topic(sources[0].topic)
+            return count, await session.timed() if can_be_timed else 0
 
-        return self._transport.shared.call(purge)
+        count, timed = self._transport.shared.call(purge)
+        if timed:
+            logger.warning(_TIMED, queue, timed)
+        return count
 
     # --- consuming
 

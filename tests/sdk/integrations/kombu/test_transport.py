@@ -24,6 +24,7 @@ from kombu.pools import producers
 from kombu.utils import compat
 
 from mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
+from mqcommon.names import is_retry_topic
 from sdk import blocking
 from sdk.integrations.kombu import Transport, feed, stream
 from sdk.integrations.kombu.feed import Feed
@@ -270,6 +271,41 @@ def test_a_queue_is_counted_and_purged(connection: Any, queue: str) -> None:
     reader = Reader(connection, queue)
     assert bodies(reader.get(1)) == ["after"]
     reader.close()
+
+
+@pytest.mark.parametrize("namespace", ["", "counted"])
+def test_what_was_given_back_is_counted_and_purged_and_what_is_timed_is_named(
+    cluster: Cluster, url: str, queue: str, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Connection(url + namespace) as connection:
+        channel = connection.default_channel
+        send(connection, queue, *range(6))
+        reader = Reader(connection, queue, prefetch=4)
+        reader.get(4)
+        # Gives them back.
+        reader.close()
+        with blocking.Admin(cluster.nameserver, namespace=namespace) as admin:
+            until(lambda: _came_back(admin, queue_topic(queue)) == 4)
+        # The offset of popped messages is committed once a second: until then they count twice.
+        until(lambda: channel.queue_declare(queue, passive=True).message_count == 6)
+        assert channel.queue_purge(queue) == 6
+        assert channel.queue_declare(queue, passive=True).message_count == 0
+        send(connection, queue, "later", headers=eta(3600))
+        until(lambda: channel.queue_purge(queue) == 0 and "until they are due" in caplog.text)
+        caplog.clear()
+        Queue(f"{queue}.now", auto_delete=True)(channel).declare()
+        channel.queue_delete(f"{queue}.now")
+        assert "until they are due" not in caplog.text
+        send(connection, queue, "after")
+        reader = Reader(connection, queue)
+        assert bodies(reader.get(1)) == ["after"] and reader.gets_nothing()
+        reader.close()
+
+
+def _came_back(admin: Any, group: str) -> int:
+    """How many messages the brokers have moved to the group's retry topics."""
+    found = [topic for topic in admin.topic_list() if is_retry_topic(topic) and topic.endswith(group)]
+    return sum(offset.max_offset for topic in found for offset in admin.topic_stats(topic).offset_table.values())
 
 
 def test_fanout_reaches_all_who_listen_and_only_from_then_on(connection: Any, url: str, queue: str) -> None:
