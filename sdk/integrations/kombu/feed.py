@@ -39,6 +39,8 @@ BUSY_S = 1.0
 EMPTY_PAUSE_S = 0.05
 # How long a `get` waits for what was given back before it.
 RETURN_S = 1.0
+# Messages that were acknowledged too late, and may come once more.
+MOST_LATE = 10_000
 # Renewals at a time.
 RENEWALS = 16
 
@@ -81,6 +83,31 @@ class GiveBacks:
         return max(int(left_s * 1000), 0)
 
 
+class Deliveries:
+    """The messages of a group that this process has, by their ids, and those that it acknowledged too late.
+
+    While a broker is away for longer than the invisible time, no lease can be renewed there, and the broker delivers
+    again what this process still has. Such a second delivery brings a new lease, and nothing else.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[str, Held] = {}
+        self._late: dict[str, None] = {}
+
+    def finish(self, held: "Held", *, is_late: bool) -> None:
+        """It is acknowledged, or given back. ``is_late``: the acknowledgement may have come after the lease."""
+        if self.held.get(held.message.msg_id) is held:
+            del self.held[held.message.msg_id]
+        if is_late and not held.give_back:
+            self._late[held.message.msg_id] = None
+            if len(self._late) > MOST_LATE:
+                del self._late[next(iter(self._late))]
+
+    def take_late(self, msg_id: str) -> bool:
+        """Whether a message was acknowledged too late before; tells so once."""
+        return self._late.pop(msg_id, msg_id) is None
+
+
 class Prefetch:
     """How many messages a channel may have that are not acknowledged, of all its queues (AMQP's prefetch count)."""
 
@@ -116,12 +143,14 @@ class Prefetch:
 class Held:
     """One task that this process has, until its acknowledgement is stored or it was given back."""
 
-    __slots__ = ("_feed", "give_back", "is_passed_on", "is_renewing", "is_settled", "message", "renew_at")
+    __slots__ = ("_feed", "give_back", "is_over", "is_passed_on", "is_renewing", "is_settled", "message", "renew_at")
 
     def __init__(self, feed: "Feed", message: ReceivedMessage, renew_at: float) -> None:
         self._feed = feed
         self.message = message
         self.renew_at = renew_at
+        #: Whether the broker has said that the lease is over.
+        self.is_over = False
         self.is_settled = False
         self.give_back = False
         #: Whether it is not due yet, and is being sent on its next step.
@@ -131,6 +160,10 @@ class Held:
     @property
     def is_again(self) -> bool:
         return self.message.delivery_attempt > 1
+
+    def hold_on(self, message: ReceivedMessage) -> None:
+        """The broker has delivered it once more, as ``message``, whose lease counts from now on."""
+        self._feed.hold_on(self, message)
 
     def settle(self, *, give_back: bool) -> None:
         """Any thread may call it; it does not wait for the broker."""
@@ -154,6 +187,10 @@ class Group(Protocol):
     @property
     def give_backs(self) -> GiveBacks:
         """What this process gave back to the group."""
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """What this process has of the group."""
 
     async def wait(self) -> None:
         """Return when the topic of the queue exists."""
@@ -220,6 +257,7 @@ class Feed:
                 nursery.cancel_scope.cancel()
         finally:
             for held in self._held:
+                self._group.deliveries.finish(held, is_late=held.is_settled)
                 if held.give_back:
                     self._group.give_backs.end()  # nobody tries again
             self.ended.set()
@@ -383,9 +421,19 @@ class Feed:
 
     def _hold(self, message: ReceivedMessage) -> Held | None:
         """The lease of a message that was popped; None when it is not for the channel now."""
-        held = Held(self, message, trio.current_time() + self._settings.visibility_timeout_ms / 2000)
+        deliveries = self._group.deliveries
+        former = deliveries.held.get(message.msg_id)
+        if former is not None and not former.give_back:
+            self._prefetch.release()
+            former.hold_on(message)
+            return None
+        held = Held(self, message, self._next_renewal())
         self._held[held] = None
+        deliveries.held[message.msg_id] = held
         self._broker_of(held).held[held] = None
+        if deliveries.take_late(message.msg_id):
+            self.settle(held, give_back=False)
+            return None
         if held.is_again:
             self._group.give_backs.came_again()
         # The broker filters by the hash of one tag at most. What the bindings do not take is not for this queue.
@@ -420,6 +468,26 @@ class Feed:
 
     # --- leases
 
+    def hold_on(self, held: Held, message: ReceivedMessage) -> None:
+        """Renew the lease of ``held`` by a second delivery, which may come from another broker."""
+        logger.warning(
+            "a task of queue %s was delivered again, since its time was over before its broker could be reached; this"
+            " process still has it, and goes on with it",
+            self._queue,
+        )
+        former = self._broker_of(held)
+        held.message, held.renew_at, held.is_over = message, self._next_renewal(), False
+        broker = self._broker_of(held)
+        if broker is not former:
+            broker.held[held] = former.held.pop(held)
+            if held in former.settled:
+                former.settled.remove(held)
+                broker.settled.append(held)
+                broker.to_settle.set()
+
+    def _next_renewal(self) -> float:
+        return trio.current_time() + self._settings.visibility_timeout_ms / 2000
+
     def _broker_of(self, held: Held) -> _Broker:
         name = held.message.lease.broker_name
         broker = self._brokers.get(name)
@@ -450,15 +518,16 @@ class Feed:
             return
         # An acknowledgement that overtakes a renewal would name the old lease, and the task would come again.
         held.is_renewing = True
+        message = held.message
         try:
-            await self.consumer.change_invisible_time(held.message, self._settings.visibility_timeout_ms)
-            held.renew_at = trio.current_time() + self._settings.visibility_timeout_ms / 2000
+            await self.consumer.change_invisible_time(message, self._settings.visibility_timeout_ms)
+            held.renew_at = self._next_renewal()
         except SkylarkError as error:
+            if held.message is not message:
+                return  # it has a new lease by now
             if _is_over(error):
-                held.renew_at = inf
-                logger.warning(
-                    "the time of a task of queue %s was over, a worker gets it again: %s", self._queue, error
-                )
+                held.is_over, held.renew_at = True, inf
+                logger.warning("the time of a task of queue %s was over, it is delivered again: %s", self._queue, error)
                 return
             # Also a broker that refuses for now, as without enough slaves: the next look tries again.
             logger.debug("the time of a task of queue %s is not prolonged yet: %s", self._queue, error)
@@ -501,11 +570,13 @@ class Feed:
     async def _settle(self, batch: list[Held], *, is_first_failure: bool) -> list[Held]:
         """Settle them; returns those that are to be tried again."""
         failed: list[Held] = []
-        acks = [held for held in batch if not held.give_back]
+        acks = {held: held.message for held in batch if not held.give_back}
         try:
             if acks:
-                await self.consumer.ack([held.message for held in acks])
-                self._finish(acks)
+                await self.consumer.ack(list(acks.values()))
+                self._finish([held for held, message in acks.items() if held.message is message])
+                # Those that were delivered again meanwhile have another lease.
+                failed += [held for held, message in acks.items() if held.message is not message]
         except SkylarkError as error:
             failed += acks
             self._log_failure(error, is_first_failure)
@@ -534,6 +605,10 @@ class Feed:
         for held in finished:
             if held.give_back:
                 self._group.give_backs.end()
+            # Three quarters of the time are over: the last one is for the way to the broker, and for its clock.
+            ends_soon_at = held.renew_at + self._settings.visibility_timeout_ms / 4000
+            is_late = held.is_over or trio.current_time() > ends_soon_at
+            self._group.deliveries.finish(held, is_late=is_late)
             del self._held[held]
             del self._broker_of(held).held[held]
         self._finished.unpark_all()

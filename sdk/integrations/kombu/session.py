@@ -33,7 +33,7 @@ from sdk.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, ClientHandle
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.simple import SimpleConsumer
-from sdk.integrations.kombu.feed import DUE, Feed, GiveBacks, Prefetch
+from sdk.integrations.kombu.feed import DUE, Deliveries, Feed, GiveBacks, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox
 from sdk.integrations.kombu.names import (
     ANY_TAG,
@@ -90,6 +90,7 @@ class _Group:
     source: Source
     is_late: bool
     give_backs: GiveBacks
+    deliveries: Deliveries
 
     async def wait(self) -> None:
         await self.session.wait_for_topic(self.source.topic)
@@ -120,8 +121,8 @@ class ClusterSession:
         self._known: set[str] = set()
         self._making = trio.Lock()
         self._consumers: dict[Source, _SharedConsumer] = {}
-        # Group → what this process gave back to it.
-        self._give_backs: dict[str, GiveBacks] = {}
+        # Group → what this process gave back to it, and what it has of it.
+        self._taken: dict[str, tuple[GiveBacks, Deliveries]] = {}
         self._replies: dict[str, Stream] = {}
         self._replying = trio.Lock()
         self._stack = AsyncExitStack()
@@ -295,11 +296,10 @@ class ClusterSession:
         if not is_late:
             await self.ensure_topic(source.topic)
         own_topic = queue_topic(queue, self.settings.queue_name_prefix)
-        give_backs = self._give_backs.setdefault(source.group, GiveBacks())
+        group = _Group(self, source, is_late, *self._taken.setdefault(source.group, (GiveBacks(), Deliveries())))
         feed = Feed(
-            _Group(self, source, is_late, give_backs), self.settings, owner=owner, queue=queue, prefetch=prefetch,
-            mailbox=mailbox, matches=matches, send_later=partial(self._send_on, own_topic), post=self._post,
-            backoff=self._backoff, clock=self._clock,
+            group, self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox, matches=matches,
+            send_later=partial(self._send_on, own_topic), post=self._post, backoff=self._backoff, clock=self._clock,
         )  # fmt: skip
         if not is_late:
             await feed.join()

@@ -7,19 +7,21 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
 from mqcommon.backoff import Backoff
 from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, SkylarkError
+from mqcommon.errors import BrokerError, ConnectionLost, SkylarkError
 from remoting.protocol.codes import ResponseCode
-from sdk.integrations.kombu.feed import DUE, RETURN_S, Feed, GiveBacks, Held, Prefetch
+from sdk.integrations.kombu.feed import DUE, RETURN_S, Deliveries, Feed, GiveBacks, Held, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox
 from sdk.integrations.kombu.names import EXPIRES, TransportSettings
 
 VISIBILITY_S = 60
 BUSY = BrokerError(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough", "b:1")
+AWAY = ConnectionLost("b:1")
 OVER = BrokerError(ResponseCode.NO_MESSAGE, "its invisible time is over", "b:1")
 
 
@@ -31,6 +33,8 @@ class Popped:
     error: SkylarkError | None = None
     changes: list[tuple[float, int]] = field(default_factory=list)
     acked: list[Any] = field(default_factory=list)
+    #: Whether it does not answer acknowledgements.
+    is_away: bool = False
 
     async def receive(self, most: int, wait_ms: int, *, invisible_ms: int) -> list[Any]:
         found, self.messages = self.messages[:most], self.messages[most:]
@@ -40,6 +44,8 @@ class Popped:
         await trio.sleep(wait_ms / 1000)
 
     async def ack(self, messages: list[Any]) -> None:
+        if self.is_away:
+            raise AWAY
         self.acked += messages
 
     async def change_invisible_time(self, message: Any, invisible_ms: int) -> None:
@@ -54,6 +60,7 @@ class Joined:
 
     consumer: Any
     give_backs: GiveBacks = field(default_factory=GiveBacks)
+    deliveries: Deliveries = field(default_factory=Deliveries)
 
     async def wait(self) -> None:
         raise AssertionError("it has joined")
@@ -62,10 +69,11 @@ class Joined:
         return self.consumer
 
 
-def task(**properties: str) -> Any:
+def task(msg_id: str = "1", attempt: int = 1, broker: str = "broker-a", **properties: str) -> Any:
     return SimpleNamespace(
-        lease=SimpleNamespace(broker_name="broker-a"), properties=properties, delivery_attempt=1, msg_id="1", body=b"{}"
-    )
+        lease=SimpleNamespace(broker_name=broker), properties=properties, delivery_attempt=attempt, msg_id=msg_id,
+        body=b"{}",
+    )  # fmt: skip
 
 
 @asynccontextmanager
@@ -179,7 +187,8 @@ async def test_a_task_that_cannot_be_sent_on_is_given_back_when_its_feed_closes(
 
 async def test_an_expired_message_is_not_delivered(autojump_clock: trio.testing.MockClock) -> None:
     now_ms = SystemClock().now_ms()
-    messages = [task(**{EXPIRES: text}) for text in (str(now_ms - 1), "soon", str(now_ms + 60_000))]
+    texts = str(now_ms - 1), "soon", str(now_ms + 60_000)
+    messages = [task(text, **{EXPIRES: text}) for text in texts]
     consumer = Popped(list(messages))
     async with feeding(consumer) as (_, mailbox):
         assert [taken(mailbox).message for _ in range(2)] == messages[1:] and mailbox.take() is None
@@ -207,3 +216,73 @@ async def test_what_was_given_back_is_waited_for_until_it_comes_again(autojump_c
 async def _end_after(given: GiveBacks, after_s: float) -> None:
     await trio.sleep(after_s)
     given.end()
+
+
+@pytest.mark.parametrize("broker", ["broker-a", "broker-b"])
+async def test_a_second_delivery_of_what_the_process_has_renews_its_lease(
+    autojump_clock: trio.testing.MockClock, broker: str
+) -> None:
+    first, second = task(), task(attempt=2, broker=broker)
+    consumer = Popped([first], OVER)
+    async with feeding(consumer) as (feed, mailbox):
+        held = taken(mailbox)
+        await trio.sleep(VISIBILITY_S)
+        assert len(consumer.changes) == 1
+        consumer.error = None
+        consumer.messages.append(second)
+        await trio.sleep(VISIBILITY_S * 2)
+        assert mailbox.take() is None and len(consumer.changes) > 2 and feed._prefetch.room == 9
+        held.settle(give_back=False)
+        await trio.testing.wait_all_tasks_blocked()
+        assert consumer.acked == [second] and feed._prefetch.room == 10
+        # It was acknowledged in time: who sends it once more means it.
+        consumer.messages.append(task())
+        await trio.sleep(VISIBILITY_S)
+        assert taken(mailbox).message.msg_id == "1"
+
+
+@pytest.mark.parametrize("is_settled_before", [True, False])
+async def test_a_second_delivery_of_what_was_acknowledged_too_late_is_acknowledged(
+    autojump_clock: trio.testing.MockClock, is_settled_before: bool
+) -> None:
+    first, second, other = task(), task(attempt=2), task("2")
+    consumer = Popped([first], AWAY, is_away=True)
+    async with feeding(consumer) as (_, mailbox):
+        held = taken(mailbox)
+        if is_settled_before:
+            held.settle(give_back=False)
+        await trio.sleep(VISIBILITY_S * 1.1)
+        held.settle(give_back=False)
+        consumer.error, consumer.is_away = None, False
+        await trio.sleep(2)
+        assert consumer.acked == [first]
+        consumer.messages += [second, other]
+        await trio.sleep(VISIBILITY_S)
+        assert taken(mailbox).message is other and mailbox.take() is None
+        assert consumer.acked == [first, second]
+
+
+async def test_a_second_delivery_before_the_late_acknowledgement_is_what_is_acknowledged(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    second = task(attempt=2)
+    consumer = Popped([task()], AWAY, is_away=True)
+    async with feeding(consumer) as (feed, mailbox):
+        taken(mailbox).settle(give_back=False)
+        await trio.sleep(VISIBILITY_S * 1.1)
+        consumer.messages.append(second)
+        await trio.sleep(VISIBILITY_S)
+        consumer.error, consumer.is_away = None, False
+        await trio.sleep(2)
+        assert consumer.acked == [second] and mailbox.take() is None and not feed._held and feed._prefetch.room == 10
+
+
+async def test_what_was_given_back_too_late_is_delivered_again(autojump_clock: trio.testing.MockClock) -> None:
+    second = task(attempt=2)
+    consumer = Popped([task()], AWAY)
+    async with feeding(consumer) as (_, mailbox):
+        taken(mailbox).settle(give_back=True)
+        await trio.sleep(VISIBILITY_S / 2)
+        consumer.messages.append(second)
+        await trio.sleep(VISIBILITY_S)
+        assert taken(mailbox).message is second

@@ -15,6 +15,7 @@ from typing import Any
 
 import kombu
 import pytest
+import trio
 from celery import Celery
 from celery.worker.consumer.connection import Connection as ConnectionStep
 from kombu import Connection, Consumer, Exchange, Producer, Queue, binding
@@ -694,6 +695,30 @@ def test_messages_survive_a_broker_that_is_killed(cluster: Cluster, url: str, qu
             seen.append(message.payload)
             message.ack()
         reader.close()
+
+
+def test_what_a_process_has_does_not_come_to_it_again_when_its_lease_was_not_renewed_in_time(
+    url: str, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a broker was away for a while."""
+
+    async def never(*_: Any) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(Feed, "_renew_leases", never)
+    with Connection(url, transport_options={"visibility_timeout": 0.5}) as connection:
+        send(connection, queue, *range(6))
+        readers = [Reader(connection, queue)]
+        found = readers[0].get(6)
+        readers.append(Reader(connection, queue))
+        until(lambda: caplog.text.count("was delivered again") >= 6)
+        assert readers[0].gets_nothing() and not readers[1].messages
+        for message in found:
+            message.ack()
+        until(lambda: connection.default_channel.queue_declare(queue, passive=True).message_count == 0)
+        assert readers[0].gets_nothing() and not readers[1].messages
+        for reader in readers:
+            reader.close()
 
 
 def test_a_session_that_ends_by_an_error_is_a_lost_connection(
