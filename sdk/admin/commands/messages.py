@@ -10,7 +10,7 @@ import click
 
 from mqcommon.errors import SkylarkError, UserError
 from mqcommon.message.ids import parse_offset_msg_id
-from mqcommon.names import TRACE_TOPIC
+from mqcommon.names import TOOLS_GROUP, TRACE_TOPIC
 from sdk.admin.command import command
 from sdk.admin.failures import explain
 from sdk.admin.message_text import message_json, print_line
@@ -26,7 +26,7 @@ from sdk.admin.reading import (
     which_queues,
 )
 from sdk.admin.render import Row, Table, java_value, visible
-from sdk.admin.session import TOOLS_GROUP, Session
+from sdk.admin.session import Session
 
 if TYPE_CHECKING:
     from mqcommon.message.message import Message, MessageExt
