@@ -12,7 +12,7 @@ from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.commands.brokers import config_lines
 from sdk.admin.order_records import refuse_if_ordered
-from sdk.admin.params import option
+from sdk.admin.params import broker_name, option
 from sdk.admin.render import Row
 from sdk.admin.session import Session
 from sdk.admin.targets import all_ok, at_each
@@ -37,7 +37,7 @@ async def _each_namesrv(
 
 
 def _broker_name() -> click.Option:
-    return option("b", "brokerName", "broker name", required=True)
+    return broker_name("broker name", required=True)
 
 
 @command(

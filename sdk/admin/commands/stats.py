@@ -11,7 +11,7 @@ from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from sdk.admin.command import command
 from sdk.admin.commands.group_progress import GroupProgress, progress_of_groups
 from sdk.admin.failures import explain
-from sdk.admin.params import option, topic_option
+from sdk.admin.params import broker_name, option, topic_option
 from sdk.admin.reading import queue_text
 from sdk.admin.render import Row, Table, java_object, seconds_text
 from sdk.admin.session import Session, in_rounds
@@ -194,7 +194,7 @@ def _result_text(result: "SendResult") -> str:
 
 @command(
     "sendMsgStatus",
-    option("b", "brokerName", "Broker Name", required=True),
+    broker_name("Broker Name", required=True),
     option("s", "messageSize", "Message Size", type=_SIZE, default=128, show_default=True),
     option("c", "count", "send message count", type=_COUNT, default=50, show_default=True),
 )
