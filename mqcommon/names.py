@@ -34,6 +34,8 @@ REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 # Followed by a static topic's name: how far messages that came late into queues that have moved were sent on.
 LATE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}LATE_"
 LATE_GROUP = "CID_RMQ_SYS_LATE_GROUP"
+# The group by which administrators' tools read. Its offsets say how far a tool came; no message waits for it.
+TOOLS_GROUP = "TOOLS_CONSUMER"
 # Followed by a broker's name: a topic whose route tells RocketMQ's brokers which members of their set are alive.
 MEMBER_GROUP_PREFIX = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
 

@@ -28,9 +28,9 @@ class Advertised:
             del self._by_addr[broker_addr]
         return True
 
-    def drop(self, broker_addr: str) -> None:
-        """A broker has gone."""
-        self._by_addr.pop(broker_addr, None)
+    def drop(self, broker_addr: str) -> tuple[AdvertisedAddress, ...]:
+        """A broker has gone; returns what it has advertised."""
+        return self._by_addr.pop(broker_addr, ())
 
     def choice(self, remote: str) -> "Choice | None":
         """The choice for a client at ``remote``, host:port; None when there is nothing to choose."""

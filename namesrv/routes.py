@@ -17,6 +17,7 @@ from enum import Enum
 from itertools import islice
 from typing import Generic, TypeVar
 
+from mqcommon.addresses import AdvertisedAddress
 from mqcommon.errors import RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
@@ -126,6 +127,20 @@ class _BrokerSet:
     reported: MinBroker | None = None
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class _Displaced(Generic[C]):
+    """A broker whose place another address took, and what it had: it comes back when the other one leaves.
+
+    Else its clients would have no route until its next heartbeat, when somebody has started a second broker of its name
+    by mistake, and has stopped it.
+    """
+
+    live: LiveBroker[C]
+    enable_acting_master: bool
+    topics: Mapping[str, Queues]
+    advertised: tuple[AdvertisedAddress, ...]
+
+
 class RouteTable(Generic[C]):
     """Live brokers, their sets, and the queues of every topic."""
 
@@ -141,6 +156,8 @@ class RouteTable(Generic[C]):
         self.rivals = Rivals()
         #: All brokers by name, also those that are away.
         self.known = KnownBrokers()
+        # By name and id.
+        self._displaced: dict[tuple[str, int], _Displaced[C]] = {}
         #: The addresses that clients of some networks are given instead of those in routes.
         self.advertised = Advertised()
 
@@ -168,6 +185,7 @@ class RouteTable(Generic[C]):
         """
         holder = self._member(new.broker_name, new.broker_id)
         known = self._live.get(new.broker_addr)
+        self._forget_displaced(lambda live: live.broker_addr == new.broker_addr)
         # A master of an older epoch, which does not know yet that another was elected. It neither gets this place nor
         # keeps the one that it had.
         if holder is not None and holder is not known and _older_state(new.data_version, holder.data_version):
@@ -197,11 +215,19 @@ class RouteTable(Generic[C]):
             known = None
         if holder is not None and holder is not known:
             displaced = holder
+            self._displaced.pop((new.broker_name, new.broker_id), None)
+            brokers = self._sets[new.broker_name]
+            former = _Displaced(
+                holder, brokers.enable_acting_master, dict(self._queues.of(new.broker_name)),
+                self.advertised.drop(holder.broker_addr),
+            )  # fmt: skip
             del self._live[holder.broker_addr]
-            self.advertised.drop(holder.broker_addr)
             if not _older_state(holder.data_version, new.data_version):  # else a controller elected the new one
                 rival_addr = holder.broker_addr
                 self.rivals.note(new.broker_name, new.broker_id, rival_addr, now_ms)
+                # On the same connection it is the same broker, at another address.
+                if holder.connection is not connection and len(self._displaced) < MAX_PLACES:
+                    self._displaced[new.broker_name, new.broker_id] = former
         # Before the entry is replaced, which has the parts that came before this one.
         arrived = arrived_with(
             new.part,
@@ -241,10 +267,11 @@ class RouteTable(Generic[C]):
     def unregister(self, cluster: str, broker_name: str, broker_addr: str) -> bool:
         """Remove a broker that leaves; False when no broker of that name is at that address."""
         self.rivals.gone(broker_addr)
+        self._forget_displaced(lambda live: live.broker_addr == broker_addr)
         live = self._find(cluster, broker_addr)
         if live is None or live.broker_name != broker_name:
             return False
-        self._remove(live, reason=STOPPED)
+        self._leave(live, reason=STOPPED)
         return True
 
     def touch(self, cluster: str, broker_addr: str, connection: C, now_ms: int) -> LiveBroker[C] | None:
@@ -262,11 +289,17 @@ class RouteTable(Generic[C]):
 
     def close(self, connection: C) -> list[LiveBroker[C]]:
         """A connection ended: remove the brokers last heard on it."""
+        self._forget_displaced(lambda live: live.connection is connection)
         return self._remove_where(lambda live: live.connection is connection)
 
     def expire(self, now_ms: int) -> list[LiveBroker[C]]:
         """Remove the brokers that were silent for longer than their heartbeat timeout."""
-        return self._remove_where(lambda live: now_ms - live.last_heard_ms > live.heartbeat_timeout_ms)
+
+        def is_silent(live: LiveBroker[C]) -> bool:
+            return now_ms - live.last_heard_ms > live.heartbeat_timeout_ms
+
+        self._forget_displaced(is_silent)
+        return self._remove_where(is_silent)
 
     def min_broker_changes(self) -> list[MinBrokerChange]:
         """The sets with acting masters whose lowest member has changed since the last call."""
@@ -412,7 +445,7 @@ class RouteTable(Generic[C]):
     def _remove_where(self, predicate: Callable[[LiveBroker[C]], bool]) -> list[LiveBroker[C]]:
         gone = [live for live in self._live.values() if predicate(live)]
         for live in gone:
-            self._remove(live)
+            self._leave(live)
         return gone
 
     def _note_known(self, new: Registration, *, is_whole: bool) -> None:
@@ -434,6 +467,31 @@ class RouteTable(Generic[C]):
         self.answers.clear()
         for live in self._live.values():
             live.unchanged = None
+
+    def _leave(self, gone: LiveBroker[C], *, reason: str = LOST) -> None:
+        """Remove a broker. One that had its place before, and is still connected, has it again."""
+        self._remove(gone, reason=reason)
+        if (back := self._displaced.pop((gone.broker_name, gone.broker_id), None)) is not None:
+            self._reinstate(back)
+
+    def _forget_displaced(self, predicate: Callable[[LiveBroker[C]], bool]) -> None:
+        self._displaced = {place: former for place, former in self._displaced.items() if not predicate(former.live)}
+
+    def _reinstate(self, back: _Displaced[C]) -> None:
+        live = back.live
+        self.rivals.gone(live.broker_addr)
+        self._live[live.broker_addr] = live
+        self.advertised.put(live.broker_addr, back.advertised)
+        brokers = self._sets.setdefault(live.broker_name, _BrokerSet(live.cluster, False, {}))
+        brokers.cluster, brokers.enable_acting_master = live.cluster, back.enable_acting_master
+        brokers.addrs[live.broker_id] = live.broker_addr
+        self._changed[live.broker_name] = None
+        if live.provides_topics:
+            self._queues.drop(live.broker_name, set(self._queues.of(live.broker_name)) - set(back.topics))
+            self._queues.put(live.broker_name, back.topics)
+            self.known.here(live.broker_name, live.cluster)
+        self._queues.touch(live.broker_name)
+        self.answers.clear()
 
     def _remove(self, gone: LiveBroker[C], *, reason: str = LOST, is_renamed: bool = False) -> None:
         del self._live[gone.broker_addr]

@@ -26,7 +26,7 @@ from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import is_retry_topic, is_system_topic, retry_topic
+from mqcommon.names import TOOLS_GROUP, is_retry_topic, is_system_topic, retry_topic
 from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
@@ -199,6 +199,7 @@ class Draining(Part):
             (topic, group)
             for topic, group in found
             if self._topics.get(topic) is not None
+            and group != TOOLS_GROUP
             and not self._is_inner(topic)
             # Consumers that pop do not subscribe to the topics in which messages come back to them.
             and (is_retry_topic(topic) or not self._clients.has_left(group, topic))

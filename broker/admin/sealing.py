@@ -27,7 +27,7 @@ from broker.writing.writer import Writer
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.flags import TRANSACTION_MASK
 from mqcommon.message.record import Record, decode_record
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_dlq_topic, is_retry_topic, is_system_topic
+from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_GROUP, is_dlq_topic, is_retry_topic, is_system_topic
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
@@ -208,7 +208,7 @@ class Sealing(Part):
         answer = ClosedQueues(popped=self._open_pops(topic, first))
         forgotten = group_names(header.forgotten)
         for group in (yield from self._offsets.groups_of(topic)):
-            if group not in forgotten:
+            if group != TOOLS_GROUP and group not in forgotten:
                 rows = unread_queues(self._store, self._metadata, self._clients, topic, group, first)
                 answer.unread += list(rows)[: MOST_ROWS - len(answer.unread)]
         answer.unread += self._unmoved(topic, first)

@@ -347,7 +347,8 @@ class RetrySends:
     in place, and sends a message to the retry topic only to get rid of it. writing/send_handlers.py calls this.
     """
 
-    def __init__(self, groups: Groups, topics: Topics, is_ordered: Callable[[str], bool]) -> None:
+    def __init__(self, groups: Groups, topics: Topics, is_ordered: Callable[[str], bool], stats: BrokerStats) -> None:
+        self._stats = stats
         self._groups = groups
         self._topics = topics
         self._is_ordered = is_ordered
@@ -367,4 +368,6 @@ class RetrySends:
             "a message of group %s became a dead letter after %d deliveries%s",
             name, reconsume_times, " to an orderly consumer" if ordered else "",
         )  # fmt: skip
-        return made_dlq_topic(self._topics, name)
+        config = made_dlq_topic(self._topics, name)
+        self._stats.count(DEAD_LETTER, name, topic, 1, 0)
+        return config

@@ -16,7 +16,7 @@ from broker.meta.table import Applier, Change, JournalledTable, JournalledValue,
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.names import can_have_retry_topic, check_group, is_light
+from mqcommon.names import TOOLS_GROUP, can_have_retry_topic, check_group, is_light
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
@@ -33,7 +33,7 @@ FORMAT = TableFormat(
 FORBIDDEN = "groups-forbidden"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
     "CID_ONS-HTTP-PROXY",

@@ -91,8 +91,7 @@ def message_columns(sources: Sources) -> Steps[list[Column]]:
         if number % ROWS == 0:
             yield None
         out.append(((topic, group, flag(is_retry_topic(topic)), is_system(topic, group)), meter))
-    dead = [((group, topic, is_system(topic, group)), row.nums) for topic, group, row in
-            sources.stats.dead_letter_meters()]  # fmt: skip
+    dead = yield from _dead_letters(sources)
     return [
         column(table.MESSAGES_IN, _nums(into)),
         column(table.THROUGHPUT_IN, _sizes(into)),
@@ -101,6 +100,22 @@ def message_columns(sources: Sources) -> Steps[list[Column]]:
         column(table.TO_DLQ, dead),
         column(table.MESSAGE_SIZE, (yield from _sizes_of_messages(sources.stats))),
     ]
+
+
+def _dead_letters(sources: Sources) -> Steps[list[tuple[tuple[str, ...], int]]]:
+    """By group and topic; 0 where a group reads a topic, as Prometheus sees no increase from nothing to 1."""
+    counts: dict[tuple[str, str], int] = {}
+    for group, topics in (yield from sources.metadata.consumer_offsets.topics_by_group()).items():
+        counts.update(((group, topic), 0) for topic in topics)
+    counts.update((read, 0) for read in sources.clients.subscriptions())
+    yield None
+    counts.update(((group, topic), meter.nums) for topic, group, meter in sources.stats.dead_letter_meters())
+    rows: list[tuple[tuple[str, ...], int]] = []
+    for number, ((group, topic), count) in enumerate(counts.items(), 1):
+        if number % ROWS == 0:
+            yield None
+        rows.append(((group, topic, is_system(topic, group)), count))
+    return rows
 
 
 def _sizes_of_messages(stats: BrokerStats) -> Steps[list[tuple[tuple[str, ...], Histogram]]]:

@@ -274,7 +274,7 @@ def _request_parts(
         *pops,
         SendHandlers(
             core.writer, topics, options, core.store_host, core.stepper, core.turn_end,
-            RetrySends(groups, topics, locks.is_ordered).dead_letter_topic,
+            RetrySends(groups, topics, locks.is_ordered, stats).dead_letter_topic,
         ),
         Recall(core.writer, topics, options, core.clock),
         SlaveTableHandlers(
@@ -347,7 +347,7 @@ def wire_pop(
     positions = Positions(log, offsets, store, clock, all_in_memory, on_foreign_offset)
     held = HeldPops(options.max_pop_polling_size, options.pop_polling_size)
     held_pulls.watchers.append(held.arrived)
-    state = PopState(log, positions, held, RevivedCopies(core.writer, topics, groups, options))
+    state = PopState(log, positions, held, RevivedCopies(core.writer, topics, groups, options, core.stats))
     checks = PopChecks(topics, groups, filters, options)
 
     async def persist() -> None:

@@ -17,13 +17,14 @@ from mqcommon.errors import InvalidArgument, SkylarkError, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
+from mqcommon.names import TOOLS_GROUP
 from mqconsole.people.roles import Role
 from remoting.net.sockets import lookup
 from remoting.net.tls.settings import Tls
 from remoting.protocol.signature import Credentials
 from sdk import Admin, Client, Producer, PullConsumer
 from sdk.admin.command import AdminCommand
-from sdk.admin.session import TOOLS_GROUP, Session, Settings
+from sdk.admin.session import Session, Settings
 
 #: Answers that are kept for one person.
 MOST_ANSWERS: Final = 128

@@ -16,10 +16,10 @@ from mqcommon.daemons.output import OutputFailed
 from mqcommon.errors import SkylarkError, UserError
 from mqcommon.options.command_line import refuse_repeated
 from sdk.admin.failures import error_document, explain, first_of
-from sdk.admin.params import Address, PlainAddresses
+from sdk.admin.params import Address, BrokerAddress, BrokerName, PlainAddresses
 from sdk.admin.render import to_json
 from sdk.admin.session import Clients, SdkClients, Session, Settings
-from sdk.admin.targets import Scope
+from sdk.admin.targets import Scope, addr_of, name_of
 
 if TYPE_CHECKING:
     from remoting.net.tls.settings import Tls
@@ -136,10 +136,18 @@ def command(
                 given_credentials(credentials_file, plain_signature_addresses),
                 given_tls(tls_config),
             )
-            if has_scope:
-                options["scope"] = Scope(*(options.pop(name) for name in _SCOPE))
             clients = ctx.obj if ctx.obj is not None else SdkClients()
-            if not run_work(clients, settings, work, options, show):
+
+            async def at_brokers(session: Session, **options: Any) -> Any:
+                for param in params:
+                    if isinstance(param.type, BrokerAddress | BrokerName) and options[str(param.name)] is not None:
+                        find = addr_of if isinstance(param.type, BrokerAddress) else name_of
+                        options[str(param.name)] = await find(session, options[str(param.name)])
+                if has_scope:
+                    options["scope"] = Scope(*(options.pop(name) for name in _SCOPE))
+                return await work(session, **options)
+
+            if not run_work(clients, settings, at_brokers, options, show):
                 ctx.exit(1)
 
         help_text = (work.__doc__ or "").strip()
@@ -237,8 +245,9 @@ def given_tls(file: str | None) -> "Tls | None":
 
 def _names_broker(ctx: click.Context, options: dict[str, Any]) -> bool:
     """Whether a broker's address is given. Then no NameServer is required; a command that needs one checks for it."""
-    addresses = [param.name for param in ctx.command.params if isinstance(param.type, Address)]
-    return any(name is not None and options.get(name) is not None for name in addresses)
+    addresses = [param.name for param in ctx.command.params if isinstance(param.type, Address | BrokerAddress)]
+    # A broker that is given by its name is looked up.
+    return any(name is not None and ":" in (options.get(name) or "") for name in addresses)
 
 
 def _check_either(ctx: click.Context, either: tuple[str, ...], options: dict[str, Any]) -> None:

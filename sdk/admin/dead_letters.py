@@ -37,7 +37,7 @@ from mqcommon.message.properties import (
     encode_properties,
 )
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DLQ_PREFIX, dlq_topic, retry_topic
+from mqcommon.names import DLQ_PREFIX, TOOLS_GROUP, dlq_topic, retry_topic
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
 from sdk.client import ClientHandle, sharing
@@ -45,7 +45,6 @@ from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
 from sdk.retry import until_answered
 from sdk.routes import TopicRoute
 
-READER = "TOOLS_CONSUMER"
 SENDER = "TOOLS_PRODUCER"
 #: How many messages a second are sent unless the caller says otherwise.
 RATE = 100.0
@@ -165,7 +164,11 @@ class DeadLetters:
         self._group = group
         self._choice = choice
         self._reader = PullConsumer(
-            sharing(client.instance), group=READER, timeout_ms=client.timeout_ms, heartbeat=False, start_timeout_ms=None
+            sharing(client.instance),
+            group=TOOLS_GROUP,
+            timeout_ms=client.timeout_ms,
+            heartbeat=False,
+            start_timeout_ms=None,
         )
 
     async def each(

@@ -55,6 +55,24 @@ class Address(Text):
         return ";".join(parts)
 
 
+class BrokerAddress(Text):
+    """The address of one broker: ``host:port``, or a broker's name, which `sdk.admin.targets` looks up."""
+
+    name = "host:port or name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        # A host without a port is a mistake; no broker has such a name.
+        looks_like_host = re.fullmatch(r"[0-9.]+|.*[:;,/\[\]\s].*", text) is not None
+        return Address().convert(text, param, ctx) if looks_like_host else text
+
+
+class BrokerName(Text):
+    """The name of a broker, or the ``host:port`` of one of its set, which `sdk.admin.targets` looks up."""
+
+    name = "name or host:port"
+
+
 class PlainAddresses(Text):
     """Servers that may get RocketMQ's signature: see `remoting.protocol.plain_peers`."""
 
@@ -178,8 +196,13 @@ def option(letter: str, long: str, help: str, **settings: Any) -> click.Option:
 
 
 def broker_addr(help: str, **settings: Any) -> click.Option:
-    """-b, the address of one broker."""
-    return option("b", "brokerAddr", help, type=Address(), metavar="HOST:PORT", **settings)
+    """-b, the address or the name of one broker: a command gets its address."""
+    return option("b", "brokerAddr", help, type=BrokerAddress(), metavar="HOST:PORT|NAME", **settings)
+
+
+def broker_name(help: str, **settings: Any) -> click.Option:
+    """-b, the name or an address of one broker: a command gets its name."""
+    return option("b", "brokerName", help, type=BrokerName(), metavar="NAME|HOST:PORT", **settings)
 
 
 def cluster_name(help: str, **settings: Any) -> click.Option:

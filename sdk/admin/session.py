@@ -18,6 +18,7 @@ import click
 
 from mqcommon.errors import RouteNotFound, SkylarkError, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.names import TOOLS_GROUP
 from sdk.admin.failures import error_document, explain
 from sdk.admin.params import option
 from sdk.admin.render import to_json
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from sdk.producer.producer import Producer
 
 T = TypeVar("T")
-
-TOOLS_GROUP = "TOOLS_CONSUMER"
 
 
 @lazy_dataclass(frozen=True, slots=True)

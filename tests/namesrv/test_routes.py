@@ -112,6 +112,29 @@ def test_a_broker_that_claims_the_same_place_is_noted(
     assert table.rivals.contested(0) == noted
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("has_slave", [True, False])
+def test_a_broker_has_its_place_again_when_another_one_of_its_name_leaves(
+    table: RouteTable[object], has_slave: bool, is_killed: bool
+) -> None:
+    if has_slave:
+        table.register(registration(addr="slave:1", broker_id=1, topics=("t", "u")), "c0", 0)
+    table.register(registration(addr="real:1", topics=("t", "u")), "c1", 0)
+    members, topics = addrs(table, "broker-a"), all_topics(table)
+    table.register(registration(addr="second:1", topics=("TBW102", "mine")), "c2", 1)
+    assert addrs(table, "broker-a")[0] == "second:1"
+    if is_killed:
+        table.close("c2")
+    else:
+        assert table.unregister("DefaultCluster", "broker-a", "second:1")
+    assert (addrs(table, "broker-a"), all_topics(table)) == (members, topics) and not table.rivals.contested(1)
+    # One that has gone does not come back.
+    table.register(registration(addr="second:1", topics=("t", "u")), "c2", 1)
+    table.close("c1")
+    assert table.unregister("DefaultCluster", "broker-a", "second:1")
+    assert table.route("t") is None or addrs(table, "broker-a") == {1: "slave:1"}
+
+
 def test_a_set_is_in_the_cluster_that_was_told_last(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", cluster="c1", topics=("t", "u")), "c", 0)
     table.register(registration(addr="a:1", cluster="c2", topics=("t", "u")), "c", 0)

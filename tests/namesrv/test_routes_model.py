@@ -1,5 +1,6 @@
 """Any order of events against a naive model, and: what was heard matters, not in which order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -53,6 +54,8 @@ class RouteTableMachine(RuleBasedStateMachine):
         super().__init__()
         self.table: RouteTable[object] = RouteTable()
         self.live: dict[str, Known] = {}
+        # Brokers whose place another one took, by name and id.
+        self.displaced: dict[tuple[str, int], Known] = {}
         self.now_ms = 0
         self.told: dict[str, tuple[int, str]] = {}
         # The routes as of the changes counted so far.
@@ -82,6 +85,7 @@ class RouteTableMachine(RuleBasedStateMachine):
             for addr, known in self.live.items()
             if (known.told.broker_name, known.told.broker_id) == (new.broker_name, new.broker_id)
         ]
+        self.forget(lambda known: known.told.broker_addr == new.broker_addr)
         rival = next((self.live[addr] for addr in holders if addr != new.broker_addr), None)
         if rival and rival.told.data_version.state_version > new.data_version.state_version:
             assert result.outcome is Outcome.STALE
@@ -90,8 +94,14 @@ class RouteTableMachine(RuleBasedStateMachine):
             assert result.outcome is Outcome.INCREMENT_BEFORE_FULL
         else:
             assert result.outcome is Outcome.REGISTERED
+            place = new.broker_name, new.broker_id
             for addr in holders:
-                del self.live[addr]
+                gone = self.live.pop(addr)
+                if addr != new.broker_addr:
+                    self.displaced.pop(place, None)
+                    is_election = gone.told.data_version.state_version < new.data_version.state_version
+                    if not is_election and gone.connection is not connection:
+                        self.displaced[place] = gone
             self.live[new.broker_addr] = Known(new, connection, self.now_ms)
             if new.broker_id == 0:
                 # A registration of one topic is an increment: it removes nothing.
@@ -116,8 +126,18 @@ class RouteTableMachine(RuleBasedStateMachine):
         told = self.live[known].told if known in self.live else None
         fits = told is not None and (told.cluster, told.broker_name) == (cluster, name)
         assert self.table.unregister(cluster, name, known) is fits
+        self.forget(lambda each: each.told.broker_addr == known)
         if fits:
-            del self.live[known]
+            self.leave(known)
+
+    def leave(self, addr: str) -> None:
+        """Who had the place before has it again."""
+        told = self.live.pop(addr).told
+        if (back := self.displaced.pop((told.broker_name, told.broker_id), None)) is not None:
+            self.live[back.told.broker_addr] = back
+
+    def forget(self, predicate: Callable[[Known], bool]) -> None:
+        self.displaced = {place: known for place, known in self.displaced.items() if not predicate(known)}
 
     @rule(known=st.sampled_from(ADDRS), cluster=st.sampled_from(CLUSTERS), connection=st.sampled_from(CONNECTIONS))
     def touch(self, known: str, cluster: str, connection: object) -> None:
@@ -131,14 +151,16 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     @rule(connection=st.sampled_from(CONNECTIONS))
     def close(self, connection: object) -> None:
+        self.forget(lambda known: known.connection is connection)
         gone = {addr for addr, known in self.live.items() if known.connection is connection}
         assert {live.broker_addr for live in self.table.close(connection)} == gone
         for addr in gone:
-            del self.live[addr]
+            self.leave(addr)
 
     @rule(ms=st.integers(0, 2 * TIMEOUT_MS))
     def expire(self, ms: int) -> None:
         self.now_ms += ms
+        self.forget(lambda known: self.now_ms - known.last_heard_ms > known.told.heartbeat_timeout_ms)
         gone = {
             addr
             for addr, known in self.live.items()
@@ -146,7 +168,7 @@ class RouteTableMachine(RuleBasedStateMachine):
         }
         assert {live.broker_addr for live in self.table.expire(self.now_ms)} == gone
         for addr in gone:
-            del self.live[addr]
+            self.leave(addr)
 
     @rule(name=st.sampled_from(NAMES))
     def wipe(self, name: str) -> None:

@@ -6,6 +6,7 @@ from broker.delivery.pop.records import Queue
 from broker.delivery.redelivery import given_back, made_dlq_topic, put_copy, writable
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
+from broker.observe.stats import DEAD_LETTER, BrokerStats
 from broker.options import BrokerOptions
 from broker.writing.refusals import no_space
 from broker.writing.stored_properties import Incoming
@@ -61,11 +62,14 @@ def dead_letter(record: Record, origin: str, topic: str) -> Incoming:
 class RevivedCopies:
     """See the module. Its methods raise RequestRefused while no message can be stored."""
 
-    def __init__(self, writer: Writer, topics: Topics, groups: Groups, options: BrokerOptions) -> None:
+    def __init__(
+        self, writer: Writer, topics: Topics, groups: Groups, options: BrokerOptions, stats: BrokerStats
+    ) -> None:
         self._writer = writer
         self._topics = topics
         self._groups = groups
         self._options = options
+        self._stats = stats
         self._longest = PopHandle(
             _OFFSET, _TIME_MS, _INVISIBLE_MS, 0, RETRY_V1, options.broker_name, _QUEUE_ID, _OFFSET
         )  # fmt: skip
@@ -105,7 +109,9 @@ class RevivedCopies:
         """Store a dead letter of the group."""
         group, topic, _ = queue
         config = made_dlq_topic(self._topics, group)
-        if self._put(dead_letter(record, _origin(topic, group), config.topic_name), record):
+        origin = _origin(topic, group)
+        if self._put(dead_letter(record, origin, config.topic_name), record):
+            self._stats.count(DEAD_LETTER, group, origin, 1, 0)
             logger.warning("message %d of %s queue %d became a dead letter of group %s: %s",
                            record.queue_offset, topic, queue.queue_id, group, why)  # fmt: skip
 

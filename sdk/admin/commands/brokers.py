@@ -8,7 +8,7 @@ import click
 from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.order_records import PERM_WRITE, refuse_if_ordered
-from sdk.admin.params import broker_addr, cluster_name, option, where
+from sdk.admin.params import broker_addr, broker_name, cluster_name, option, where
 from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session, in_rounds, interval_option
 from sdk.admin.targets import MASTER_ID, Scope, Target, all_ok, all_targets, at_each, chosen_addrs
@@ -229,7 +229,7 @@ def _epoch_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 @command(
     "getBrokerEpoch",
-    option("b", "brokerName", "which broker set"),
+    broker_name("which broker set"),
     cluster_name("which cluster"),
     interval_option(),
     show=_epoch_lines,

@@ -8,6 +8,7 @@ import click
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from mqcommon.message.queue import MessageQueue
 from sdk.admin.command import command
+from sdk.admin.commands.group_progress import GroupProgress, progress_of_groups
 from sdk.admin.params import (
     RetryPolicyText,
     attributes_option,
@@ -356,15 +357,23 @@ async def _all_groups(session: Session) -> list[dict[str, Any]]:
     topics = await session.admin.topic_list()
     groups = sorted(topic.removeprefix(_RETRY) for topic in topics if topic.startswith(_RETRY))
 
+    progress = await progress_of_groups(session) if groups else GroupProgress()
+
     async def look(group: str) -> dict[str, Any]:
-        stats = await session.admin.consume_stats(group)
+        stats = progress.stats.get(group)
+        if stats is None:
+            # Its configuration may have been deleted, and its offsets be there.
+            stats = await session.admin.consume_stats(group)
+        addrs = progress.addrs.get(group, ())
         try:
-            consumers = await session.admin.consumer_connection(group)
+            consumers = await session.admin.consumer_connection(group, addrs[0] if len(addrs) == 1 else None)
         except (BrokerError, RouteNotFound):
             # No consumer is connected: the group is shown as offline, with its lag.
             return group_row(group, stats, None)
         return group_row(group, stats, consumers)
 
+    if not progress.is_whole:
+        groups = [group for group in groups if group in progress.stats]
     answers = await session.each(groups, look)
     for group, error in answers.errors.items():
         session.fail(error, f"group {group}")

@@ -17,7 +17,7 @@ from mqcommon.names import TRACE_TOPIC
 from sdk.admin.command import command
 from sdk.admin.failures import explain
 from sdk.admin.message_text import body_error, detail_lines, message_json, save_body
-from sdk.admin.params import Charset, option, route_cluster, time_option, topic_option
+from sdk.admin.params import Charset, broker_name, option, route_cluster, time_option, topic_option
 from sdk.admin.reading import chosen_queues
 from sdk.admin.render import Row, Table, java_object, seconds_text, visible
 from sdk.admin.session import Session
@@ -269,7 +269,7 @@ async def query_msg_by_unique_key(
 @command(
     "queryMsgByOffset",
     topic_option(),
-    option("b", "brokerName", "Broker Name", required=True),
+    broker_name("Broker Name", required=True),
     option("i", "queueId", "Queue Id", type=click.IntRange(min=0), required=True),
     option("o", "offset", "Queue Offset", type=click.IntRange(min=0), required=True),
     _body_format(),

@@ -10,11 +10,11 @@ import click
 
 from mqcommon.errors import SkylarkError, UserError
 from mqcommon.message.ids import parse_offset_msg_id
-from mqcommon.names import TRACE_TOPIC
+from mqcommon.names import TOOLS_GROUP, TRACE_TOPIC
 from sdk.admin.command import command
 from sdk.admin.failures import explain
 from sdk.admin.message_text import message_json, print_line
-from sdk.admin.params import Charset, option, time_option, topic_option
+from sdk.admin.params import BrokerName, Charset, broker_name, option, time_option, topic_option
 from sdk.admin.reading import (
     Take,
     chosen_queues,
@@ -26,7 +26,7 @@ from sdk.admin.reading import (
     which_queues,
 )
 from sdk.admin.render import Row, Table, java_value, visible
-from sdk.admin.session import TOOLS_GROUP, Session
+from sdk.admin.session import Session
 
 if TYPE_CHECKING:
     from mqcommon.message.message import Message, MessageExt
@@ -52,7 +52,7 @@ def _sent_lines(row: Row) -> Iterator[str]:
     option("p", "body", "UTF-8 string format of the message body", type=click.STRING, required=True),
     option("k", "key", "Message keys", default=None),
     option("c", "tags", "Message tags", default=None),
-    option("b", "broker", "Send message to target broker", default=None),
+    option("b", "broker", "Send message to target broker", type=BrokerName(), metavar="NAME|HOST:PORT", default=None),
     option("i", "qid", "Send message to target queue", type=click.IntRange(min=0), default=None),
     option("m", "msgTraceEnable", "Message Trace Enable", type=bool, default=False, show_default=True),
     show=_sent_lines,
@@ -114,7 +114,7 @@ def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "
 @command(
     "consumeMessage",
     topic_option("Topic name"),
-    option("b", "brokerName", "Broker name", default=None),
+    broker_name("Broker name", default=None),
     option("i", "queueId", "Queue Id", type=click.IntRange(min=0), default=None),
     option("o", "offset", "Queue offset", type=click.IntRange(min=0), default=None),
     option("g", "consumerGroup", "Consumer group name", default=None),

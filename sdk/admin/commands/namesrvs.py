@@ -12,7 +12,7 @@ from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.commands.brokers import config_lines
 from sdk.admin.order_records import refuse_if_ordered
-from sdk.admin.params import option
+from sdk.admin.params import broker_name, option
 from sdk.admin.render import Row
 from sdk.admin.session import Session
 from sdk.admin.targets import all_ok, at_each
@@ -37,7 +37,7 @@ async def _each_namesrv(
 
 
 def _broker_name() -> click.Option:
-    return option("b", "brokerName", "broker name", required=True)
+    return broker_name("broker name", required=True)
 
 
 @command(
@@ -58,7 +58,8 @@ async def add_write_perm(session: Session, broker_name: str) -> list[dict[str, A
     return await _write_perm(session, "add", broker_name, lambda admin: admin.add_write_perm(broker_name))
 
 
-@command("forgetBroker", _broker_name())
+# A broker that is away has no address that NameServers know.
+@command("forgetBroker", option("b", "brokerName", "broker name", required=True))
 async def forget_broker(session: Session, broker_name: str) -> list[dict[str, Any]]:
     """Say that a broker which is away will not come back: reads and tables are whole without it.
 

@@ -8,7 +8,7 @@ import click
 from mqcommon.errors import UserError
 from mqcommon.fastjson import pretty
 from sdk.admin.command import command
-from sdk.admin.params import Address, option, time_option, topic_option
+from sdk.admin.params import BrokerAddress, broker_name, option, time_option, topic_option
 from sdk.admin.reading import chosen_queues, queue_json
 from sdk.admin.render import Row, Table, java_value, time_text, visible
 from sdk.admin.session import Session
@@ -48,7 +48,7 @@ def _cq_lines(result: Mapping[str, Any]) -> Iterator[str]:
     option("q", "queue", "queue num, ie. 1", type=click.IntRange(min=0), required=True),
     option("i", "index", "start queue index.", type=click.IntRange(min=0), required=True),
     option("c", "count", "how many.", type=click.IntRange(1, 2**31 - 1), default=10, show_default=True),
-    option("b", "broker", "broker addr.", type=Address(), metavar="HOST:PORT", default=None),
+    option("b", "broker", "broker addr.", type=BrokerAddress(), metavar="HOST:PORT|NAME", default=None),
     option("g", "consumer", "consumer group.", default=None),
     show=_cq_lines,
 )
@@ -124,7 +124,7 @@ def _search_lines(result: Mapping[str, Any]) -> Iterator[str]:
     "searchOffset",
     topic_option(),
     time_option("s", "timestamp", "the time to look for", required=True),
-    option("b", "brokerName", "broker name", default=None),
+    broker_name("broker name", default=None),
     option("i", "queueId", "queue id", type=click.IntRange(min=0), default=None),
     option(
         "",

@@ -10,7 +10,7 @@ from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
 from sdk.admin.command import command
 from sdk.admin.failures import explain
 from sdk.admin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
-from sdk.admin.params import cluster_name, option, topic_option, where
+from sdk.admin.params import broker_name, cluster_name, option, topic_option, where
 from sdk.admin.render import Table
 from sdk.admin.session import Session
 from sdk.admin.targets import MASTER_ID, Scope, Target, all_targets
@@ -66,7 +66,7 @@ def _settle_option(help: str) -> click.Option:
 
 
 def _broker_name() -> click.Option:
-    return option("b", "brokerName", "broker name", required=True)
+    return broker_name("broker name", required=True)
 
 
 async def _members(session: Session, broker_name: str, *, must_have_master: bool = True) -> list[Target]:

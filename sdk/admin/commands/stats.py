@@ -9,8 +9,9 @@ import click
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from sdk.admin.command import command
+from sdk.admin.commands.group_progress import GroupProgress, progress_of_groups
 from sdk.admin.failures import explain
-from sdk.admin.params import option, topic_option
+from sdk.admin.params import broker_name, option, topic_option
 from sdk.admin.reading import queue_text
 from sdk.admin.render import Row, Table, java_object, seconds_text
 from sdk.admin.session import Session, in_rounds
@@ -59,9 +60,10 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
     every = [
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
+    progress = await progress_of_groups(session)
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
-        lambda name: _rows(session, name),
+        lambda name: _rows(session, progress, name),
     )
     for name, error in answers.errors.items():
         # a topic that was deleted meanwhile has no route
@@ -71,7 +73,7 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
     return [row for row in rows if not active_topic or row["inMsg24Hour"] or row["outMsg24Hour"]]
 
 
-async def _rows(session: Session, topic: str) -> list[dict[str, Any]]:
+async def _rows(session: Session, progress: GroupProgress, topic: str) -> list[dict[str, Any]]:
     # As RocketMQ's tool: what consumers get from slaves is not counted here.
     route = await session.admin.topic_route(topic)
     if route.absent_brokers:
@@ -80,10 +82,11 @@ async def _rows(session: Session, topic: str) -> list[dict[str, Any]]:
     masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
     put_tps, put = await _sums(session, masters, "TOPIC_PUT_NUMS", topic)
     base = {"topic": topic, "accumulation": 0, "inTps": put_tps, "inMsg24Hour": put}
+    broker_names = [one.broker_name for one in route.broker_datas]
     rows: list[dict[str, Any]] = []
     for group in await session.admin.groups_of_topic(topic):
         got_tps, got = await _sums(session, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
-        left = await _accumulation(session, group, topic)
+        left = await _accumulation(session, progress, group, topic, broker_names)
         rows.append({**base, "consumerGroup": group, "accumulation": left, "outTps": got_tps, "outMsg24Hour": got})
     return rows or [{**base, "consumerGroup": None, "outTps": 0.0, "outMsg24Hour": 0}]
 
@@ -101,13 +104,19 @@ async def _sums(session: Session, masters: Sequence[str], name: str, key: str) -
     return tps, total
 
 
-async def _accumulation(session: Session, group: str, topic: str) -> int:
-    try:
-        stats = await session.admin.consume_stats(group, topic)
-    except BrokerError:
-        return 0
+async def _accumulation(
+    session: Session, progress: GroupProgress, group: str, topic: str, broker_names: Sequence[str]
+) -> int:
+    lag = progress.lag(group, topic, broker_names)
+    if lag is None:
+        # It has consumed nothing yet of the topic at one of the brokers, where all messages wait.
+        try:
+            stats = await session.admin.consume_stats(group, topic)
+        except BrokerError:
+            return 0
+        lag = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
     # A group may have offsets past the ends of a topic that was deleted and made again.
-    return max(sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values()), 0)
+    return max(lag, 0)
 
 
 def of_a_day(data: "BrokerStatsData") -> int:
@@ -188,7 +197,7 @@ def _result_text(result: "SendResult") -> str:
 
 @command(
     "sendMsgStatus",
-    option("b", "brokerName", "Broker Name", required=True),
+    broker_name("Broker Name", required=True),
     option("s", "messageSize", "Message Size", type=_SIZE, default=128, show_default=True),
     option("c", "count", "send message count", type=_COUNT, default=50, show_default=True),
 )

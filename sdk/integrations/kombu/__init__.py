@@ -1,6 +1,6 @@
 """A transport of kombu, so that Celery works with RocketMQ's brokers (extra ``celery``). See docs/celery.md.
 
-    broker_url = "rocketmq://namesrv:9876;other:9876/"
+    broker_url = "rocketmq://namesrv:9876,other:9876/"
 
 transport.py  what kombu calls, in the threads of the program: connections, channels, AMQP's words
 sessions.py   the sessions of a process and their threads; forks

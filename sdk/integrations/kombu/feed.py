@@ -7,8 +7,10 @@ All of this runs in the loop of the session, except `Held.settle`.
 """
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from math import inf
+from typing import Protocol
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -22,7 +24,7 @@ from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.read_retry import FailureLines
 from sdk.consumer.simple import MAX_COUNT, SimpleConsumer
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel
-from sdk.integrations.kombu.names import TransportSettings, deliver_at_ms
+from sdk.integrations.kombu.names import TransportSettings, deliver_at_ms, is_expired
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +38,75 @@ HELD_MS = 200
 BUSY_S = 1.0
 # A broker that says there is a message, and gives none, is asked again after this pause.
 EMPTY_PAUSE_S = 0.05
+# How long a `get` waits for what was given back before it.
+RETURN_S = 1.0
+# Messages that were acknowledged too late, and may come once more.
+MOST_LATE = 10_000
 # Renewals at a time.
 RENEWALS = 16
+
+
+class GiveBacks:
+    """What this process has given back to a group and has not got again, of all feeds of the group.
+
+    A broker delivers it within a moment: after the give-back is stored, and after the look at what has come back, ten
+    times a second. Another worker may get it, so it is waited for no longer than RETURN_S.
+    """
+
+    def __init__(self) -> None:
+        self._on_the_way = 0
+        self._stored = trio.lowlevel.ParkingLot()
+        #: Until when each that is stored is waited for, oldest first.
+        self._until: deque[float] = deque(maxlen=MAX_COUNT)
+
+    def begin(self) -> None:
+        self._on_the_way += 1
+
+    def end(self) -> None:
+        """Call it once for each `begin`."""
+        self._on_the_way -= 1
+        self._until.append(trio.current_time() + RETURN_S)
+        self._stored.unpark_all()
+
+    def came_again(self) -> None:
+        """A message was delivered again."""
+        if self._until:
+            self._until.popleft()
+
+    async def wait_ms(self) -> int:
+        """How long to wait for what was given back, once it is stored; 0 when there is nothing to wait for."""
+        with trio.move_on_after(RETURN_S):
+            while self._on_the_way:
+                await self._stored.park()
+        left_s = self._until[-1] - trio.current_time() if self._until else 0.0
+        if left_s <= 0:
+            self._until.clear()
+        return max(int(left_s * 1000), 0)
+
+
+class Deliveries:
+    """The messages of a group that this process has, by their ids, and those that it acknowledged too late.
+
+    While a broker is away for longer than the invisible time, no lease can be renewed there, and the broker delivers
+    again what this process still has. Such a second delivery brings a new lease, and nothing else.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[str, Held] = {}
+        self._late: dict[str, None] = {}
+
+    def finish(self, held: "Held", *, is_late: bool) -> None:
+        """It is acknowledged, or given back. ``is_late``: the acknowledgement may have come after the lease."""
+        if self.held.get(held.message.msg_id) is held:
+            del self.held[held.message.msg_id]
+        if is_late and not held.give_back:
+            self._late[held.message.msg_id] = None
+            if len(self._late) > MOST_LATE:
+                del self._late[next(iter(self._late))]
+
+    def take_late(self, msg_id: str) -> bool:
+        """Whether a message was acknowledged too late before; tells so once."""
+        return self._late.pop(msg_id, msg_id) is None
 
 
 class Prefetch:
@@ -75,12 +144,14 @@ class Prefetch:
 class Held:
     """One task that this process has, until its acknowledgement is stored or it was given back."""
 
-    __slots__ = ("_feed", "give_back", "is_passed_on", "is_renewing", "is_settled", "message", "renew_at")
+    __slots__ = ("_feed", "give_back", "is_over", "is_passed_on", "is_renewing", "is_settled", "message", "renew_at")
 
     def __init__(self, feed: "Feed", message: ReceivedMessage, renew_at: float) -> None:
         self._feed = feed
         self.message = message
         self.renew_at = renew_at
+        #: Whether the broker has said that the lease is over.
+        self.is_over = False
         self.is_settled = False
         self.give_back = False
         #: Whether it is not due yet, and is being sent on its next step.
@@ -90,6 +161,10 @@ class Held:
     @property
     def is_again(self) -> bool:
         return self.message.delivery_attempt > 1
+
+    def hold_on(self, message: ReceivedMessage) -> None:
+        """The broker has delivered it once more, as ``message``, whose lease counts from now on."""
+        self._feed.hold_on(self, message)
 
     def settle(self, *, give_back: bool) -> None:
         """Any thread may call it; it does not wait for the broker."""
@@ -107,12 +182,30 @@ class _Broker:
         self.to_settle = Signal()
 
 
+class Group(Protocol):
+    """The group of a queue, whose consumer all feeds of the queue in this process share."""
+
+    @property
+    def give_backs(self) -> GiveBacks:
+        """What this process gave back to the group."""
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """What this process has of the group."""
+
+    async def wait(self) -> None:
+        """Return when the topic of the queue exists."""
+
+    async def join(self) -> SimpleConsumer | None:
+        """The consumer; None while there is no topic. `Feed.has_joined` tells who must leave the group."""
+
+
 class Feed:
-    """The tasks of ``queue`` for the channel ``owner``, by way of ``consumer``, which several feeds may share."""
+    """The tasks of ``queue`` for the channel ``owner``, by way of the consumer of ``group``."""
 
     def __init__(
         self,
-        consumer: SimpleConsumer,
+        group: Group,
         settings: TransportSettings,
         *,
         owner: object,
@@ -125,7 +218,9 @@ class Feed:
         backoff: Backoff,
         clock: Clock,
     ) -> None:
-        self._consumer = consumer
+        self._group = group
+        self._consumer: SimpleConsumer | None = None
+        self._joining = trio.Lock()
         self._settings = settings
         self._owner = owner
         self._queue = queue
@@ -162,13 +257,33 @@ class Feed:
                 await self._closed.wait()
                 nursery.cancel_scope.cancel()
         finally:
+            for held in self._held:
+                self._group.deliveries.finish(held, is_late=held.is_settled)
+                if held.give_back:
+                    self._group.give_backs.end()  # nobody tries again
             self.ended.set()
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether it is one of the users of the group's consumer."""
+        return self._consumer is not None
+
+    @property
+    def consumer(self) -> SimpleConsumer:
+        """The consumer by which it has got messages."""
+        assert self._consumer is not None
+        return self._consumer
+
+    async def join(self) -> SimpleConsumer | None:
+        """The group's consumer; None while the queue has no topic, or when this feed closes."""
+        async with self._joining:
+            if self._consumer is None and not self.is_closing:
+                self._consumer = await self._group.join()
+        return self._consumer
 
     def pull(self) -> None:
         """Begin to pop."""
         assert self._nursery is not None
-        self._is_pulling = True
-        self._prefetch.pulling += 1
         self._nursery.start_soon(self._pull)
 
     def stop(self) -> None:
@@ -191,7 +306,7 @@ class Feed:
         assert self._nursery is not None
         with trio.move_on_after(self._settings.close_timeout_ms / 1000) as patience:
             # A pop whose answer is on its way may still bring tasks, which are given back, too. It has the turn.
-            async with self._prefetch.turn:
+            async with self._joining, self._prefetch.turn:
                 for held in list(self._held):
                     # One that is being sent on is settled by `_pass_on`: given back, too, it would be done twice.
                     if not held.is_passed_on:
@@ -210,7 +325,21 @@ class Feed:
 
     async def get(self) -> Held | None:
         """One message now, if there is one."""
-        for message in await self._consumer.receive(1, 0, invisible_ms=self._settings.visibility_timeout_ms):
+        return await self._get(0)
+
+    async def get_given_back(self) -> Held | None:
+        """One message that was given back before, which a broker may not deliver again yet."""
+        while (wait_ms := await self._group.give_backs.wait_ms()) and not self._is_stopped:
+            if (held := await self._get(wait_ms)) is not None:
+                return held
+        return None
+
+    async def _get(self, wait_ms: int) -> Held | None:
+        consumer = await self.join()
+        if consumer is None:
+            return None
+        visible_after_ms = self._settings.visibility_timeout_ms
+        for message in await consumer.receive(1, wait_ms, invisible_ms=visible_after_ms):
             self._prefetch.take(1)
             if (held := self._hold(message)) is not None:
                 return held
@@ -221,9 +350,12 @@ class Feed:
         failures, empty = FailureLines(), 0
         while not self._is_stopped:
             try:
+                consumer = await self._joined()
+                if consumer is None:
+                    continue
                 with self._wait():
                     await self._prefetch.wait_for_room()
-                found = await self._pop()
+                found = await self._pop(consumer)
                 if found:
                     empty = 0
                     self._mailbox.put([Parcel(self._owner, self._queue, each) for each in found])
@@ -234,7 +366,7 @@ class Feed:
                         if empty:
                             await trio.sleep(EMPTY_PAUSE_S)
                         started = trio.current_time()
-                        await self._consumer.wait(WAIT_MS)
+                        await consumer.wait(WAIT_MS)
                         empty = 1 if trio.current_time() - started < EMPTY_PAUSE_S else 0
                 failures = FailureLines()
             except SkylarkError as error:
@@ -244,6 +376,20 @@ class Feed:
                 with self._wait():
                     await trio.sleep(self._backoff.pause_s(failures.count))
 
+    async def _joined(self) -> SimpleConsumer | None:
+        """The consumer, once there is a topic; None when there was one for a moment only, or when the feed stops."""
+        consumer = self._consumer
+        if consumer is None:
+            with self._wait():
+                await self._group.wait()
+                consumer = await self.join()
+                if consumer is None:
+                    await trio.sleep(self._backoff.pause_s(1))
+        if consumer is not None and not self._is_pulling and not self._is_stopped:
+            self._is_pulling = True
+            self._prefetch.pulling += 1
+        return consumer
+
     def _wait(self) -> trio.CancelScope:
         """The scope of a wait that `stop` ends."""
         self._waiting = trio.CancelScope()
@@ -251,13 +397,13 @@ class Feed:
             self._waiting.cancel()
         return self._waiting
 
-    async def _pop(self) -> list[Held]:
+    async def _pop(self, consumer: SimpleConsumer) -> list[Held]:
         async with self._prefetch.turn:
             room = min(self._prefetch.room, MAX_COUNT)
             if self._is_stopped or room <= 0:
                 return []
             is_busy = trio.current_time() - self._last_found < BUSY_S
-            messages = await self._consumer.receive(
+            messages = await consumer.receive(
                 room, HELD_MS if is_busy and self._prefetch.pulling == 1 else 0,
                 invisible_ms=self._settings.visibility_timeout_ms,
             )  # fmt: skip
@@ -275,11 +421,23 @@ class Feed:
 
     def _hold(self, message: ReceivedMessage) -> Held | None:
         """The lease of a message that was popped; None when it is not for the channel now."""
-        held = Held(self, message, trio.current_time() + self._settings.visibility_timeout_ms / 2000)
+        deliveries = self._group.deliveries
+        former = deliveries.held.get(message.msg_id)
+        if former is not None and not former.give_back:
+            self._prefetch.release()
+            former.hold_on(message)
+            return None
+        held = Held(self, message, self._next_renewal())
         self._held[held] = None
+        deliveries.held[message.msg_id] = held
         self._broker_of(held).held[held] = None
+        if deliveries.take_late(message.msg_id):
+            self.settle(held, give_back=False)
+            return None
+        if held.is_again:
+            self._group.give_backs.came_again()
         # The broker filters by the hash of one tag at most. What the bindings do not take is not for this queue.
-        if not self._matches(message):
+        if not self._matches(message) or is_expired(message.properties, self._clock.now_ms()):
             self.settle(held, give_back=False)
             return None
         due_ms = _due_ms(message)
@@ -309,6 +467,26 @@ class Feed:
         self.settle(held, give_back=False)
 
     # --- leases
+
+    def hold_on(self, held: Held, message: ReceivedMessage) -> None:
+        """Renew the lease of ``held`` by a second delivery, which may come from another broker."""
+        logger.warning(
+            "a task of queue %s was delivered again, since its time was over before its broker could be reached; this"
+            " process still has it, and goes on with it",
+            self._queue,
+        )
+        former = self._broker_of(held)
+        held.message, held.renew_at, held.is_over = message, self._next_renewal(), False
+        broker = self._broker_of(held)
+        if broker is not former:
+            broker.held[held] = former.held.pop(held)
+            if held in former.settled:
+                former.settled.remove(held)
+                broker.settled.append(held)
+                broker.to_settle.set()
+
+    def _next_renewal(self) -> float:
+        return trio.current_time() + self._settings.visibility_timeout_ms / 2000
 
     def _broker_of(self, held: Held) -> _Broker:
         name = held.message.lease.broker_name
@@ -340,15 +518,16 @@ class Feed:
             return
         # An acknowledgement that overtakes a renewal would name the old lease, and the task would come again.
         held.is_renewing = True
+        message = held.message
         try:
-            await self._consumer.change_invisible_time(held.message, self._settings.visibility_timeout_ms)
-            held.renew_at = trio.current_time() + self._settings.visibility_timeout_ms / 2000
+            await self.consumer.change_invisible_time(message, self._settings.visibility_timeout_ms)
+            held.renew_at = self._next_renewal()
         except SkylarkError as error:
+            if held.message is not message:
+                return  # it has a new lease by now
             if _is_over(error):
-                held.renew_at = inf
-                logger.warning(
-                    "the time of a task of queue %s was over, a worker gets it again: %s", self._queue, error
-                )
+                held.is_over, held.renew_at = True, inf
+                logger.warning("the time of a task of queue %s was over, it is delivered again: %s", self._queue, error)
                 return
             # Also a broker that refuses for now, as without enough slaves: the next look tries again.
             logger.debug("the time of a task of queue %s is not prolonged yet: %s", self._queue, error)
@@ -364,6 +543,8 @@ class Feed:
         if held.is_settled or held not in self._held:
             return
         held.is_settled, held.give_back = True, give_back
+        if give_back:
+            self._group.give_backs.begin()
         self._prefetch.release()
         broker = self._broker_of(held)
         broker.settled.append(held)
@@ -389,18 +570,20 @@ class Feed:
     async def _settle(self, batch: list[Held], *, is_first_failure: bool) -> list[Held]:
         """Settle them; returns those that are to be tried again."""
         failed: list[Held] = []
-        acks = [held for held in batch if not held.give_back]
+        acks = {held: held.message for held in batch if not held.give_back}
         try:
             if acks:
-                await self._consumer.ack([held.message for held in acks])
-                self._finish(acks)
+                await self.consumer.ack(list(acks.values()))
+                self._finish([held for held, message in acks.items() if held.message is message])
+                # Those that were delivered again meanwhile have another lease.
+                failed += [held for held, message in acks.items() if held.message is not message]
         except SkylarkError as error:
             failed += acks
             self._log_failure(error, is_first_failure)
         for held in batch:
             if held.give_back:
                 try:
-                    await self._consumer.change_invisible_time(held.message, 0)
+                    await self.consumer.change_invisible_time(held.message, 0)
                     self._finish([held])
                 except SkylarkError as error:
                     ends_at = held.renew_at + self._settings.visibility_timeout_ms / 2000
@@ -420,6 +603,12 @@ class Feed:
 
     def _finish(self, finished: list[Held]) -> None:
         for held in finished:
+            if held.give_back:
+                self._group.give_backs.end()
+            # Three quarters of the time are over: the last one is for the way to the broker, and for its clock.
+            ends_soon_at = held.renew_at + self._settings.visibility_timeout_ms / 4000
+            is_late = held.is_over or trio.current_time() > ends_soon_at
+            self._group.deliveries.finish(held, is_late=is_late)
             del self._held[held]
             del self._broker_of(held).held[held]
         self._finished.unpark_all()

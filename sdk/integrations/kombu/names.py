@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from mqcommon.errors import InvalidArgument
 
@@ -20,12 +21,16 @@ REPLIES = "celery-replies"
 ANY_TAG = "*"
 #: The property with the routing key of a message that was sent to an exchange. Tags have digests of long keys.
 ROUTING_KEY = "KOMBU_ROUTING_KEY"
+#: The property with the time when a message expires, in ms since 1970.
+EXPIRES = "KOMBU_EXPIRES_MS"
 _EXCHANGE_PREFIX = "exchange-"
 # Retry topics have the name twice, and brokers accept at most 127 characters in a topic's name.
 _LONGEST = 55
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SCHEME = re.compile(r"^[a-z0-9+.:_-]*://", re.IGNORECASE)
+# Of clients, and of kombu for queues without a name.
+_UUID = re.compile(r"(amq\.gen-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# The keys end at the last "@" of the addresses: a secret may have one.
+_URL = re.compile(r"([a-z0-9+.:_-]*://)?(?:([^/?]*)@)?([^/?]*)([^?]*)(?:\?(.*))?", re.IGNORECASE | re.DOTALL)
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -105,26 +110,68 @@ _OF_OPTIONS: Mapping[str, tuple[str, float]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The parts of a URL ``scheme keys@ addresses path ? query`` as they are written, without ``@`` and ``?``."""
+
+    scheme: str
+    keys: str
+    addresses: str
+    path: str
+    query: str
+
+    @property
+    def namespace(self) -> str:
+        return self.path.strip("/")
+
+
+def _parts(url: str) -> _Parts:
+    found = _URL.fullmatch(url)
+    assert found is not None
+    parts = _Parts(*(text or "" for text in found.groups()))
+    if "@" in parts.path + parts.query:
+        raise InvalidArgument(
+            'the URL of the broker has a "/" or "?" in its keys, or an "@" after its addresses: write them as %2F, %3F'
+            ' and %40, as urllib.parse.quote(text, safe="") does'
+        )
+    return parts
+
+
+def without_keys(url: str) -> str:
+    """The URL without access key and secret key."""
+    parts = _parts(url)
+    return parts.scheme + parts.addresses + parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def with_keys(url: str, access_key: str, secret: str) -> str:
+    """A URL of `without_keys`, with these keys. ``secret`` stands there as it is: quoted, or a mask."""
+    parts = _parts(url)
+    keys = f"{quote(access_key, safe='')}:{secret}@" if access_key else ""
+    return parts.scheme + keys + url.removeprefix(parts.scheme)
+
+
 def settings_of(urls: Sequence[str], options: Mapping[str, Any], *, tls: bool = False) -> TransportSettings:
     """The settings that ``urls`` and the transport options say. InvalidArgument names what cannot be used.
 
     ``urls``: kombu cuts ``rocketmq://a:9876;b:9876/`` at the semicolons.
     """
-    user, path, query = "", "", ""
-    nameservers: list[str] = []
-    for url in urls:
-        rest = _SCHEME.sub("", url)
-        rest, _, found = rest.partition("?")
-        query = query or found
-        at, slash, found = rest.partition("/")
-        path = path or (found if slash else "")
-        head, _, hosts = at.rpartition("@")
-        user = user or head
-        nameservers += [host if ":" in host else f"{host}:9876" for host in re.split("[;,]", hosts) if host]
-    access_key, _, secret_key = user.partition(":")
+    parts = [_parts(url) for url in urls]
+    # kombu's pools tell connections apart by the first URL only.
+    if not (parts[0].namespace or parts[0].query) and any(each.namespace or each.query for each in parts):
+        raise InvalidArgument(
+            'kombu cuts the URL of the broker at ";", and would use one pool of connections for all namespaces and'
+            ' options after it: separate the NameServers by ","'
+        )
+    keys, namespace, query = (
+        next(filter(None, map(attrgetter(name), parts)), "") for name in ("keys", "namespace", "query")
+    )
+    hosts = [host for each in parts for host in re.split("[;,]", each.addresses) if host]
+    # The colons of an IPv6 address are within brackets.
+    nameservers = [host if ":" in host.rpartition("]")[2] else f"{host}:9876" for host in hosts]
+    access_key, _, secret_key = keys.partition(":")
     values: dict[str, Any] = {
         "nameservers": tuple(dict.fromkeys(nameservers)),
-        "namespace": unquote(path.strip("/")),
+        "namespace": unquote(namespace),
         "access_key": unquote(access_key),
         "secret_key": unquote(secret_key),
         "tls": tls,
@@ -170,6 +217,31 @@ def eta_ms_of(headers: Mapping[str, Any] | None) -> int | None:
     if due.tzinfo is None:
         due = due.replace(tzinfo=UTC)
     return (due - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def expires_at_ms(properties: Mapping[str, Any], now_ms: int) -> int | None:
+    """When a message with these properties of AMQP expires, in ms since 1970; None for never.
+
+    InvalidArgument when its ``expiration`` is no time in ms, which kombu makes of seconds.
+    """
+    expiration = properties.get("expiration")
+    if expiration is None:
+        return None
+    try:
+        after_ms = int(expiration)
+    except (TypeError, ValueError):
+        after_ms = -1
+    if after_ms < 0:
+        raise InvalidArgument(f"the expiration of a message must be a number of ms as text, not {expiration!r}")
+    return now_ms + after_ms
+
+
+def is_expired(properties: Mapping[str, str], now_ms: int) -> bool:
+    """Whether a message with these properties of RocketMQ is too old to be delivered."""
+    try:
+        return int(properties[EXPIRES]) <= now_ms
+    except (KeyError, ValueError):
+        return False  # also when others than kombu wrote it
 
 
 def deliver_at_ms(eta_ms: int, now_ms: int, settings: TransportSettings) -> int | None:

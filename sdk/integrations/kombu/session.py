@@ -4,7 +4,7 @@ It makes the topics and groups that are missing, sends, and has the feeds (feed.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,16 +22,18 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkEr
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.properties import RESERVED
 from mqcommon.shielded_nursery import shielded_nursery
+from mqcommon.signal import Signal
 from remoting.net.tls.settings import Tls
+from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
 from sdk.admin.client import Admin
-from sdk.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client
+from sdk.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, ClientHandle
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.simple import SimpleConsumer
-from sdk.integrations.kombu.feed import DUE, Feed, Prefetch
+from sdk.integrations.kombu.feed import DUE, Deliveries, Feed, GiveBacks, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox
 from sdk.integrations.kombu.names import (
     ANY_TAG,
@@ -51,6 +53,8 @@ PRODUCER_GROUP = "celery-producers"
 # Brokers tell NameServers of a new topic at once; this is for busy ones.
 TOPIC_TIMEOUT_S = 10
 TOPIC_POLL_S = 0.02
+# How often a topic that somebody may make is looked for. Skylark's NameServers tell of it at once.
+TOPIC_LOOK_S = 5
 # What the copy of a task does not have for its next step. It is for one queue, whichever exchange its task came from.
 _OF_ITS_STEP = frozenset({*RESERVED, DUE, ROUTING_KEY})
 # Reply queues that are read at a time.
@@ -78,6 +82,25 @@ class _SharedConsumer:
     ended: trio.Event
 
 
+@dataclass(frozen=True)
+class _Group:
+    """The group of a queue. ``is_late``: nobody makes the topic but who sends to the queue."""
+
+    session: "ClusterSession"
+    source: Source
+    is_late: bool
+    give_backs: GiveBacks
+    deliveries: Deliveries
+
+    async def wait(self) -> None:
+        await self.session.wait_for_topic(self.source.topic)
+
+    async def join(self) -> SimpleConsumer | None:
+        if self.is_late and not await self.session.has_topic(self.source.topic):
+            return None
+        return await self.session.acquire(self.source)
+
+
 class ClusterSession:
     """Use it in ``async with``; its methods run in its loop."""
 
@@ -92,11 +115,14 @@ class ClusterSession:
             start_timeout_ms=start_timeout_ms,
         )  # fmt: skip
         self._admin = Admin(self.client)
+        self._handle = ClientHandle(self.client)
         self._clock = SystemClock()
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
         self._known: set[str] = set()
         self._making = trio.Lock()
         self._consumers: dict[Source, _SharedConsumer] = {}
+        # Group → what this process gave back to it, and what it has of it.
+        self._taken: dict[str, tuple[GiveBacks, Deliveries]] = {}
         self._replies: dict[str, Stream] = {}
         self._replying = trio.Lock()
         self._stack = AsyncExitStack()
@@ -108,6 +134,7 @@ class ClusterSession:
             await stack.enter_async_context(self.client)
             await stack.enter_async_context(self._producer)
             await stack.enter_async_context(self._admin)
+            await stack.enter_async_context(self._handle)
             self._nursery = await stack.enter_async_context(shielded_nursery())
             self._stack = stack.pop_all()
         token = trio.lowlevel.current_trio_token()
@@ -147,6 +174,29 @@ class ClusterSession:
         except RouteNotFound:
             return False
         return True
+
+    async def wait_for_topic(self, topic: str) -> None:
+        """Return when a NameServer knows the topic."""
+        instance, name, changed = self._handle.instance, self._handle.names.topic(topic), Signal()
+
+        def told(topic: str) -> None:
+            if topic == name:
+                changed.set()
+
+        instance.on_new_route.append(told)
+        try:
+            while True:
+                try:
+                    # A client that was told that a topic does not exist watches for it.
+                    await instance.refresh(name)
+                except SkylarkError as error:
+                    logger.debug("no route of topic %s yet: %s", topic, error)
+                else:
+                    return
+                with trio.move_on_after(TOPIC_LOOK_S):
+                    await changed.wait()
+        finally:
+            instance.on_new_route.remove(told)
 
     async def _make_topic(self, topic: str, queues: int) -> None:
         for addr in await self._masters():
@@ -240,15 +290,19 @@ class ClusterSession:
         prefetch: Prefetch,
         mailbox: Mailbox,
         matches: Callable[[MessageExt], bool],
+        is_late: bool,
     ) -> Feed:
-        """A feed of that source, which does not pop yet."""
-        await self.ensure_topic(source.topic)
-        consumer = await self._acquire(source)
+        """A feed of that source, which does not pop yet. ``is_late``: the first message makes the topic."""
+        if not is_late:
+            await self.ensure_topic(source.topic)
         own_topic = queue_topic(queue, self.settings.queue_name_prefix)
+        group = _Group(self, source, is_late, *self._taken.setdefault(source.group, (GiveBacks(), Deliveries())))
         feed = Feed(
-            consumer, self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox, matches=matches,
+            group, self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox, matches=matches,
             send_later=partial(self._send_on, own_topic), post=self._post, backoff=self._backoff, clock=self._clock,
         )  # fmt: skip
+        if not is_late:
+            await feed.join()
         await self.nursery.start(feed.run)
         return feed
 
@@ -279,12 +333,13 @@ class ClusterSession:
             await feed.close()
         finally:
             # None when the session ends, and has ended the consumer.
-            if (shared := self._consumers.get(source)) is not None:
+            if feed.has_joined and (shared := self._consumers.get(source)) is not None:
                 shared.users -= 1
                 if not shared.users:
                     shared.done.set()
 
-    async def _acquire(self, source: Source) -> SimpleConsumer:
+    async def acquire(self, source: Source) -> SimpleConsumer:
+        """The consumer of the source's group, which has one user more now."""
         # A client can have one consumer of a group, so the channels share it.
         while True:
             async with self._making:
@@ -327,21 +382,41 @@ class ClusterSession:
                     await consumer.commit_offset(queue, await consumer.max_offset(queue))
 
     async def count(self, source: Source) -> int:
-        """How many messages the group has not consumed."""
-        stats = await self._admin.consume_stats(source.group, source.topic)
+        """How many messages the group has not consumed, with those that were given back to it."""
+        return sum([await self._lag(source.group, topic) for topic in await self._topics_of(source)])
+
+    async def purge(self, source: Source) -> int:
+        """Let the group go on at the end of its topics; returns how many messages it leaves out."""
+        count = 0
+        for topic in await self._topics_of(source):
+            if lag := await self._lag(source.group, topic):
+                count += lag
+                await self._ensure_group(source.group)
+                await self._admin.reset_offsets(source.group, topic, -1)
+        return count
+
+    async def timed(self) -> int:
+        """How many messages wait at all brokers for their times. Brokers do not count them by topic."""
+        return sum([_timed(await self._admin.broker_runtime_info(addr)) for addr in await self._masters()])
+
+    async def _topics_of(self, source: Source) -> list[str]:
+        """What the group reads. Brokers move what it gave back, or did not acknowledge in time, to retry topics."""
+        names = self._handle.names
+        topic, group = names.topic(source.topic), names.group(source.group)
+        found = [topic, *(pop_retry_topic(topic, group, version) for version in (RETRY_V1, RETRY_V2))]
+        return [each for each in found if await self.has_topic(each)]
+
+    async def _lag(self, group: str, topic: str) -> int:
+        stats = await self._admin.consume_stats(group, topic)
         offsets = {queue: offset.consumer_offset for queue, offset in stats.offset_table.items()}
-        ends = (await self._admin.topic_stats(source.topic)).offset_table
+        ends = (await self._admin.topic_stats(topic)).offset_table
+        if unknown := [queue for queue in ends if queue not in offsets]:
+            # Members that pop do not subscribe to retry topics: brokers do not tell of these while one is connected.
+            async with PullConsumer(self.client, group=group, heartbeat=False, start_timeout_ms=None) as consumer:
+                offsets |= {queue: await consumer.committed_offset(queue) or 0 for queue in unknown}
         return sum(
             max(ends[queue].max_offset - max(offsets.get(queue, 0), ends[queue].min_offset), 0) for queue in ends
         )
-
-    async def purge(self, source: Source) -> int:
-        """Let the group go on at the end of the topic; returns how many messages it leaves out."""
-        count = await self.count(source)
-        if count:
-            await self._ensure_group(source.group)
-            await self._admin.reset_offsets(source.group, source.topic, -1)
-        return count
 
     # --- streams
 
@@ -368,6 +443,10 @@ class ClusterSession:
             # The one that was used last is the last to go.
             self._replies[queue] = stream
             return stream
+
+
+def _timed(runtime_info: Mapping[str, str]) -> int:
+    return int(runtime_info.get("timerCongestNum", "0"))
 
 
 def _nowhere(work: Callable[[], object]) -> None:

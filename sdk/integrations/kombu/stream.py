@@ -20,6 +20,7 @@ from sdk.client import Client
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.read_retry import FailureLines
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
+from sdk.integrations.kombu.names import is_expired
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,8 @@ class Stream:
         self._mailbox: Mailbox | None = None
         self._owner: object = None
         self._reading: list[trio.CancelScope] = []
-        self._is_closed = False
+        #: Exchanges and routing keys that the stream is bound to.
+        self.bindings: set[tuple[str, str]] = set()
 
     def attach(self, mailbox: Mailbox, owner: object) -> None:
         """Hand the messages to a consumer: those that wait, and those that come."""
@@ -164,7 +166,12 @@ class Stream:
                 while self._mailbox is not None and len(self._mailbox) >= MOST:  # noqa: ASYNC110
                     await trio.sleep(FULL_PAUSE_S)
                 messages = await consumer.poll(timeout_ms=REFRESH_MS, max_count=POLL_COUNT)
-                self._waiting.extend(Received(self, message) for message in messages if matches(message))
+                now_ms = self._clock.now_ms()
+                self._waiting.extend(
+                    Received(self, message)
+                    for message in messages
+                    if matches(message) and not is_expired(message.properties, now_ms)
+                )
                 self._hand_over()
 
     async def _add_queues(self, consumer: PullConsumer, topic: str, expression: str, bound_at_ms: int) -> None:

@@ -3,7 +3,8 @@
 An AMQP queue is a topic whose consumers pop. What is sent to an exchange by name goes to the exchange's topic, once,
 and the queues that are bound to it read that: durable ones as groups, auto-deleted ones from the binding on. A direct
 exchange, its key and its queue of one name (Celery's usual ones) are the queue's own topic; queues of other names that
-are bound to it with that key read it, too.
+are bound to it with that key read it, too. What is sent to an auto-deleted queue by its name is popped from a topic, as
+with durable ones, which the first such message makes: most of these queues listen to an exchange, and need none.
 All methods run in threads of the program; what takes time runs in the loop of the session.
 """
 
@@ -14,14 +15,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from queue import Empty
 from typing import Any
+from urllib.parse import quote
 
 from kombu.transport.virtual import Channel as VirtualChannel
 from kombu.transport.virtual import QoS as VirtualQoS
 from kombu.transport.virtual import Transport as VirtualTransport
 from kombu.utils.compat import detect_environment
 from kombu.utils.json import dumps, loads
-from kombu.utils.url import maybe_sanitize_url
 
+from mqcommon.clock import SystemClock
 from mqcommon.errors import (
     BrokerError,
     ConnectionLost,
@@ -35,7 +37,7 @@ from mqcommon.message.message import Message, MessageExt
 from sdk.integrations.kombu import names
 from sdk.integrations.kombu.feed import Feed, Prefetch
 from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
-from sdk.integrations.kombu.names import REPLIES, ROUTING_KEY, TransportSettings
+from sdk.integrations.kombu.names import EXPIRES, REPLIES, ROUTING_KEY, TransportSettings
 from sdk.integrations.kombu.session import ClusterSession, Source
 from sdk.integrations.kombu.sessions import SESSIONS, SharedSession
 from sdk.integrations.kombu.stream import Stream
@@ -55,6 +57,10 @@ _NO_PRIORITIES = (
 _NOT_GREEN = (
     "the rocketmq transport does not work in {}: its client runs an event loop in a thread, which monkey patching"
     " stops. Use --pool=prefork, threads or solo"
+)
+_TIMED = (
+    "queue %s is purged, but messages with an ETA or countdown wait at the brokers until they are due, %d of all"
+    " queues: those of this queue are still delivered. Revoke such tasks, or purge again when they are due"
 )
 
 
@@ -166,9 +172,12 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             expression = names.tag_of(routing_key) if kind == "direct" else names.ANY_TAG
             group = names.exchange_group(exchange, queue, prefix)
         matches = _everything if kind == "fanout" else _matcher(kind, routing_key, pattern, self.typeof(exchange))
-        stream = self._transport.streams.get(queue)
+        stream = self._stream(queue)
         if stream is not None:
-            self._transport.shared.call(lambda session: session.bind(stream, topic, expression, matches))
+            # All connections of the process share the stream of a reply queue, and each of them may bind it.
+            if (exchange, routing_key) not in stream.bindings:
+                self._transport.shared.call(lambda session: session.bind(stream, topic, expression, matches))
+                stream.bindings.add((exchange, routing_key))
             return
         # A durable queue outlives the process, so the brokers must remember how far it has read each exchange: a
         # consumer group for each exchange does that, or two if one of the keys is the name of the exchange.
@@ -192,37 +201,35 @@ class Channel(VirtualChannel):  # type: ignore[misc]
 
     def _delete(self, queue: str, *arguments: Any, **options: Any) -> None:
         """A queue of this process ends; of a durable one the messages are left out, and its topic stays."""
+        if not names.is_reply_queue(queue):
+            self._purge(queue)
         stream = self._transport.streams.pop(queue, None)
         if stream is not None:
             self._transport.shared.post(stream.close)
-        elif not names.is_reply_queue(queue):
-            self._purge(queue)
 
     def _size(self, queue: str) -> int:
-        stream = self._stream(queue)
-        if stream is not None:
-            return stream.count()
-        sources = self._sources(queue)
+        stream, sources = self._stream(queue), self._sources(queue)
 
         async def count(session: ClusterSession) -> int:
-            return sum([await session.count(source) for source in sources])
+            listened = 0 if stream is None else stream.count()
+            return listened + sum([await session.count(source) for source in sources])
 
         return self._transport.shared.call(count)
 
     def _purge(self, queue: str) -> int:
-        stream = self._stream(queue)
-        if stream is not None:
+        stream, sources = self._stream(queue), self._sources(queue)
 
-            async def drop(session: ClusterSession) -> int:
-                return stream.purge()
+        async def purge(session: ClusterSession) -> tuple[int, int]:
+            listened = 0 if stream is None else stream.purge()
+            count = listened + sum([await session.purge(source) for source in sources])
+            # Most auto-deleted queues have no topic, so that no task of theirs can be timed.
+            can_be_timed = bool(sources) and await session.has_topic(sources[0].topic)
+            return count, await session.timed() if can_be_timed else 0
 
-            return self._transport.shared.call(drop)
-        sources = self._sources(queue)
-
-        async def purge(session: ClusterSession) -> int:
-            return sum([await session.purge(source) for source in sources])
-
-        return self._transport.shared.call(purge)
+        count, timed = self._transport.shared.call(purge)
+        if timed:
+            logger.warning(_TIMED, queue, timed)
+        return count
 
     # --- consuming
 
@@ -237,7 +244,6 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         if stream is not None:
             self._consumed_streams[queue] = stream
             self._transport.shared.post(lambda: stream.attach(mailbox, self))
-            return
         feeds = self._open_feeds(queue)
         if queue not in self._pulling:
             self._pulling.add(queue)
@@ -257,7 +263,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         stream = self._consumed_streams.pop(queue, None)
         if stream is not None:
             self._transport.shared.post(lambda: stream.detach(self))
-        elif feeds:
+        if feeds:
 
             async def stop(session: ClusterSession) -> None:
                 for _, feed in feeds:
@@ -284,13 +290,16 @@ class Channel(VirtualChannel):  # type: ignore[misc]
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         """One message now; Empty when there is none."""
         stream = self._stream(queue)
-        feeds = [] if stream is not None else self._open_feeds(queue)
+        feeds = self._open_feeds(queue)
 
         async def take(session: ClusterSession) -> Unsettled | None:
-            if stream is not None:
-                return stream.take()
+            if stream is not None and (received := stream.take()) is not None:
+                return received
             for _, feed in feeds:
                 if (held := await feed.get()) is not None:
+                    return held
+            for _, feed in feeds:
+                if (held := await feed.get_given_back()) is not None:
                     return held
             return None
 
@@ -364,6 +373,9 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         return names.queue_topic(queue, self._transport.settings.queue_name_prefix)
 
     def _sources(self, queue: str) -> list[Source]:
+        """What the groups of the queue read. Reply queues have none."""
+        if names.is_reply_queue(queue):
+            return []
         topic = self._topic(queue)
         return [Source(topic, topic), *self._transport.bindings.get(queue, ())]
 
@@ -378,7 +390,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             return [
                 (source, await session.open_feed(
                     source, owner=self, queue=queue, prefetch=self._prefetch, mailbox=mailbox,
-                    matches=bound.get(source, _everything),
+                    matches=bound.get(source, _everything), is_late=queue in self._transport.streams,
                 ))
                 for source in sources
             ]  # fmt: skip
@@ -414,11 +426,12 @@ class Transport(VirtualTransport):  # type: ignore[misc]
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self.settings = _settings(client)
+        _join_urls(client, self.settings)
         self._connect_timeout_ms = int((client.connect_timeout or 5) * 1000)
         self._shared: SharedSession | None = None
         self._mailbox: Mailbox | None = None
         self._watching: Any = None
-        #: Auto-deleted queues, which read from exchanges.
+        #: Auto-deleted and exclusive queues, and what they read from exchanges.
         self.streams: dict[str, Stream] = {}
         #: Durable queue → what it reads besides its own topic.
         self.bindings: dict[str, dict[Source, Callable[[MessageExt], bool]]] = {}
@@ -431,7 +444,9 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         return str(__version__)
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        return uri if include_password else str(maybe_sanitize_url(uri, mask))
+        """Show the addresses of all NameServers. kombu's own functions read one host and one port."""
+        secret = quote(self.settings.secret_key, safe="") if include_password else mask
+        return names.with_keys(uri, self.settings.access_key, secret)
 
     # --- life
 
@@ -565,12 +580,29 @@ def _settings(client: Any) -> TransportSettings:
     return settings if settings.nameservers else replace(settings, nameservers=(os.environ.get(NAMESRV_ADDR, _LOCAL),))
 
 
+def _join_urls(client: Any, settings: TransportSettings) -> None:
+    """Let kombu's connection have one URL without keys.
+
+    The parts of a URL that kombu cuts at semicolons, and the URLs of a list, are NameServers of one cluster, which the
+    session tries itself: kombu would take each for a broker, and read each as one host and port. The keys go where
+    kombu has passwords, which ``celery inspect stats`` leaves out; it shows the URL.
+    """
+    client.hostname = ";".join(names.without_keys(str(url)) for url in client.alt or [client.hostname or ""])
+    client.alt, client.cycle = [], None
+    client.userid, client.password = settings.access_key or None, settings.secret_key or None
+
+
 def _message(topic: str, payload: Mapping[str, Any], tag: str | None, routing_key: str = "") -> Message:
-    task_id = (payload.get("headers") or {}).get("id") or payload["properties"].get("correlation_id")
+    headers = payload.get("headers") or {}
+    task_id = headers.get("id") or payload["properties"].get("correlation_id")
+    properties = {ROUTING_KEY: routing_key} if routing_key else {}
+    expires_ms = names.expires_at_ms(payload["properties"], SystemClock().now_ms())
+    # A task with the header expires has both. The worker looks at it, and tells who waits that the task was revoked.
+    if expires_ms is not None and headers.get("expires") is None:
+        properties[EXPIRES] = str(expires_ms)
     return Message(
-        topic, dumps(payload).encode(), tags=tag, keys=[str(task_id)] if task_id else None,
-        properties={ROUTING_KEY: routing_key} if routing_key else None,
-    )  # fmt: skip
+        topic, dumps(payload).encode(), tags=tag, keys=[str(task_id)] if task_id else None, properties=properties
+    )
 
 
 def _task_tag(payload: Mapping[str, Any]) -> str | None:

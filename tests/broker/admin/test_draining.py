@@ -7,15 +7,18 @@ import pytest
 from broker.admin.draining import Draining
 from broker.meta.topics import Drain
 from mqcommon.errors import BrokerError
+from mqcommon.names import TOOLS_GROUP
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader
 from remoting.protocol.requests.shrinking import (
     DRAIN_BROKER,
+    GET_CLOSED_QUEUES,
     GET_DRAIN_STATUS,
     SEAL_QUEUES,
     DrainBrokerRequestHeader,
     DrainStatus,
+    GetClosedQueuesRequestHeader,
     GetDrainStatusRequestHeader,
     SealQueuesRequestHeader,
 )
@@ -93,6 +96,22 @@ def test_a_clock_that_is_set_closes_a_drain_neither_sooner_nor_later(set_by_ms: 
     clock.advance(1_000)
     part.tick()
     assert writer.is_closed
+
+
+async def test_the_group_of_the_tools_need_not_read_on() -> None:
+    async with running() as (client, addr):
+        for _ in range(5):
+            await send(client, addr)
+        header = UpdateConsumerOffsetRequestHeader(TOOLS_GROUP, "t", 0, 2)
+        await call(Remote(client, addr, 5_000), UPDATE_CONSUMER_OFFSET, header)
+        await drain(client, addr)
+        found = await status(client, addr)
+        assert (found.unread_total, found.is_over) == (0, True)
+        # It has no other reader.
+        assert [(row.topic, row.messages) for row in found.unclaimed] == [("t", 5)]
+        await call(Remote(client, addr, 5_000), SEAL_QUEUES, SealQueuesRequestHeader("t", 0))
+        closed = await call(Remote(client, addr, 5_000), GET_CLOSED_QUEUES, GetClosedQueuesRequestHeader("t", 0))
+        assert {row.group for row in closed.body().unread} <= {""}
 
 
 async def test_groups_must_read_on_and_a_seal_hides_the_rest() -> None:

@@ -13,8 +13,10 @@ from broker.metrics.exporter_names import RUNTIME_METRICS
 from broker.metrics.table import BROKER_METRICS, OLD_METRICS
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError, UserError
+from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
 from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from tests.broker.delivery.pop.support import WAIT_MS, Popper
 from tests.broker.running import pull_request, running, send_request
@@ -65,6 +67,8 @@ async def test_prometheus_reads_what_happened(caplog: pytest.LogCaptureFixture) 
     assert value("rocketmq_consumer_lag_messages", **group) == 1
     assert value("rocketmq_consumer_ready_messages", **group) == 1
     assert value("rocketmq_consumer_lag_latency", **group) >= 0
+    # It has none yet; an alert sees the first one as an increase.
+    assert value("rocketmq_send_to_dlq_messages_total", **topic, consumer_group="group") == 0
     sends = {
         "protocol_type": "remoting", "request_code": "send_message_v2", "response_code": "success",
         "is_long_polling": "false", "result": "success",
@@ -82,10 +86,10 @@ async def test_the_page_has_the_names_and_labels_of_the_table(caplog: pytest.Log
         found = names_and_labels((await get(pages, "/metrics"))[1])
     known = {metric.name: {*COMMON, *metric.labels} for metric in (*BROKER_METRICS, *OLD_METRICS, *RUNTIME_METRICS)}
     assert found.items() <= known.items()
-    # These need clients, slaves, TLS, dead letters, transactions, pops, groups that differ.
+    # These need clients, slaves, TLS, transactions, pops, groups that differ.
     absent = {name.removesuffix("s") for name in known.keys() - found.keys()}
     assert absent == {
-        "rocketmq_producer_connection", "rocketmq_consumer_connection", "rocketmq_send_to_dlq_messages_total",
+        "rocketmq_producer_connection", "rocketmq_consumer_connection",
         "skylark_slave_behind_byte", "skylark_slave_behind_latency", "skylark_slave_in_sync",
         "skylark_tls_handshakes_total", "rocketmq_commit_messages_total", "rocketmq_rollback_messages_total",
         "rocketmq_finish_message_latency", "rocketmq_pop_revive_retry_messages_total",
@@ -111,6 +115,27 @@ async def test_pops_sizes_and_the_runtime_table(caplog: pytest.LogCaptureFixture
     broker = frozenset({("brokerIP", "127.0.0.1")})
     assert found["rocketmq_brokeruntime_commitlogdir_capacity_total", broker] > 2**20
     assert found["rocketmq_brokeruntime_pmdt_0ms", broker] >= 0
+
+
+async def test_dead_letters_of_every_kind_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog) as (client, addr, pages):
+        await messages(client, addr)
+        config = SubscriptionGroupConfig("g", retry_max_times=0)
+        await call(Remote(client, addr, 5_000), UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config)
+        popper = Popper(client, addr)
+        (popped,) = await popper.pop(max_msg_nums=1)
+        # Its time is over at once, and it may not come again.
+        await popper.hide(popped, 0)
+        # Consumers send what they could not give back, themselves.
+        assert (await client.invoke(addr, send_request("%RETRY%g", b"x", j=9))).code == 0
+        name, common = "rocketmq_send_to_dlq_messages_total", {("consumer_group", "g"), ("is_system", "false")}
+        rows = {(name, frozenset({*common, ("topic", topic)})) for topic in ("T", "%RETRY%g")}
+
+        async def are_counted() -> bool:
+            found = samples((await get(pages, "/metrics"))[1], *COMMON)
+            return all(found.get(row) == 1 for row in rows)
+
+        await until(are_counted, "both dead letters")
 
 
 async def test_without_the_option_there_are_no_old_names(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,8 @@ from mqcommon.errors import BrokerError, ConnectFailed
 from remoting.protocol.requests.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
+from sdk.admin.cli import mqadmin
+from sdk.admin.params import BrokerAddress, BrokerName
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, World, run
 from tests.sdk.admin.test_golden import golden, printed
 
@@ -168,9 +170,42 @@ def test_a_broker_is_enough_where_nothing_is_asked_of_a_nameserver(command_line:
     assert [settings.namesrv for settings in world.opened] == [""]
 
 
+@pytest.mark.parametrize("broker", ["broker-a", MASTER, SLAVE])
+def test_a_broker_is_given_by_its_name_or_by_an_address(broker: str) -> None:
+    world = World(infos={MASTER: {}, SLAVE: {}})
+    assert run(world, "brokerStatus", "-b", broker).exit_code == 0
+    assert world.called("broker_runtime_info") == [(SLAVE if broker == SLAVE else MASTER,)]
+    assert run(world, "wipeWritePerm", "-b", broker).exit_code == 0
+    calls = world.called("wipe_write_perm")
+    assert calls and all("broker-a" in call for call in calls)
+
+
+@pytest.mark.parametrize("command_line", ["brokerStatus -b nowhere", "drain -b 127.0.0.9:1"])
+def test_an_unknown_broker_is_named_with_those_that_are_known(command_line: str) -> None:
+    result = run(World(), *command_line.split())
+    assert result.exit_code == 1
+    assert f"at this NameServer (it knows: broker-a ({MASTER}), broker-a ({SLAVE})); check -b" in result.stderr
+
+
+def test_every_command_that_takes_one_broker_takes_its_name_and_its_address() -> None:
+    kinds = {
+        name: param.type
+        for name, command in mqadmin.commands.items()
+        for param in command.params
+        if "-b" in param.opts and param.name in ("broker", "broker_name", "broker_addr")
+    }
+    others = sorted(name for name, kind in kinds.items() if not isinstance(kind, BrokerAddress | BrokerName))
+    # Controllers know replica sets of brokers that no NameServer knows.
+    assert others == ["forgetBroker", "getSyncStateSet"] and len(kinds) > 30
+
+
 @pytest.mark.parametrize(
-    "command_line", ["brokerStatus -c C", "topicList", "queryCq -t T -q 0 -i 0", "wipeWritePerm -b broker-a"]
-)
+    "command_line",
+    [
+        "brokerStatus -c C", "topicList", "queryCq -t T -q 0 -i 0", "wipeWritePerm -b broker-a",
+        "brokerStatus -b broker-a",
+    ],
+)  # fmt: skip
 def test_else_one_must_be_named(command_line: str) -> None:
     world = World()
     result = run(world, *command_line.split(), namesrv=None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import BrokerError, ConnectFailed
+from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import (
     Connection,
@@ -444,8 +444,23 @@ def test_progress_of_all_groups_that_are_online(kind: str, text: str) -> None:
         topics=["%RETRY%G"], consume_stats={"G": ConsumeStats(consume_tps=2.7)}, consumers={"G": consumer(kind)}
     )
     [_, line] = run(world, "consumerProgress").stdout.splitlines()
+    # Each broker is asked once for all of its groups.
+    assert world.called("broker_consume_stats") == [(MASTER, False)] and not world.called("consume_stats")
+    assert world.called("consumer_connection") == [("G", MASTER)]
     assert f"2       V3_1_8                   {text}" in line
     assert line.split()[-2:] == ["2", "0"]
+
+
+def test_a_group_that_no_broker_lists_is_asked_for_and_one_whose_broker_is_away_is_not() -> None:
+    world = World(topics=["%RETRY%G", "%RETRY%deleted"], consume_stats={"G": ConsumeStats()}, consumers={})
+    lines = run(world, "consumerProgress").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["G", "deleted"] and world.called("consume_stats") == [
+        ("deleted", None, None)
+    ]
+    away = World(topics=["%RETRY%G"], errors={("broker_consume_stats",): RequestTimeout(MASTER, 317, 3000)})
+    result = run(away, "consumerProgress")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (1, 1) and "groups of broker" in result.stderr
+    assert not away.called("consume_stats")
 
 
 def test_producer_connection() -> None:

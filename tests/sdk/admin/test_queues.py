@@ -93,7 +93,7 @@ def test_without_a_broker_the_route_names_one() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["-q -1 -i 0", "-q 0", "-q 0 -i x", "-q 0 -i 0 -c 0", "-q 0 -i 0 -c 2147483648", "-q 0 -i 0 -b nowhere"],
+    ["-q -1 -i 0", "-q 0", "-q 0 -i x", "-q 0 -i 0 -c 0", "-q 0 -i 0 -c 2147483648", "-q 0 -i 0 -b 127.0.0.1"],
 )
 def test_wrong_usage(arguments: str) -> None:
     assert run(World(), "queryCq", "-t", "T", *arguments.split()).exit_code == 2

@@ -40,7 +40,8 @@ def recorded() -> tuple[World, list[str]]:
             world.groups.setdefault(topic, []).append(group)
             world.counters["GROUP_GET_NUMS", f"{topic}@{group}"] = counter(float(numbers[2]), int(numbers[-1]))
             left = ConsumeOffset(10, 10 - int(numbers[0]))
-            world.consume_stats[group] = ConsumeStats({MessageQueue(topic, "broker-a", 0): left})
+            progress = world.consume_stats.setdefault(group, ConsumeStats())
+            progress.offset_table[MessageQueue(topic, "broker-a", 0)] = left
     return world, [head, *rows]
 
 
@@ -51,6 +52,8 @@ def test_as_rocketmq_prints_it() -> None:
     first, *others = result.stdout.splitlines()
     assert first == head
     assert sorted(others) == sorted(rows)
+    # Each broker is asked once for all of its groups.
+    assert world.called("broker_consume_stats") == [(MASTER, False)] and not world.called("consume_stats")
 
 
 def test_one_topic_and_active_topics() -> None:

@@ -89,7 +89,7 @@ class Pops:
         positions = Positions(
             self.log, meta.offsets, self.store, self.clock, lambda topic, queue_id: True, lambda queue: None
         )
-        copies = RevivedCopies(self.writer, meta.topics, meta.groups, meta.options)
+        copies = RevivedCopies(self.writer, meta.topics, meta.groups, meta.options, stats)
         state = PopState(self.log, positions, HeldPops(100, 100), copies)
         checks = PopChecks(meta.topics, meta.groups, Filters(), meta.options)
         background = Background(

@@ -10,10 +10,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import kombu
 import pytest
+import trio
+from celery import Celery
+from celery.worker.consumer.connection import Connection as ConnectionStep
 from kombu import Connection, Consumer, Exchange, Producer, Queue, binding
 from kombu.common import maybe_declare
 from kombu.exceptions import ChannelError, OperationalError
@@ -21,8 +25,9 @@ from kombu.pools import producers
 from kombu.utils import compat
 
 from mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
+from mqcommon.names import is_retry_topic
 from sdk import blocking
-from sdk.integrations.kombu import Transport, stream
+from sdk.integrations.kombu import Transport, feed, stream
 from sdk.integrations.kombu.feed import Feed
 from sdk.integrations.kombu.names import queue_topic
 from sdk.integrations.kombu.sessions import SESSIONS
@@ -190,6 +195,49 @@ def test_one_message_can_be_asked_for(connection: Any, queue: str) -> None:
     assert bound.get(no_ack=True).payload == "two"
 
 
+def test_what_was_given_back_is_there_for_the_next_get(
+    connection: Any, url: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On its channel and on others of the process, after requeue, recover, cancel and close."""
+    monkeypatch.setattr(feed, "RETURN_S", PATIENCE_S)
+    send(connection, queue, "one")
+    with Connection(url) as other:
+        channel, others = connection.channel(), other.default_channel
+        message = Queue(queue)(channel).get()
+        message.requeue()
+        message = Queue(queue)(channel).get()
+        channel.basic_recover(requeue=True)
+        message = Queue(queue)(others).get()
+        assert message.delivery_info["redelivered"]
+        message.requeue()
+        # What the consumer has got and the program has not.
+        reader = Reader(connection, queue)
+        until(lambda: len(connection.transport.mailbox))
+        reader.cancel()
+        message = Queue(queue)(channel).get()
+        channel.close()
+        message = Queue(queue)(others).get()
+        message.ack()
+        assert message.payload == "one" and Queue(queue)(others).get() is None
+        reader.close()
+
+
+def test_an_expired_message_is_left_out(connection: Any, queue: str) -> None:
+    exchange = Exchange(f"x.{queue}", type="fanout")
+    readers = [Reader(connection, queue), Reader(connection, Queue(f"{queue}.now", exchange, auto_delete=True))]
+    for options in ({"routing_key": queue}, {"exchange": exchange}):
+        producer = Producer(connection)
+        producer.publish("late", expiration=0, **options)
+        producer.publish("in time", expiration=PATIENCE_S, **options)
+    assert [bodies(reader.get(1)) for reader in readers] == [["in time"], ["in time"]]
+    assert all(reader.gets_nothing() for reader in readers)
+    for reader in readers:
+        reader.close()
+    with pytest.raises(InvalidArgument, match="a number of ms as text, not 'soon'"):
+        channel = connection.default_channel
+        channel.basic_publish(channel.prepare_message("x", properties={"expiration": "soon"}), "", queue)
+
+
 def test_consumers_that_come_and_go_on_a_channel_leave_nothing(connection: Any, queue: str) -> None:
     channel = connection.default_channel
     for number in range(2):
@@ -224,6 +272,41 @@ def test_a_queue_is_counted_and_purged(connection: Any, queue: str) -> None:
     reader = Reader(connection, queue)
     assert bodies(reader.get(1)) == ["after"]
     reader.close()
+
+
+@pytest.mark.parametrize("namespace", ["", "counted"])
+def test_what_was_given_back_is_counted_and_purged_and_what_is_timed_is_named(
+    cluster: Cluster, url: str, queue: str, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Connection(url + namespace) as connection:
+        channel = connection.default_channel
+        send(connection, queue, *range(6))
+        reader = Reader(connection, queue, prefetch=4)
+        reader.get(4)
+        # Gives them back.
+        reader.close()
+        with blocking.Admin(cluster.nameserver, namespace=namespace) as admin:
+            until(lambda: _came_back(admin, queue_topic(queue)) == 4)
+        # The offset of popped messages is committed once a second: until then they count twice.
+        until(lambda: channel.queue_declare(queue, passive=True).message_count == 6)
+        assert channel.queue_purge(queue) == 6
+        assert channel.queue_declare(queue, passive=True).message_count == 0
+        send(connection, queue, "later", headers=eta(3600))
+        until(lambda: channel.queue_purge(queue) == 0 and "until they are due" in caplog.text)
+        caplog.clear()
+        Queue(f"{queue}.now", auto_delete=True)(channel).declare()
+        channel.queue_delete(f"{queue}.now")
+        assert "until they are due" not in caplog.text
+        send(connection, queue, "after")
+        reader = Reader(connection, queue)
+        assert bodies(reader.get(1)) == ["after"] and reader.gets_nothing()
+        reader.close()
+
+
+def _came_back(admin: Any, group: str) -> int:
+    """How many messages the brokers have moved to the group's retry topics."""
+    found = [topic for topic in admin.topic_list() if is_retry_topic(topic) and topic.endswith(group)]
+    return sum(offset.max_offset for topic in found for offset in admin.topic_stats(topic).offset_table.values())
 
 
 def test_fanout_reaches_all_who_listen_and_only_from_then_on(connection: Any, url: str, queue: str) -> None:
@@ -275,6 +358,79 @@ def test_of_many_reply_queues_those_are_read_that_were_used_last(
     assert [bodies(reader.get(1)) for reader in readers] == [[replies[0]], [replies[2]]]
     late = Reader(connection, Queue(replies[1], auto_delete=True), no_ack=True)
     assert late.gets_nothing()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("", {"auto_delete": True}),
+        ("", {"exclusive": True}),
+        ("same", {"auto_delete": True}),
+        ("direct", {"auto_delete": True}),
+        ("topic", {"exclusive": True}),
+        ("fanout", {"auto_delete": True, "exclusive": True}),
+    ],
+)
+def test_what_is_sent_to_an_auto_deleted_queue_by_its_name_goes_to_one_of_its_consumers(
+    connection: Any, url: str, queue: str, kind: str, options: dict[str, bool]
+) -> None:
+    exchange = {"": None, "same": Exchange(queue)}.get(kind, Exchange(f"x.{queue}", type=kind))
+    made = partial(Queue, queue, exchange, queue if kind == "same" else "key", **options)
+    assert made()(connection.default_channel).queue_declare(passive=False).message_count == 0
+    with Connection(url) as publisher, Connection(url) as listening:
+        readers = [Reader(each, made(), prefetch=1) for each in (connection, listening)]
+        assert readers[0].gets_nothing()
+        for number in range(2):
+            Producer(publisher).publish(number, routing_key=queue)
+        first = [reader.get(1)[0] for reader in readers]
+        assert bodies(first) == [0, 1]
+        first[0].requeue()
+        (again,) = readers[0].get(1)
+        assert again.payload == first[0].payload and again.delivery_info["redelivered"]
+        again.ack()
+        first[1].ack()
+        if kind not in ("", "same"):
+            Producer(publisher, exchange).publish("to all", routing_key="key")
+            assert [bodies(reader.get(1)) for reader in readers] == [["to all"], ["to all"]]
+        for reader in readers:
+            reader.close()
+
+
+@pytest.mark.parametrize("prefix", ["", "amq.gen-"])
+def test_a_queue_with_a_name_of_its_own_listens_to_an_exchange_and_is_sent_to(
+    connection: Any, url: str, queue: str, prefix: str
+) -> None:
+    exchange = Exchange(f"news.{queue}", type="fanout")
+    made = Queue(f"{prefix}{uuid.uuid4()}", exchange, exclusive=True)
+    reader = Reader(connection, made)
+    with Connection(url) as other:
+        made(other.default_channel).declare()
+        Producer(other, exchange).publish("to all")
+        Producer(other).publish("by name", routing_key=made.name)
+    assert bodies(reader.get(2)) == ["by name", "to all"] and reader.gets_nothing()
+    with blocking.Admin(url[len("rocketmq://") : -1]) as admin:
+        assert not any(made.name[-12:] in topic for topic in admin.topic_list())
+    reader.close()
+
+
+def test_an_auto_deleted_queue_is_asked_counted_and_purged(connection: Any, url: str, queue: str) -> None:
+    with Connection(url) as publisher, connection.SimpleBuffer(queue) as buffer, publisher.SimpleBuffer(queue) as other:
+        other.close()
+        for number in range(3):
+            other.put(number)
+        assert buffer.get(timeout=PATIENCE_S).payload in range(3)
+        buffer.consumer.cancel()
+        channel = connection.channel()
+        made = Queue(f"{queue}.counted", auto_delete=True)(channel)
+        made.declare()
+        assert made.get() is None
+        for number in range(3):
+            Producer(publisher).publish(number, routing_key=made.name)
+        assert made.get(no_ack=True).payload in range(3)
+        until(lambda: channel.queue_declare(made.name, passive=True).message_count == 2)
+        assert made.purge() == 2 and made.get() is None
+        made.delete()
+        channel.close()
 
 
 def test_durable_queues_of_an_exchange_keep_what_they_are_bound_to(connection: Any, url: str, queue: str) -> None:
@@ -418,8 +574,35 @@ def test_a_body_that_is_not_kombus_is_left_out(
     reader.close()
 
 
-def test_the_url_is_shown_without_the_secret(cluster: Cluster) -> None:
-    assert "s3cret" not in Connection(f"rocketmq://key:s3cret@{cluster.nameserver}/ns").as_uri()
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("rocketmq://", "rocketmq://"),
+        ("rocketmq://a", "rocketmq://a"),
+        ("rocketmq://a:1,b:2/", "rocketmq://a:1,b:2/"),
+        ("rocketmq://a:1;b:2/", "rocketmq://a:1;b:2/"),
+        ("rocketmq://[::1]:1,[::2]:1/ns", "rocketmq://[::1]:1,[::2]:1/ns"),
+        ("rocketmq://key:s%403@a:1,b/ns?eta_lead=0", "rocketmq://key:**@a:1,b/ns?eta_lead=0"),
+        ("rocketmq://key:s%403@a:1;b:2/", "rocketmq://key:**@a:1;b:2/"),
+        (["rocketmq://key:s3@a:1,b:2/ns", "rocketmq://key:s3@c:3/"], "rocketmq://key:**@a:1,b:2/ns;rocketmq://c:3/"),
+    ],
+)
+def test_all_forms_of_addresses_are_shown_without_the_secret(given: Any, shown: str) -> None:
+    """By workers, ``celery report``, ``celery inspect stats``, and in logs."""
+    connection = Connection(given)
+    settings = connection.transport.settings
+    # After a failure kombu would go on with the next of its own hosts.
+    connection.maybe_switch_next()
+    assert connection.as_uri() == shown and shown in repr(connection)
+    for again in (Connection(connection.as_uri(include_password=True)), connection.clone()):
+        assert again.transport.settings == settings
+    with Celery(broker=given, set_as_current=False) as app:
+        assert repr(shown.replace("**", "*" * 8)) in app.bugreport()
+    consumer = SimpleNamespace(connection=None)
+    step = ConnectionStep(consumer)
+    consumer.connection = connection
+    told = step.info(consumer)["broker"]
+    assert told["hostname"] == shown.replace("key:**@", "") and "s%403" not in repr(told) and "s3" not in repr(told)
 
 
 def test_the_environment_says_where_nameservers_are(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,6 +695,30 @@ def test_messages_survive_a_broker_that_is_killed(cluster: Cluster, url: str, qu
             seen.append(message.payload)
             message.ack()
         reader.close()
+
+
+def test_what_a_process_has_does_not_come_to_it_again_when_its_lease_was_not_renewed_in_time(
+    url: str, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a broker was away for a while."""
+
+    async def never(*_: Any) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(Feed, "_renew_leases", never)
+    with Connection(url, transport_options={"visibility_timeout": 0.5}) as connection:
+        send(connection, queue, *range(6))
+        readers = [Reader(connection, queue)]
+        found = readers[0].get(6)
+        readers.append(Reader(connection, queue))
+        until(lambda: caplog.text.count("was delivered again") >= 6)
+        assert readers[0].gets_nothing() and not readers[1].messages
+        for message in found:
+            message.ack()
+        until(lambda: connection.default_channel.queue_declare(queue, passive=True).message_count == 0)
+        assert readers[0].gets_nothing() and not readers[1].messages
+        for reader in readers:
+            reader.close()
 
 
 def test_a_session_that_ends_by_an_error_is_a_lost_connection(
