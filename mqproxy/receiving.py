@@ -9,7 +9,7 @@ from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
 from mqproxy.brokers import Delivery
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
-from mqproxy.sending import BORN_HOST, DELIVER_AT, TRACE_CONTEXT
+from mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
 from mqproxy.statuses import Refused
 from mqproxy.times import put_time
 from mqproxy.wire import messaging_pb2 as wire
@@ -17,8 +17,6 @@ from remoting.protocol.requests.clients import SQL92, TAG, parse_subscription
 
 # Brokers look for waits that are over ten times a second, and then the answer has a way to go.
 RESERVE_MS = 300
-# What only RocketMQ sets, and shows to consumers all the same.
-_SHOWN = frozenset({SHARDING_KEY, "__transactionId__"})
 _LONG_MAX_DIGITS = 19
 
 
@@ -139,7 +137,7 @@ def _as_stored(message: MessageExt, topic: wire.Resource) -> wire.Message:
     deliver_at = properties.get(DELIVER_AT, "")
     if deliver_at.isascii() and deliver_at.isdigit() and len(deliver_at) <= _LONG_MAX_DIGITS:
         put_time(system.delivery_timestamp, int(deliver_at))
-    users = {name: value for name, value in properties.items() if name not in RESERVED or name in _SHOWN}
+    users = {name: value for name, value in properties.items() if name not in RESERVED or name in SHOWN}
     return wire.Message(topic=topic, user_properties=users, system_properties=system, body=body)
 
 

@@ -19,6 +19,8 @@ DELIVER_AT, BORN_HOST, BORN_TIMESTAMP = "TIMER_DELIVER_MS", "__BORNHOST", "BORN_
 # Brokers deliver a message with this property later, as one with `DELIVER_AT`, whose limits the proxy checks.
 _START_DELIVER_TIME = "__STARTDELIVERTIME"
 TRACE_CONTEXT = "TRACE_CONTEXT"
+#: Of the names that only senders' clients set, those that consumers see among the user's properties, as in RocketMQ.
+SHOWN = frozenset({SHARDING_KEY, "__transactionId__"})
 TRANSACTION_PREPARED, PRODUCER_GROUP, CHECK_IMMUNITY_S = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 # zlib.decompressobj: a gzip or a zlib header, whichever there is.
@@ -120,7 +122,8 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
     if options.max_user_property_size and size > options.max_user_property_size:
         text = f"the total size of user property is too large, max is {options.max_user_property_size}"
         raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
-    found = dict(users)
+    # A message that was received may be sent again with its properties: these say nothing about the new one.
+    found = {name: value for name, value in users.items() if name not in SHOWN}
     if system.tag:
         found[TAGS] = system.tag
     if system.keys:
@@ -160,7 +163,7 @@ def _recovery_s(system: wire.SystemProperties, options: ProxyOptions) -> str:
 
 
 def _check_property(name: str, value: str) -> None:
-    if name in RESERVED or name == _START_DELIVER_TIME:
+    if (name in RESERVED and name not in SHOWN) or name == _START_DELIVER_TIME:
         raise Refused(wire.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
     if not name or not value:
         raise Refused(wire.ILLEGAL_MESSAGE_PROPERTY_KEY, "a property needs a key and a value that are not empty")

@@ -62,6 +62,14 @@ def test_a_property_that_brokers_act_on_is_refused(name: str) -> None:
     assert caught.value.code == wire.ILLEGAL_MESSAGE_PROPERTY_KEY
 
 
+def test_a_received_message_can_be_sent_again_with_its_properties() -> None:
+    system = wire.SystemProperties(message_id="an-id", body_encoding=wire.IDENTITY)
+    message = wire.Message(topic=wire.Resource(name="orders"), system_properties=system, body=b"tea")
+    message.user_properties.update({"__SHARDINGKEY": "ada", "__transactionId__": "old", "shop": "north"})
+    (made,) = sdk_messages([message], UNLIMITED, "127.0.0.1", 0)
+    assert {"__SHARDINGKEY", "__transactionId__"}.isdisjoint(made.properties) and made.properties["shop"] == "north"
+
+
 class Sent:
     """Calls with a session in memory. ``parts`` has the sizes of bodies that were expanded when messages were sent."""
 

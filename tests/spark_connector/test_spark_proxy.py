@@ -50,7 +50,7 @@ def of_grpc(received: wire.Message) -> Described:
         "body": received.body,
         "tag": system.tag if system.HasField("tag") else None,
         "keys": sorted(system.keys),
-        "properties": dict(received.user_properties),
+        "properties": {name: text for name, text in received.user_properties.items() if name != "__SHARDINGKEY"},
         "group": system.message_group if system.HasField("message_group") else None,
         "deliver_at_ms": system.delivery_timestamp.ToMilliseconds(),
     }
