@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, perm_text, reply_topic
+from mqconsole.watching.roll import AwayBroker
 from remoting.protocol.requests.groups import ConsumeStatsList
 from remoting.protocol.requests.topics import TopicConfigTable
 from sdk.admin.commands.cluster import base_row, lag_of, more_row
@@ -66,8 +67,8 @@ class Found:
     targets: list[Target]
     infos: Mapping[str, Mapping[str, str]]
     errors: Mapping[str, str]
-    #: Since when a broker has not answered, by address.
-    away_since_ms: Mapping[str, int]
+    #: Brokers that do not answer, or are listed no longer.
+    away: list[AwayBroker]
     tables: Mapping[tuple[str, str], SetTables]
     progress: Mapping[tuple[str, str], SetProgress]
     #: By broker name: the sets whose masters Controllers choose.
@@ -85,6 +86,8 @@ class Snapshot:
     error: str = ""
     #: What could not be found out, though brokers answer.
     problems: list[str] = field(default_factory=list)
+    #: Masters first; those whose address is known are also rows of ``brokers``.
+    away: list[AwayBroker] = field(default_factory=list)
     brokers: list[dict[str, Any]] = field(default_factory=list)
     #: Clusters with their sets, topics and groups, as clusterTopology has them.
     topology: dict[str, Any] = field(default_factory=lambda: topology(()))
@@ -137,12 +140,22 @@ def snapshot_of(found: Found, version: int) -> Snapshot:
     whole = topology(facts)
     topics, groups = _topics(found, whole), _groups(found, whole)
     return Snapshot(
-        version, found.now_ms, "", found.problems, brokers, whole, topics, groups, _measured(found, brokers, groups)
+        version,
+        found.now_ms,
+        "",
+        found.problems,
+        found.away,
+        brokers,
+        whole,
+        topics,
+        groups,
+        _measured(found, brokers, groups),
     )
 
 
 def _brokers(found: Found) -> list[dict[str, Any]]:
     masters = {one.broker_name: one.addr for one in found.targets if one.broker_id == MASTER_ID}
+    away = {one.addr: one for one in found.away}
     rows = []
     for target in found.targets:
         table = found.infos.get(target.addr, {})
@@ -150,12 +163,29 @@ def _brokers(found: Found) -> list[dict[str, Any]]:
         row |= more_row(target, table)
         answered = target.addr in found.infos
         row["error"] = None if answered else found.errors.get(target.addr, "no answer")
-        row["awaySince"] = found.away_since_ms.get(target.addr)
+        row["awaySince"] = away[target.addr].since_ms if target.addr in away else None
+        row["isListed"] = True
         row["bootTimestamp"] = _number(table.get("bootTimestamp"))
         replicas = found.replica_sets.get(target.broker_name)
         row["inSync"] = None if replicas is None else target.addr in replicas["inSync"]
         rows.append(row)
-    return rows
+    return rows + [_unlisted_row(one, found.now_ms) for one in found.away if one.addr and not one.is_listed]
+
+
+def _unlisted_row(one: AwayBroker, now_ms: int) -> dict[str, Any]:
+    """The row of a broker that the NameServers have dropped. Its id may be another broker's now."""
+    target = Target(one.cluster, one.broker_name, one.broker_id or MASTER_ID, one.addr)
+    return {
+        **base_row(target, {}, now_ms),
+        **lag_of(target, {}, {}),
+        **more_row(target, {}),
+        "brokerId": None if one.is_succeeded else one.broker_id,
+        "error": one.reason,
+        "awaySince": one.since_ms,
+        "isListed": False,
+        "bootTimestamp": None,
+        "inSync": None,
+    }
 
 
 def _number(text: str | None) -> int | None:
@@ -163,7 +193,9 @@ def _number(text: str | None) -> int | None:
 
 
 def _facts(found: Found, brokers: list[dict[str, Any]]) -> list[SetFacts]:
-    kept = ("brokerId", "brokerAddr", "version", "inTps", "outTps", "lagBytes", "lagMs", "error", "inSync")
+    kept = (
+        "brokerId", "brokerAddr", "version", "inTps", "outTps", "lagBytes", "lagMs", "error", "inSync", "isListed"
+    )  # fmt: skip
     sets: dict[tuple[str, str], SetFacts] = {}
     for row in brokers:
         key = row["clusterName"], row["brokerName"]

@@ -4,8 +4,10 @@ from functools import partial
 from typing import Any, Final
 
 from mqcommon.errors import BrokerError, SkylarkError
+from mqconsole.people.person import Person
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
+from mqconsole.showing.findings import STATES, counts, with_away
 from mqconsole.showing.tables import Column, table, wanted
 from mqconsole.web.asking import Asked, View
 from mqconsole.web.site import Site
@@ -52,7 +54,6 @@ FINDINGS = (
     Column("text", "What"),
     Column("remedy", "What to do"),
 )
-STATES: Final = ("FAIL", "WARN", "INFO", "OK")
 MAX_LAG: Final = 10_000
 
 
@@ -183,9 +184,19 @@ async def explain_access(ask: Asked) -> View:
     return view
 
 
+async def findings_for(person: Person) -> list[dict[str, Any]]:
+    """What the doctor finds with this person's credentials, from WARN on."""
+    async with person.admin:
+        with person.deadline():
+            found, _ = await person.look(doctor, quiet=True, max_lag=MAX_LAG)
+    findings: list[dict[str, Any]] = found["findings"]
+    return findings
+
+
 async def doctor_page(ask: Asked) -> View:
     found, problems = await ask.person.recent("doctor", lambda: ask.person.look(doctor, quiet=False, max_lag=MAX_LAG))
-    rows = sorted(found["findings"], key=lambda row: STATES.index(row["state"]))
+    findings = with_away(found["findings"], ask.snapshot.away)
+    rows = sorted(findings, key=lambda row: STATES.index(row["state"]))
     asked = wanted({"size": "500"} | dict(ask.fields.values))
     shown = table(rows, FINDINGS, asked, searched=("state", "check", "where", "text"))
-    return View("Doctor", {"counts": found["counts"]}, {"findings": shown}, problems=problems)
+    return View("Doctor", {"counts": counts(rows)}, {"findings": shown}, problems=problems)

@@ -7,21 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment
 
-from mqconsole.console import make_site
 from mqconsole.options import ConsoleOptions
 from mqconsole.people.people import People
 from mqconsole.people.person import Cluster
 from mqconsole.people.roles import Role
 from mqconsole.showing.previews import preview
 from mqconsole.showing.tables import table, wanted
-from mqconsole.watching.collector import Collector
+from mqconsole.watching.roll import AwayBroker
 from mqconsole.watching.snapshot import Snapshot
 from mqconsole.web.asking import View
 from mqconsole.web.groups import GROUPS, LETTERS, QUEUES
 from mqconsole.web.messages import MESSAGES, STEPS
 from mqconsole.web.system import FINDINGS, POLICIES, USERS
 from mqconsole.web.topics import TOPICS
-from sdk import Admin
+from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.
 HARM = st.sampled_from(
@@ -36,7 +35,7 @@ texts = HARM | st.text(max_size=40)
 
 def environment() -> Environment:
     people = People(Cluster("127.0.0.1:9", 1_000), None, login=True, session_s=60, secret=b"s", snapshot=Snapshot)
-    site = make_site(people, Collector(Admin("127.0.0.1:9"), 5, 5), ConsoleOptions(login=True))
+    site = lonely_site(people, ConsoleOptions(login=True))
     env: Environment = site.app.jinja_env
     return env
 
@@ -73,9 +72,11 @@ class Somebody:
 
 
 def tags_of(template: str, view: View, text: str) -> Tags:
+    away = [AwayBroker(text, text, 0, f"a{text}", 1, True, text), AwayBroker(text, text, None, "", 1, False, text)]
     html = ENVIRONMENT.get_template(template).render(
         view=view, **view.data, tables=view.tables, pictures={}, person=Somebody(text), role=Role, has_login=True,
-        snapshot=Snapshot(error=text), token="t", notices=[("bad", text), ("good", text)], here=f"/{text}",
+        snapshot=Snapshot(error=text, away=away), ills={"FAIL": 1, "WARN": 0},
+        token="t", notices=[("bad", text), ("good", text)], here=f"/{text}",
         args={"topic": text, "key": text, "id": text, "where": text, "at": text},
     )  # fmt: skip
     parser = Tags()

@@ -245,6 +245,33 @@ async def test_a_broker_that_stops_makes_its_cell_grey(cluster: Cluster) -> None
                 other.brokers[1].thaw()
 
 
+async def test_a_master_that_dies_is_away_since_then_on_each_page() -> None:
+    with Cluster(2) as other:
+        async with console(other.nameserver) as address, browser(address) as found:
+            await found.get("/")
+            dead = other.brokers[1].address
+            other.brokers[1].kill()
+
+            async def is_away() -> bool:
+                return [one["brokerAddr"] for one in (await api(found, "/overview"))["away"]] == [dead]
+
+            await until(is_away, "the console misses the broker")
+            page = await found.get("/topics")
+            assert "1 broker is away" in page.text and f"master broker-b at {dead}</a> since 20" in page.text
+            assert "1 failures and" in page.text
+            overview = await found.get("/")
+            assert overview.text.count('class="away"') == 1 and "no master" in overview.text
+            doctor = await api(found, "/doctor")
+            assert [row["where"] for row in doctor["findings"]["rows"] if row["check"] in ("away", "absent")] == [
+                "broker-b"
+            ]
+            assert doctor["counts"]["FAIL"] == 1
+            assert "It has left for good" in (await found.get(f"/brokers/{dead}")).text
+            living = other.brokers[0].address
+            assert "is no broker that is away" in await done(found, f"/brokers/{living}/left")
+            assert "is shown no longer" in await done(found, f"/brokers/{dead}/left")
+
+
 async def test_a_refresh_in_the_background_takes_no_notice(who: Browser) -> None:
     answer = await who.post("/topics/orders/delete", confirm="another")
     assert "to confirm" not in (await who.get("/topics", headers={"X-Refresh": "1"})).text
