@@ -17,6 +17,7 @@ from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import SkylarkError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqconsole.watching.history import History
+from mqconsole.watching.pace import Pace
 from mqconsole.watching.roll import Roll
 from mqconsole.watching.snapshot import (
     Found,
@@ -81,6 +82,7 @@ class Collector:
         self._shapes: dict[Shape, Shape] = {}
         self._tables: dict[SetKey, SetTables] = {}
         self._progress: dict[SetKey, SetProgress] = {}
+        self._paces: dict[SetKey, Pace] = {}
         self._due: dict[tuple[SetKey, str], _Due] = {}
         # How long the rows of the last round took to make.
         self._built_s = 0.0
@@ -187,7 +189,9 @@ class Collector:
 
     async def _ask_progress(self, key: SetKey, addr: str) -> None:
         began = trio.current_time()
-        self._progress[key] = progress_of(await self._admin.broker_consume_stats(addr))
+        stats = await self._admin.broker_consume_stats(addr)
+        consumed = self._paces.setdefault(key, Pace()).note(trio.current_time(), stats)
+        self._progress[key] = progress_of(stats, consumed)
         self._due[key, "lag"].answered(self._interval_s, began)
 
     async def _ask_tables(self, key: SetKey, addr: str) -> None:
@@ -222,7 +226,7 @@ class Collector:
         return self._due.setdefault((key, kind), _Due()).is_over()
 
     def _forget_all_but(self, keys: set[SetKey]) -> None:
-        for table in (self._tables, self._progress):
+        for table in (self._tables, self._progress, self._paces):
             for key in table.keys() - keys:
                 del table[key]
         for key, kind in [one for one in self._unanswered if one[0] not in keys]:

@@ -53,8 +53,9 @@ class SetProgress:
     """How far groups are at one set."""
 
     lags: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    #: Messages a second that each group has consumed.
-    rates: Mapping[str, float] = field(default_factory=dict)
+    #: Messages a second that each group has pulled, and has consumed; the latter is not known at first.
+    pulled: Mapping[str, float] = field(default_factory=dict)
+    consumed: Mapping[str, float] = field(default_factory=dict)
     #: Queues with messages to consume.
     late: list[QueueLag] = field(default_factory=list)
 
@@ -119,18 +120,18 @@ def tables_of(configs: TopicConfigTable, groups: Iterable[str], shapes: dict[Sha
     return found
 
 
-def progress_of(stats: ConsumeStatsList) -> SetProgress:
-    """The lags and rates in a broker's answer to 317."""
-    rates: dict[str, float] = {}
+def progress_of(stats: ConsumeStatsList, consumed: Mapping[str, float]) -> SetProgress:
+    """The lags and rates in a broker's answer to 317; ``consumed`` is what a `Pace` says."""
+    pulled: dict[str, float] = {}
     late: list[QueueLag] = []
     for table in stats.consume_stats_list:
         for group, every in table.items():
-            rates[group] = rates.get(group, 0.0) + sum(one.consume_tps for one in every)
+            pulled[group] = pulled.get(group, 0.0) + sum(one.consume_tps for one in every)
             for one in every:
                 for queue, at in one.offset_table.items():
                     if (lag := at.broker_offset - at.consumer_offset) > 0:
                         late.append(QueueLag(group, queue.topic, queue.broker_name, queue.queue_id, lag))
-    return SetProgress(lags_of(stats), rates, late)
+    return SetProgress(lags_of(stats), pulled, consumed, late)
 
 
 def snapshot_of(found: Found, version: int) -> Snapshot:
@@ -247,10 +248,8 @@ def _kind(name: str, own: set[str]) -> str:
 
 def _groups(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     summed = {row["consumerGroup"]: row for row in whole["groups"]}
-    rates: dict[str, float] = {}
-    for progress in found.progress.values():
-        for group, rate in progress.rates.items():
-            rates[group] = rates.get(group, 0.0) + rate
+    pulled = _summed(one.pulled for one in found.progress.values())
+    consumed = _summed(one.consumed for one in found.progress.values())
     names = {group for tables in found.tables.values() for group in tables.groups}
     rows = []
     for name in sorted(names | summed.keys()):
@@ -261,12 +260,21 @@ def _groups(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "group": name,
                 "kind": SYSTEM if is_system_group(name) else USER,
                 "lag": summed[name]["lag"] if name in summed else 0,
-                "consumeTps": rates.get(name, 0.0),
+                "consumeTps": consumed.get(name),
+                "pullTps": pulled.get(name, 0.0),
                 "topics": len([topic for topic in lags if not is_retry_topic(topic)]),
                 "worstTopic": worst if worst and lags[worst] else "",
             }
         )
     return rows
+
+
+def _summed(rates: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in rates:
+        for group, rate in one.items():
+            found[group] = found.get(group, 0.0) + rate
+    return found
 
 
 def _measured(found: Found, brokers: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[tuple[str, float]]:
@@ -279,7 +287,7 @@ def _measured(found: Found, brokers: list[dict[str, Any]], groups: list[dict[str
     for row in alive:
         values += [(f"in {row['brokerAddr']}", row["inTps"]), (f"out {row['brokerAddr']}", row["outTps"])]
     values += [(f"lag {row['group']}", row["lag"]) for row in groups]
-    values += [(f"rate {row['group']}", row["consumeTps"]) for row in groups]
+    values += [(f"rate {row['group']}", row["consumeTps"]) for row in groups if row["consumeTps"] is not None]
     late = sorted((one for each in found.progress.values() for one in each.late), key=lambda one: -one.lag)
     values += [(f"{queues_of(one.group)}{one.topic} {one.broker_name} {one.queue_id}", one.lag) for one in late]
     return values

@@ -245,7 +245,7 @@ def test_a_person_walks_through_the_console(page: Page, shop: Cluster) -> None:
 
     def has_dead_letter() -> bool:
         page.open("/groups/given-up")
-        return page.text("#live-facts div:nth-child(5) dd") == "1"
+        return page.text("#live-facts div:nth-child(6) dd") == "1"
 
     page.until(has_dead_letter, "the group has a dead letter")
     page.open("/groups/given-up/dead")

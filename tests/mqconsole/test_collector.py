@@ -32,6 +32,7 @@ class FakeAdmin:
         self.refuses_stats = False
         self.stats_took_s = 0.0
         self.lag = 7
+        self.consumed_per_s = 0
 
     async def cluster_info(self) -> ClusterInfo:
         self.asked["namesrv", "cluster_info"] += 1
@@ -63,7 +64,8 @@ class FakeAdmin:
         await trio.sleep(self.stats_took_s)
         name = "broker-a" if addr in (GOOD, SLAVE) else "broker-b"
         queue = MessageQueue("orders", name, 0)
-        offset = ConsumeOffset(broker_offset=10 + self.lag, consumer_offset=10)
+        at = 10 + int(trio.current_time() * self.consumed_per_s)
+        offset = ConsumeOffset(broker_offset=at + self.lag, consumer_offset=at)
         return ConsumeStatsList(
             consume_stats_list=[{"shop": [ConsumeStats(consume_tps=2.5, offset_table={queue: offset})]}]
         )
@@ -215,11 +217,16 @@ async def test_without_nameservers_the_last_rows_stay(
 async def test_lag_and_rates_get_into_the_history(
     admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    admin.broken = {DEAD}
+    admin.broken, admin.consumed_per_s = {DEAD}, 9
     collector = await watch(nursery, admin)
     history = collector.history
+    (row,) = collector.snapshot.groups
+    assert (row["consumeTps"], row["pullTps"]) == (None, 2.5) and history.get("rate shop") == []
+    # The broker counts pulls; what is consumed shows in the offsets, over a minute at most.
+    await trio.sleep(10 * INTERVAL_S)
+    assert [row["consumeTps"] for row in collector.snapshot.groups] == [9.0]
     assert [run.value for run in history.get("lag shop")] == [7.0]
-    assert [run.value for run in history.get("rate shop")] == [2.5]
+    assert {run.value for run in history.get("rate shop")} == {9.0}
     assert [run.value for run in history.get("in")] == [12.0]
     assert [run.value for run in history.get("queue shop orders broker-a 0")] == [7.0]
     assert history.get(f"in {DEAD}") == []

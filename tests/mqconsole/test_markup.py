@@ -130,9 +130,11 @@ def list_views(text: str) -> dict[str, View]:
         "error.html": View(text, {"text": text}),
         "login.html": View(text, {"next": text, "failure": text, "name": text}),
         "group.html": View(text, facts | {
-            "lag": 5, "oldestMs": 1, "consumeTps": 0.0, "deadLetters": 1, "messageModel": text, "reasons": [text],
+            "lag": 5, "oldestMs": 1, "consumeTps": 0.0, "pullTps": 0.0, "handlerMs": None, "deadLetters": 1,
+            "messageModel": text, "reasons": [text],
             "disagreements": [text], "span": "hour", "lines": [text], "topics": [text], "members": [
-                {"clientId": text, "clientAddr": text, "language": text, "versionDesc": text}
+                {"clientId": text, "clientAddr": text, "language": text, "versionDesc": text, "queueCount": None,
+                 "cached": 1, "consumeTps": 0.5, "handlerMs": 113.0, "concurrency": 1}
             ], "subscriptions": [{"topic": text, "subExpression": text}],
             "configs": [{"brokerName": text, "config": {text + "x": text, "retryMaxTimes": text}}],
         }, {"queues": one(QUEUES)}, problems=[text]),

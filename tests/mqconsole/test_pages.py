@@ -6,8 +6,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import trio
 
-from sdk import Admin, Message, Producer, PullConsumer
+from mqcommon.message.message import MessageExt
+from sdk import Admin, ConsumeFrom, Message, Producer, PullConsumer, PushConsumer
 from sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console, give_up
 from tests.support.waiting import until
@@ -158,6 +160,40 @@ async def test_a_reset_is_shown_before_it_is_done(who: Browser, cluster: Cluster
     assert (
         await who.client.get("/api/groups/undo/reset?topic=reset&where=time&at=2099-01-01T00:00")
     ).status_code == 400
+
+
+async def test_a_group_says_what_its_handlers_do(who: Browser, cluster: Cluster) -> None:
+    cluster.create_topic("slow", queues=1)
+    await send(cluster, "slow", 6)
+    is_free = trio.Event()
+
+    async def handle(_: MessageExt) -> None:
+        await is_free.wait()
+
+    async with PushConsumer(
+        cluster.nameserver, group="slow-ones", subscriptions={"slow": "*"}, handler=handle, concurrency=1,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ) as consumer:  # fmt: skip
+        await until(lambda: consumer.cached == 6, "all messages are in the member's memory")
+
+        async def is_told() -> bool:
+            page = await api(who, "/groups/slow-ones")
+            return page["lag"] == 6 and [one["cached"] for one in page["members"] or ()] == [6]
+
+        await until(is_told, "the console sees the lag and the member")
+        page = await api(who, "/groups/slow-ones")
+        assert "All of it waits in the members' memory for a handler" in " ".join(page["reasons"])
+        (one,) = page["members"]
+        assert (one["concurrency"], one["consumeTps"], page["consumeTps"]) == (1, 0, 0)
+        is_free.set()
+        await until(lambda: consumer.consumed == 6, "the handler goes on")
+
+        async def is_counted() -> bool:
+            found = await api(who, "/groups/slow-ones")
+            return bool(found["consumeTps"] and found["handlerMs"])
+
+        await until(is_counted, "the rate and the time of the handler")
+    assert "Handler takes" in (await who.get("/groups/slow-ones")).text
 
 
 async def test_a_group_keeps_settings_that_no_form_has(who: Browser, cluster: Cluster) -> None:
