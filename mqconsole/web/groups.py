@@ -98,11 +98,14 @@ def _of(group: str) -> str:
 
 def _reset_time(ask: Asked) -> int:
     """Where a group is to go on: -1 is the end of each queue."""
-    where = ask.fields.text("where", "time")
+    # Nothing is taken for granted: the end loses messages, and the beginning repeats them.
+    where = ask.fields.needed("where", "where the group goes on: at a time, the beginning or the end")
     if where == "end":
         return END_OF_QUEUE
     if where == "begin":
         return 0
+    if where != "time":
+        raise InvalidArgument(f"where must be time, begin or end, not {where!r}")
     if (at_ms := ask.fields.moment("at")) is None:
         raise InvalidArgument("give a time, or choose the beginning or the end")
     if at_ms > time.time_ns() // 1_000_000:

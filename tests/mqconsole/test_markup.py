@@ -159,6 +159,13 @@ def check(found: Tags, expected: Tags, text: str) -> None:
     )
 
 
+def test_with_several_clusters_none_is_chosen() -> None:
+    template = ENVIRONMENT.from_string('{% from "parts.html" import cluster_field %}{{ cluster_field(clusters) }}')
+    several, one = template.render(clusters=["one", "two"]), template.render(clusters=["one"])
+    assert '<select name="cluster" required><option value="">choose</option><option>one</option>' in several
+    assert '<input type="hidden" name="cluster" value="one">' in one
+
+
 @given(texts)
 def test_no_name_becomes_markup(text: str) -> None:
     for name, view in list_views(text).items():

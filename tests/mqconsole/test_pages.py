@@ -157,9 +157,16 @@ async def test_a_reset_is_shown_before_it_is_done(who: Browser, cluster: Cluster
     assert (await api(who, "/groups/undo"))["lag"] == 0
     again = await api(who, "/groups/undo/reset?topic=reset&where=time&at=2020-01-01T00:00")
     assert (again["again"], again["skipped"]) == (6, 0)
-    assert (
-        await who.client.get("/api/groups/undo/reset?topic=reset&where=time&at=2099-01-01T00:00")
-    ).status_code == 400
+    for wrong in ("&where=time&at=2099-01-01T00:00", "&where=time", "&where=", "", "&where=ende"):
+        assert (await who.client.get(f"/api/groups/undo/reset?topic=reset{wrong}")).status_code == 400, wrong
+    assert "give where the group goes on" in await done(who, "/groups/undo/reset", topic="reset", where="")
+    assert (await api(who, "/groups/undo"))["lag"] == 0
+
+
+async def test_forms_choose_nothing_that_is_dangerous(who: Browser, cluster: Cluster) -> None:
+    await commit(cluster, "chosen", "orders", "begin")
+    page = (await who.get("/groups/chosen")).text
+    assert '<select name="where" required><option value="">' in page
 
 
 async def test_a_group_says_what_its_handlers_do(who: Browser, cluster: Cluster) -> None:
