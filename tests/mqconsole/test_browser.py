@@ -284,6 +284,11 @@ def check_all_pages(page: Page, shop: Cluster) -> None:
         page.emulate(width=390, height=844)
         overflow = page.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
         assert overflow <= 0, f"{path} is {overflow} pixels wider than a phone"
+        beside = page.driver.execute_script(
+            "return [...document.querySelectorAll('.grid td')].filter("
+            "cell => cell.getBoundingClientRect().right > window.innerWidth).map(cell => cell.dataset.title)"
+        )
+        assert beside == [], f"{path} has cells beside a phone's screen"
         if name == "one group":
             page.picture("phone", height=1100)
             page.picture("group", height=1250)
