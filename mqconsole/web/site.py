@@ -115,7 +115,7 @@ class Site:
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
         app.jinja_env.filters |= {
             "count": texts.count, "size": texts.size, "percent": texts.percent, "duration": texts.duration,
-            "moment": texts.moment, "part": partial(quote, safe=""), "printable": printable,
+            "moment": texts.moment, "setting": texts.setting, "part": partial(quote, safe=""), "printable": printable,
         }  # fmt: skip
         app.before_request(self._meet)
         app.after_request(self._harden)

@@ -215,6 +215,9 @@ async def test_a_group_keeps_settings_that_no_form_has(who: Browser, cluster: Cl
         config = await admin.group_config(cluster.brokers[0].address, "kept")
     assert (config.retry_max_times, config.consume_enable, config.consume_message_orderly) == (5, False, False)
     assert (config.consume_from_min_enable, config.which_broker_when_consume_slowly) == (True, 2)
+    shown = (await who.get("/groups/kept")).text
+    assert "<dt>groupRetryPolicy</dt><dd>type: CUSTOMIZED</dd>" in shown
+    assert "<dt>consumeEnable</dt><dd>no</dd>" in shown and "&#39;" not in shown.partition("Settings")[2]
     assert "are deleted" in await done(who, "/groups/kept/delete", confirm="kept")
 
 

@@ -167,6 +167,23 @@ def test_texts_for_people(shown: str, text: str) -> None:
     assert shown == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "yes"), (False, "no"), (16, "16"), (0, "0"), (None, texts.NONE), ("", texts.NONE), ({}, texts.NONE),
+        ([], texts.NONE), ({"type": "CUSTOMIZED", "customizedRetryPolicy": None}, "type: CUSTOMIZED"),
+        (
+            {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000}},
+            "type: EXPONENTIAL; exponentialRetryPolicy: (initial: 5000; max: 7200000)",
+        ),
+        ({"customizedRetryPolicy": {"next": [1000, 5000]}}, "customizedRetryPolicy: (next: 1000, 5000)"),
+        ([{"topic": "a", "expression": "*"}, {"topic": "b"}], "(topic: a; expression: *), (topic: b)"),
+    ],
+)  # fmt: skip
+def test_settings_are_text(value: object, text: str) -> None:
+    assert texts.setting(value) == text
+
+
 def test_times_read_back() -> None:
     assert texts.parse_moment("2023-11-14T22:13:20") == 1_700_000_000_000
     assert texts.parse_moment("2023-11-14 22:13:20 UTC") == 1_700_000_000_000
