@@ -1,9 +1,11 @@
 """What waits to be delivered, replicas, accounts and policies, and the doctor."""
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from mqcommon.errors import BrokerError, SkylarkError
+from mqcommon.names import MASTER_ID
 from mqconsole.people.person import Person
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
@@ -46,6 +48,16 @@ POLICIES = (
     Column("sourceIps", "From", lambda value: ", ".join(value or ()) or "anywhere"),
     Column("policyType", "Kind"),
     Column("brokerAddr", "Broker"),
+)
+_STATES = {"ok": "answers", "fail": "no answer", "warn": "not in sync"}
+REPLICAS = (
+    Column("brokerName", "Set"),
+    Column("role", "Role"),
+    Column("brokerAddr", "Address"),
+    Column("state", "State", lambda value: _STATES[value]),
+    Column("lagBytes", "Behind", texts.size, is_number=True, hint="what a slave lacks of its master's log"),
+    Column("lagMs", "Behind for", texts.duration, is_number=True, hint="how old the first message is that it lacks"),
+    Column("awaySince", "Away since", lambda value: texts.moment(value) if value else texts.NONE),
 )
 FINDINGS = (
     Column("state", "State"),
@@ -109,6 +121,18 @@ async def _replicas(ask: Asked) -> tuple[dict[str, list[dict[str, Any]]], list[s
     return {"controllers": controllers, "sets": sets, "dledger": members}, problems
 
 
+def replica_rows(brokers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each broker of the snapshot, as part of its set. Pure."""
+    rows = []
+    for one in brokers:
+        broker_id = one["brokerId"]
+        role = "former master" if broker_id is None else "master" if broker_id == MASTER_ID else f"slave {broker_id}"
+        state = "fail" if one["error"] is not None else "warn" if one["inSync"] is False else "ok"
+        kept = ("brokerName", "brokerAddr", "lagBytes", "lagMs", "awaySince", "error")
+        rows.append({"role": role, "state": state, **{name: one[name] for name in kept}})
+    return sorted(rows, key=lambda row: (row["brokerName"], row["role"] != "master", row["role"]))
+
+
 async def waiting(ask: Asked) -> View:
     masters = {row["brokerAddr"]: row for row in ask.snapshot.masters() if row["error"] is None}
     answers = await ask.person.recent(
@@ -135,7 +159,11 @@ async def waiting(ask: Asked) -> View:
 
 async def replicas(ask: Asked) -> View:
     found, problems = await ask.person.recent("replicas", partial(_replicas, ask))
-    return View("Replicas", dict(found), problems=list(problems))
+    rows = replica_rows(ask.snapshot.brokers)
+    shown = table(rows, REPLICAS, wanted(ask.fields.values), searched=("brokerName", "brokerAddr", "role"))
+    has_master = {row["brokerName"] for row in rows if row["role"] == "master" and row["error"] is None}
+    masterless = sorted({row["brokerName"] for row in rows} - has_master)
+    return View("Replicas", {**found, "masterless": masterless}, {"replicas": shown}, problems=list(problems))
 
 
 async def accounts(ask: Asked) -> View:

@@ -262,9 +262,11 @@ async def test_what_waits_is_counted(who: Browser, cluster: Cluster) -> None:
 
 
 async def test_the_other_pages_are_there(who: Browser, cluster: Cluster) -> None:
-    assert (await api(who, "/replicas")) == {
-        "title": "Replicas", "controllers": [], "sets": [], "dledger": [], "problems": [],
-    }  # fmt: skip
+    replicas = await api(who, "/replicas")
+    assert (replicas["controllers"], replicas["dledger"], replicas["masterless"]) == ([], [], [])
+    assert [(row["brokerName"], row["role"], row["state"]) for row in replicas["replicas"]["rows"]] == [
+        ("broker-a", "master", "ok"), ("broker-b", "master", "ok"),
+    ]  # fmt: skip
     assert (await api(who, "/doctor"))["counts"]["FAIL"] == 0
     assert (await who.get("/accounts")).status_code == 200
     (one, _) = (await api(who, "/accounts/explain?account=a&topic=orders&address=127.0.0.1"))["answers"]
@@ -312,6 +314,8 @@ async def test_a_master_that_dies_is_away_since_then_on_each_page() -> None:
                 "broker-b"
             ]
             assert doctor["counts"]["FAIL"] == 1
+            assert (await api(found, "/replicas"))["masterless"] == ["broker-b"]
+            assert "no slave takes over without Controllers" in (await found.get("/replicas")).text
             assert "It has left for good" in (await found.get(f"/brokers/{dead}")).text
             living = other.brokers[0].address
             assert "is no broker that is away" in await done(found, f"/brokers/{living}/left")

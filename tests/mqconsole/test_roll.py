@@ -6,6 +6,7 @@ import pytest
 
 from mqconsole.showing.findings import FAIL, WARN, counts, with_away
 from mqconsole.watching.roll import KEEP_MS, MOST_UNLISTED, UNLISTED, AwayBroker, Roll
+from mqconsole.web.system import replica_rows
 from remoting.protocol.requests.routes import LOST, UNHEARD, AbsentBroker
 from sdk.admin.targets import Target
 
@@ -109,3 +110,18 @@ def test_the_doctor_is_told_what_only_the_console_knows() -> None:
     ]  # fmt: skip
     assert "forgetBroker -b a" in rows[0]["remedy"] and "since before" in rows[1]["text"]
     assert counts(rows) == {"FAIL": 2, "WARN": 2, "INFO": 0, "OK": 0}
+
+
+def test_replicas_are_shown_by_set_with_the_master_first() -> None:
+    def broker(name: str, broker_id: int | None, **more: object) -> dict[str, object]:
+        plain = {"lagBytes": None, "lagMs": None, "awaySince": None, "error": None, "inSync": None}
+        return {"brokerName": name, "brokerId": broker_id, "brokerAddr": f"{name}{broker_id}", **plain, **more}
+
+    rows = replica_rows([
+        broker("b", 0), broker("a", None, error="gone", awaySince=5), broker("a", 2, lagBytes=7, lagMs=30),
+        broker("a", 0), broker("a", 1, inSync=False),
+    ])  # fmt: skip
+    assert [(row["brokerName"], row["role"], row["state"], row["lagBytes"]) for row in rows] == [
+        ("a", "master", "ok", None), ("a", "former master", "fail", None), ("a", "slave 1", "warn", None),
+        ("a", "slave 2", "ok", 7), ("b", "master", "ok", None),
+    ]  # fmt: skip
