@@ -16,6 +16,7 @@ from mqconsole.showing.tables import Column, table, wanted
 from mqconsole.showing.work import Work, together, work_of
 from mqconsole.watching.snapshot import SYSTEM, USER, queues_of
 from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
+from mqconsole.web.members import figures, members_table
 from mqconsole.web.overview import span_of
 from mqconsole.web.site import Site
 from remoting.protocol.codes import ResponseCode
@@ -155,19 +156,6 @@ async def _members(
     return connected, doing["problems"], {row["clientId"]: work_of(row) for row in doing["consumers"]}
 
 
-def _member(connection: Mapping[str, Any], works: Mapping[str, Work | None]) -> dict[str, Any]:
-    """The row of a connected consumer; figures that it does not tell are None."""
-    work = works.get(connection["clientId"])
-    return {
-        **connection,
-        "queueCount": None if work is None else work.queues,
-        "cached": None if work is None else work.cached_count,
-        "consumeTps": None if work is None else work.consumed_per_s,
-        "handlerMs": None if work is None else work.handler_ms,
-        "concurrency": None if work is None else work.concurrency,
-    }
-
-
 async def _configs(ask: Asked, group: str) -> list[dict[str, Any]]:
     """The group's settings at each broker; empty for one that has only offsets."""
     try:
@@ -282,6 +270,7 @@ async def one_group(ask: Asked, group: str) -> View:
     consumed_per_s = seen["consumeTps"] if seen is not None else None
     if work is not None and len(works) == len((connected or NOBODY)["connections"]) and None not in works.values():
         consumed_per_s = work.consumed_per_s
+    members = [row | figures(works.get(row["clientId"])) for row in (connected or NOBODY)["connections"]]
     topics = sorted({row["topic"] for row in progress["queues"] if not is_retry_topic(row["topic"])})
     view.data |= {
         "lag": progress["diffTotal"],
@@ -289,7 +278,7 @@ async def one_group(ask: Asked, group: str) -> View:
         "pullTps": progress["consumeTps"],
         "handlerMs": None if work is None else work.handler_ms,
         "oldestMs": max((row["lagMs"] or 0 for row in progress["queues"]), default=0),
-        "members": None if connected is None else [_member(one, works) for one in connected["connections"]],
+        "members": None if connected is None else members,
         "subscriptions": (connected or NOBODY)["subscriptions"],
         "messageModel": (connected or NOBODY)["messageModel"],
         "disagreements": disagreements,
@@ -298,6 +287,7 @@ async def one_group(ask: Asked, group: str) -> View:
         "clusters": ask.snapshot.clusters(),
         "deadLetters": await _dead_letters(ask, group),
     }
+    view.tables["consumers"] = members_table(members)
     asked = wanted(ask.fields.values, keep=("span",))
     view.tables["queues"] = table(progress["queues"], QUEUES, asked, searched=("topic", "brokerName"), sort="-diff")
     span, lines, drawn = _lag_chart(ask, group)

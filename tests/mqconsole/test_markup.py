@@ -17,6 +17,8 @@ from mqconsole.watching.roll import AwayBroker
 from mqconsole.watching.snapshot import Snapshot
 from mqconsole.web.asking import View
 from mqconsole.web.groups import GROUPS, LETTERS, QUEUES
+from mqconsole.web.members import MEMBERS, RATES
+from mqconsole.web.members import QUEUES as MEMBER_QUEUES
 from mqconsole.web.messages import MESSAGES, STEPS
 from mqconsole.web.system import FINDINGS, POLICIES, USERS
 from mqconsole.web.topics import TOPICS
@@ -137,7 +139,12 @@ def list_views(text: str) -> dict[str, View]:
                  "cached": 1, "consumeTps": 0.5, "handlerMs": 113.0, "concurrency": 1}
             ], "subscriptions": [{"topic": text, "subExpression": text}],
             "configs": [{"brokerName": text, "config": {text + "x": text, "retryMaxTimes": text}}],
-        }, {"queues": one(QUEUES)}, problems=[text]),
+        }, {"queues": one(QUEUES), "consumers": one(MEMBERS)}, problems=[text]),
+        "member.html": View(text, facts | {
+            "client": text, "startedMs": 1, "queueCount": 1, "cached": 1, "consumeTps": 1.0, "handlerMs": None,
+            "concurrency": None, "subscriptions": [{"topic": text, "subExpression": text}],
+            "properties": {f"a{text}": text},
+        }, {"queues": one(MEMBER_QUEUES), "rates": one(RATES)}, problems=[text]),
         "explain.html": View(text, facts | {"answers": [
             {"brokerAddr": text, "allowed": False, "text": text,
              "steps": [type("Step", (), {"step": text, "outcome": text, "rule": text})]}

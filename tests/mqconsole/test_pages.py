@@ -192,6 +192,14 @@ async def test_a_group_says_what_its_handlers_do(who: Browser, cluster: Cluster)
         assert "All of it waits in the members' memory for a handler" in " ".join(page["reasons"])
         (one,) = page["members"]
         assert (one["concurrency"], one["consumeTps"], page["consumeTps"]) == (1, 0, 0)
+        detail = await api(who, f"/groups/slow-ones/member?id={quote(one['clientId'])}")
+        cached = {row["brokerName"]: row["cached"] for row in detail["queues"]["rows"] if row["topic"] == "slow"}
+        assert sum(cached.values()) == 6 and "slow" in {row["topic"] for row in detail["subscriptions"]}
+        assert (detail["concurrency"], detail["properties"]["PROP_CONSUMEORDERLY"]) == (1, "false")
+        assert (await who.get("/groups/slow-ones/member?id=nobody@1")).status_code == 404
+        assert f"/groups/slow-ones/member?id={quote(one['clientId'], safe='')}" in (
+            await who.get("/groups/slow-ones")
+        ).text
         is_free.set()
         await until(lambda: consumer.consumed == 6, "the handler goes on")
 
