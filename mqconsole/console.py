@@ -18,6 +18,7 @@ from mqconsole.web.login import add_login
 from mqconsole.web.members import add_members
 from mqconsole.web.messages import add_messages
 from mqconsole.web.overview import add_overview
+from mqconsole.web.searching import add_searching
 from mqconsole.web.site import Site
 from mqconsole.web.system import add_system, findings_for
 from mqconsole.web.topics import add_topics
@@ -90,6 +91,6 @@ def server_tls(options: ConsoleOptions) -> TlsServer | None:
 def make_site(people: People, collector: Collector, checkup: Checkup, options: ConsoleOptions) -> Site:
     """The application with all of its pages."""
     site = Site(people, collector, checkup, options)
-    for add in (add_login, add_overview, add_topics, add_groups, add_members, add_messages, add_system):
+    for add in (add_login, add_overview, add_topics, add_groups, add_members, add_messages, add_searching, add_system):
         add(site)
     return site

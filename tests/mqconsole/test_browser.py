@@ -272,6 +272,7 @@ def check_all_pages(page: Page, shop: Cluster) -> None:
         "topic": "/topics/orders",
         "groups": "/groups", "one group": "/groups/shop", "dead letters": "/groups/given-up/dead",
         "messages": "/messages?by=time&topic=orders", "trace": "/trace?id=nothing", "waiting": "/waiting",
+        "search": "/search?q=orders",
         "replicas": "/replicas", "accounts": "/accounts", "explain": "/accounts/explain", "doctor": "/doctor",
         "error": NO_PAGE,
     }  # fmt: skip

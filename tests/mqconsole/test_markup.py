@@ -129,6 +129,9 @@ def list_views(text: str) -> dict[str, View]:
         "trace.html": View(text, facts, {"steps": one(STEPS)}),
         "accounts.html": View(text, facts, {"users": one(USERS), "policies": one(POLICIES)}, problems=[text]),
         "doctor.html": View(text, facts, {"findings": one(FINDINGS)}),
+        "search.html": View(text, {"q": text, "kinds": [
+            {"title": "Topics", "found": 9, "shown": [{"link": "/topics/a", "name": text, "detail": text}]}
+        ]}),
         "error.html": View(text, {"text": text}),
         "login.html": View(text, {"next": text, "failure": text, "name": text}),
         "group.html": View(text, facts | {

@@ -262,6 +262,20 @@ async def test_a_trace_is_shown_over_time(who: Browser, cluster: Cluster) -> Non
     assert '<rect class="bar"' in (await who.get(f"/trace?id={msg_id}")).text
 
 
+async def test_one_field_searches_everything(who: Browser, cluster: Cluster) -> None:
+    page = await api(who, "/search?q=BROKER-b")
+    assert [one["title"] for one in page["kinds"]] == ["Brokers", "Topics", "Messages"]
+    addr = cluster.brokers[1].address
+    assert page["kinds"][0]["shown"] == [
+        {"kind": "broker", "name": addr, "link": f"/brokers/{quote(addr, safe='')}",
+         "detail": "master of broker-b in DefaultCluster"}
+    ]  # fmt: skip
+    for kind in page["kinds"]:
+        assert (await who.get(kind["shown"][0]["link"])).status_code == 200, kind
+    assert '<input type="search" name="q" value="orders"' in (await who.get("/search?q=orders")).text
+    assert (await api(who, "/search?q="))["kinds"] == []
+
+
 async def test_what_waits_is_counted(who: Browser, cluster: Cluster) -> None:
     async with Producer(cluster.nameserver, group="P") as producer:
         await producer.send(Message("orders", b"later", delay_level=18))
