@@ -48,12 +48,17 @@ class Pace:
             self._samples.popleft()
         if not self._samples or now_s >= self._samples[-1][0] + _SAMPLE_S:
             self._samples.append((now_s, moved))
-        then_s, then = self._samples[0]
-        if now_s < then_s + SHORTEST_S:
-            return {}
-        return {
-            group: max(count - then[group], 0) / (now_s - then_s) for group, count in moved.items() if group in then
-        }
+        rates: dict[str, float] = {}
+        # A group that began to consume within the window is measured from then on.
+        for then_s, then in self._samples:
+            if now_s < then_s + SHORTEST_S:
+                break
+            for group, count in moved.items():
+                if group in then and group not in rates:
+                    rates[group] = max(count - then[group], 0) / (now_s - then_s)
+            if len(rates) == len(moved):
+                break
+        return rates
 
 
 def _groups(stats: ConsumeStatsList) -> Iterable[tuple[str, Iterable[ConsumeStats]]]:

@@ -23,7 +23,6 @@ MEMBERS = (
     Column("cached", "In memory", texts.count, is_number=True, hint="messages that wait for a handler"),
     Column("consumeTps", "Consumed /s", texts.count, is_number=True),
     Column("handlerMs", "Handler takes", texts.duration, is_number=True, hint="mean time of a call of its handler"),
-    Column("concurrency", "Concurrency", texts.count, is_number=True, hint="handlers at once"),
 )
 QUEUES = (
     Column("topic", "Topic"),

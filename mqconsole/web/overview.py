@@ -20,10 +20,10 @@ SPANS = {"hour": HOUR_S, "day": DAY_S}
 SHORTEST_S = 60
 MOST_IN_PICTURE = 12
 BROKERS = (
-    Column("clusterName", "Cluster"),
     Column("brokerName", "Set"),
     Column("brokerId", "Id", is_number=True, hint="0 is the master"),
     Column("brokerAddr", "Address"),
+    Column("clusterName", "Cluster"),
     Column("version", "Version"),
     Column("inTps", "In /s", texts.count, is_number=True, hint="messages a second that producers send"),
     Column("outTps", "Out /s", texts.count, is_number=True, hint="messages a second that consumers get"),

@@ -50,3 +50,4 @@ def test_a_group_that_is_new_has_no_rate_yet() -> None:
     pace = Pace()
     pace.note(0, stats({"shop": 0}))
     assert pace.note(30, stats({"shop": 30, "new": 900})) == {"shop": 1.0}
+    assert pace.note(50, stats({"shop": 50, "new": 960})) == {"shop": 1.0, "new": 3.0}
