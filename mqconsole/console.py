@@ -1,21 +1,26 @@
 """The console as a whole: its connections, the collector, the people, and the server for browsers."""
 
 import logging
+from functools import partial
 from secrets import token_bytes
 
 import trio
 
 from mqconsole.options import ConsoleOptions
 from mqconsole.people.people import People
-from mqconsole.people.person import Cluster
+from mqconsole.people.person import Cluster, Person
+from mqconsole.people.roles import Role
+from mqconsole.watching.checkup import Checkup
 from mqconsole.watching.collector import Collector
 from mqconsole.web.groups import add_groups
 from mqconsole.web.http_server import HttpServer
 from mqconsole.web.login import add_login
+from mqconsole.web.members import add_members
 from mqconsole.web.messages import add_messages
 from mqconsole.web.overview import add_overview
+from mqconsole.web.searching import add_searching
 from mqconsole.web.site import Site
-from mqconsole.web.system import add_system
+from mqconsole.web.system import add_system, findings_for
 from mqconsole.web.topics import add_topics
 from remoting.net.sockets import listen
 from remoting.net.tls.server import TlsListener, TlsServer
@@ -60,7 +65,11 @@ class Console:
             )
             await nursery.start(people.run, client, admin)
             await nursery.start(collector.run)
-            site = make_site(people, collector, self._options)
+            # The figure at the Doctor tab is what the console's own account finds, as are the lists.
+            own = Person("console", Role.ADMIN, cluster, client, self._credentials)
+            checkup = Checkup(collector, partial(findings_for, own))
+            nursery.start_soon(checkup.run)
+            site = make_site(people, collector, checkup, self._options)
             tls = server_tls(self._options)
             listeners = await listen(self._options.bind_address, self._options.listen_port)
             if tls is not None:
@@ -79,9 +88,9 @@ def server_tls(options: ConsoleOptions) -> TlsServer | None:
     return TlsServer(ServerTls(ENFORCING, options.https_cert_file, options.https_key_file))
 
 
-def make_site(people: People, collector: Collector, options: ConsoleOptions) -> Site:
+def make_site(people: People, collector: Collector, checkup: Checkup, options: ConsoleOptions) -> Site:
     """The application with all of its pages."""
-    site = Site(people, collector, options)
-    for add in (add_login, add_overview, add_topics, add_groups, add_messages, add_system):
+    site = Site(people, collector, checkup, options)
+    for add in (add_login, add_overview, add_topics, add_groups, add_members, add_messages, add_searching, add_system):
         add(site)
     return site

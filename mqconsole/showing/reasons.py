@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqconsole.showing.texts import count, duration
+from mqconsole.showing.work import Work
 from mqconsole.watching.history import Run
 
 #: How far back a trend is looked at, and what change of the lag in that time is one.
@@ -20,11 +21,14 @@ class GroupState:
 
     #: None when it is not known.
     members: int | None
-    consume_tps: float
+    #: Messages a second; None when it is not known.
+    consumed_per_s: float | None
     is_paused: bool
     queues: Sequence[Mapping[str, Any]]
     runs: Sequence[Run]
     now_s: int
+    #: What all members do; None when they do not tell.
+    work: Work | None = None
 
 
 def reasons(state: GroupState) -> Iterator[str]:
@@ -36,12 +40,43 @@ def reasons(state: GroupState) -> Iterator[str]:
         yield "Its settings say that it consumes nothing (consumeEnable=false)."
     if state.members == 0:
         yield "No consumer is connected."
-    elif state.members is not None and state.consume_tps == 0:
+    elif state.members is not None and state.consumed_per_s == 0:
         connected = "One consumer is" if state.members == 1 else f"{state.members} consumers are"
         yield f"{connected} connected, but nothing was consumed in the last minute: look at the consumers' logs."
+    slow = list(_slow_handlers(state, late))
+    yield from slow
     yield from _one_queue(late)
     yield from _without_owner(state, late)
-    yield from _trend(state)
+    yield from _trend(state, is_explained=bool(slow))
+
+
+def _slow_handlers(state: GroupState, late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Messages were pulled, and wait in members' memory for a handler: more pulls would not help."""
+    work = state.work
+    if work is None:
+        return
+    if work.failed_per_s > 0:
+        yield f"Handlers fail {count(work.failed_per_s)} times a second, and failed messages come back later."
+    # What handlers are through with in a second is on its way, and no reason.
+    if work.cached_count <= work.consumed_per_s:
+        return
+    lag = sum(row["diff"] for row in late)
+    cached = sum(
+        min(work.cached.get((row["topic"], row["brokerName"], row["queueId"]), 0), row["diff"]) for row in late
+    )
+    where = "All" if cached >= lag else "Nearly all" if cached > _MOST * lag else count(cached)
+    rest = "" if cached > _MOST * lag else "; the others are pulled when there is room"
+    pace = f"{count(work.consumed_per_s)} a second are consumed"
+    if work.handler_ms is not None:
+        pace += f", at {duration(work.handler_ms)} a call of the handler"
+    yield f"{where} of it waits in the members' memory for a handler{rest}. {pace}: {_advice(state, work)}."
+
+
+def _advice(state: GroupState, work: Work) -> str:
+    """What speeds handlers up. A member without a queue does nothing, and a queue in order has one handler at once."""
+    is_full = state.members is not None and state.members >= len(state.queues)
+    members = "queues and members" if is_full else "members"
+    return f"add {members}" if work.is_orderly else f"add concurrency or {members}"
 
 
 def _one_queue(late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -60,7 +95,7 @@ def _without_owner(state: GroupState, late: Sequence[Mapping[str, Any]]) -> Iter
         yield f"{len(idle)} of the {len(late)} queues that lag have no consumer."
 
 
-def _trend(state: GroupState) -> Iterator[str]:
+def _trend(state: GroupState, *, is_explained: bool) -> Iterator[str]:
     runs = [run for run in state.runs if run.last_s >= state.now_s - TREND_S]
     if len(runs) < 2:
         return
@@ -72,7 +107,8 @@ def _trend(state: GroupState) -> Iterator[str]:
         return
     a_minute = abs(change) * 60 / took_s
     if change > 0:
-        yield f"The lag grows by {count(a_minute)} messages a minute: more comes in than is consumed."
+        why = "" if is_explained else ": more comes in than is consumed"
+        yield f"The lag grows by {count(a_minute)} messages a minute{why}."
     else:
         left_ms = runs[-1].value / a_minute * 60_000
         yield f"The lag shrinks by {count(a_minute)} messages a minute: it is gone in {duration(left_ms)} at this rate."

@@ -1,6 +1,8 @@
 """Numbers, sizes, times and durations as people read them. Pure. Times of the wall clock are UTC, and say so."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 NONE = "\N{EN DASH}"
@@ -56,6 +58,23 @@ def moment(value_ms: float | None) -> str:
         return datetime.fromtimestamp(value_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return NONE
+
+
+def setting(value: Any) -> str:
+    """A value of a setting, which may have parts: ``yes``, ``16``, ``type: CUSTOMIZED; next: 1000, 5000``."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        parts = {name: one for name, one in value.items() if one is not None}
+        return "; ".join(f"{name}: {_part(one)}" for name, one in parts.items()) or NONE
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_part, value)) or NONE
+    return NONE if value is None or value == "" else str(value)
+
+
+def _part(value: Any) -> str:
+    text = setting(value)
+    return f"({text})" if isinstance(value, Mapping) and text != NONE else text
 
 
 def parse_moment(text: str) -> int:

@@ -8,6 +8,7 @@ keep it busy for a twentieth of the time at most.
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import trio
@@ -16,6 +17,8 @@ from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import SkylarkError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqconsole.watching.history import History
+from mqconsole.watching.pace import Pace
+from mqconsole.watching.roll import Roll
 from mqconsole.watching.snapshot import (
     Found,
     SetProgress,
@@ -79,11 +82,12 @@ class Collector:
         self._shapes: dict[Shape, Shape] = {}
         self._tables: dict[SetKey, SetTables] = {}
         self._progress: dict[SetKey, SetProgress] = {}
+        self._paces: dict[SetKey, Pace] = {}
         self._due: dict[tuple[SetKey, str], _Due] = {}
         # How long the rows of the last round took to make.
         self._built_s = 0.0
         self._controllers: dict[str, list[str]] = {}
-        self._away_since_ms: dict[str, int] = {}
+        self._roll = Roll()
         # What was asked and not answered, by set and kind of question; each is asked again in the next round.
         self._unanswered: dict[tuple[SetKey, str], str] = {}
 
@@ -105,6 +109,10 @@ class Collector:
         self._due.clear()
         self._asked_early.set()
 
+    def broker_has_left(self, addr: str) -> bool:
+        """The broker that is away from ``addr`` does not come back. False when none is, or it is still listed."""
+        return self._roll.leave(addr)
+
     async def newer_than(self, version: int) -> Snapshot:
         """The first snapshot after ``version``."""
         while self.snapshot.version <= version:
@@ -120,16 +128,14 @@ class Collector:
         before = self.snapshot
         try:
             with trio.fail_after(self._timeout_s * 2):
-                targets = all_targets(await self._admin.cluster_info())
+                info = await self._admin.cluster_info()
         except (SkylarkError, trio.TooSlowError) as error:
             text = explain(error) if isinstance(error, SkylarkError) else "the NameServers do not answer"
             if not before.error:
                 logger.warning("the NameServers cannot be asked: %s", text)
-            self._publish(
-                Snapshot(before.version + 1, before.at_ms, text, [], before.brokers, before.topology, before.topics,
-                         before.groups)
-            )  # fmt: skip
+            self._publish(replace(before, version=before.version + 1, error=text, problems=[]))
             return
+        targets = all_targets(info)
         # All brokers are asked for what they do now; those that answer are asked for more below.
         infos, errors = await self._each({one.addr: one.addr for one in targets}, self._admin.broker_runtime_info)
         first: dict[SetKey, Target] = {}
@@ -137,15 +143,14 @@ class Collector:
             if one.addr in infos:
                 first.setdefault((one.cluster, one.broker_name), one)
         addrs = {key: one.addr for key, one in first.items()}
-        self._forget_all_but({(one.cluster, one.broker_name) for one in targets})
+        now_ms = self._clock.now_ms()
+        away = self._roll.call(now_ms, targets, errors, info.absent_brokers or ())
+        # What a broker that is away has told stays: its topics, and what groups have not consumed there.
+        self._forget_all_but(self._roll.sets())
         await self._ask_of_sets(addrs)
         replica_sets = await self._replica_sets(addrs)
-        now_ms = self._clock.now_ms()
-        self._away_since_ms = {
-            one.addr: self._away_since_ms.get(one.addr, now_ms) for one in targets if one.addr not in infos
-        }
         found = Found(
-            now_ms, targets, infos, errors, self._away_since_ms, dict(self._tables), dict(self._progress), replica_sets,
+            now_ms, targets, infos, errors, away, dict(self._tables), dict(self._progress), replica_sets,
             [f"set {key[1]} does not tell its {kind}: {text}" for (key, kind), text in self._unanswered.items()],
         )  # fmt: skip
         size = sum(len(one.shapes) for one in self._tables.values()) + sum(
@@ -184,7 +189,9 @@ class Collector:
 
     async def _ask_progress(self, key: SetKey, addr: str) -> None:
         began = trio.current_time()
-        self._progress[key] = progress_of(await self._admin.broker_consume_stats(addr))
+        stats = await self._admin.broker_consume_stats(addr)
+        consumed = self._paces.setdefault(key, Pace()).note(trio.current_time(), stats)
+        self._progress[key] = progress_of(stats, consumed)
         self._due[key, "lag"].answered(self._interval_s, began)
 
     async def _ask_tables(self, key: SetKey, addr: str) -> None:
@@ -219,7 +226,7 @@ class Collector:
         return self._due.setdefault((key, kind), _Due()).is_over()
 
     def _forget_all_but(self, keys: set[SetKey]) -> None:
-        for table in (self._tables, self._progress):
+        for table in (self._tables, self._progress, self._paces):
             for key in table.keys() - keys:
                 del table[key]
         for key, kind in [one for one in self._unanswered if one[0] not in keys]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, perm_text, reply_topic
+from mqconsole.watching.roll import AwayBroker
 from remoting.protocol.requests.groups import ConsumeStatsList
 from remoting.protocol.requests.topics import TopicConfigTable
 from sdk.admin.commands.cluster import base_row, lag_of, more_row
@@ -52,8 +53,9 @@ class SetProgress:
     """How far groups are at one set."""
 
     lags: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    #: Messages a second that each group has consumed.
-    rates: Mapping[str, float] = field(default_factory=dict)
+    #: Messages a second that each group has pulled, and has consumed; the latter is not known at first.
+    pulled: Mapping[str, float] = field(default_factory=dict)
+    consumed: Mapping[str, float] = field(default_factory=dict)
     #: Queues with messages to consume.
     late: list[QueueLag] = field(default_factory=list)
 
@@ -66,8 +68,8 @@ class Found:
     targets: list[Target]
     infos: Mapping[str, Mapping[str, str]]
     errors: Mapping[str, str]
-    #: Since when a broker has not answered, by address.
-    away_since_ms: Mapping[str, int]
+    #: Brokers that do not answer, or are listed no longer.
+    away: list[AwayBroker]
     tables: Mapping[tuple[str, str], SetTables]
     progress: Mapping[tuple[str, str], SetProgress]
     #: By broker name: the sets whose masters Controllers choose.
@@ -85,6 +87,8 @@ class Snapshot:
     error: str = ""
     #: What could not be found out, though brokers answer.
     problems: list[str] = field(default_factory=list)
+    #: Masters first; those whose address is known are also rows of ``brokers``.
+    away: list[AwayBroker] = field(default_factory=list)
     brokers: list[dict[str, Any]] = field(default_factory=list)
     #: Clusters with their sets, topics and groups, as clusterTopology has them.
     topology: dict[str, Any] = field(default_factory=lambda: topology(()))
@@ -116,18 +120,18 @@ def tables_of(configs: TopicConfigTable, groups: Iterable[str], shapes: dict[Sha
     return found
 
 
-def progress_of(stats: ConsumeStatsList) -> SetProgress:
-    """The lags and rates in a broker's answer to 317."""
-    rates: dict[str, float] = {}
+def progress_of(stats: ConsumeStatsList, consumed: Mapping[str, float]) -> SetProgress:
+    """The lags and rates in a broker's answer to 317; ``consumed`` is what a `Pace` says."""
+    pulled: dict[str, float] = {}
     late: list[QueueLag] = []
     for table in stats.consume_stats_list:
         for group, every in table.items():
-            rates[group] = rates.get(group, 0.0) + sum(one.consume_tps for one in every)
+            pulled[group] = pulled.get(group, 0.0) + sum(one.consume_tps for one in every)
             for one in every:
                 for queue, at in one.offset_table.items():
                     if (lag := at.broker_offset - at.consumer_offset) > 0:
                         late.append(QueueLag(group, queue.topic, queue.broker_name, queue.queue_id, lag))
-    return SetProgress(lags_of(stats), rates, late)
+    return SetProgress(lags_of(stats), pulled, consumed, late)
 
 
 def snapshot_of(found: Found, version: int) -> Snapshot:
@@ -137,12 +141,22 @@ def snapshot_of(found: Found, version: int) -> Snapshot:
     whole = topology(facts)
     topics, groups = _topics(found, whole), _groups(found, whole)
     return Snapshot(
-        version, found.now_ms, "", found.problems, brokers, whole, topics, groups, _measured(found, brokers, groups)
+        version,
+        found.now_ms,
+        "",
+        found.problems,
+        found.away,
+        brokers,
+        whole,
+        topics,
+        groups,
+        _measured(found, brokers, groups),
     )
 
 
 def _brokers(found: Found) -> list[dict[str, Any]]:
     masters = {one.broker_name: one.addr for one in found.targets if one.broker_id == MASTER_ID}
+    away = {one.addr: one for one in found.away}
     rows = []
     for target in found.targets:
         table = found.infos.get(target.addr, {})
@@ -150,12 +164,29 @@ def _brokers(found: Found) -> list[dict[str, Any]]:
         row |= more_row(target, table)
         answered = target.addr in found.infos
         row["error"] = None if answered else found.errors.get(target.addr, "no answer")
-        row["awaySince"] = found.away_since_ms.get(target.addr)
+        row["awaySince"] = away[target.addr].since_ms if target.addr in away else None
+        row["isListed"] = True
         row["bootTimestamp"] = _number(table.get("bootTimestamp"))
         replicas = found.replica_sets.get(target.broker_name)
         row["inSync"] = None if replicas is None else target.addr in replicas["inSync"]
         rows.append(row)
-    return rows
+    return rows + [_unlisted_row(one, found.now_ms) for one in found.away if one.addr and not one.is_listed]
+
+
+def _unlisted_row(one: AwayBroker, now_ms: int) -> dict[str, Any]:
+    """The row of a broker that the NameServers have dropped. Its id may be another broker's now."""
+    target = Target(one.cluster, one.broker_name, one.broker_id or MASTER_ID, one.addr)
+    return {
+        **base_row(target, {}, now_ms),
+        **lag_of(target, {}, {}),
+        **more_row(target, {}),
+        "brokerId": None if one.is_succeeded else one.broker_id,
+        "error": one.reason,
+        "awaySince": one.since_ms,
+        "isListed": False,
+        "bootTimestamp": None,
+        "inSync": None,
+    }
 
 
 def _number(text: str | None) -> int | None:
@@ -163,7 +194,9 @@ def _number(text: str | None) -> int | None:
 
 
 def _facts(found: Found, brokers: list[dict[str, Any]]) -> list[SetFacts]:
-    kept = ("brokerId", "brokerAddr", "version", "inTps", "outTps", "lagBytes", "lagMs", "error", "inSync")
+    kept = (
+        "brokerId", "brokerAddr", "version", "inTps", "outTps", "lagBytes", "lagMs", "error", "inSync", "isListed"
+    )  # fmt: skip
     sets: dict[tuple[str, str], SetFacts] = {}
     for row in brokers:
         key = row["clusterName"], row["brokerName"]
@@ -215,10 +248,8 @@ def _kind(name: str, own: set[str]) -> str:
 
 def _groups(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     summed = {row["consumerGroup"]: row for row in whole["groups"]}
-    rates: dict[str, float] = {}
-    for progress in found.progress.values():
-        for group, rate in progress.rates.items():
-            rates[group] = rates.get(group, 0.0) + rate
+    pulled = _summed(one.pulled for one in found.progress.values())
+    consumed = _summed(one.consumed for one in found.progress.values())
     names = {group for tables in found.tables.values() for group in tables.groups}
     rows = []
     for name in sorted(names | summed.keys()):
@@ -229,12 +260,21 @@ def _groups(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "group": name,
                 "kind": SYSTEM if is_system_group(name) else USER,
                 "lag": summed[name]["lag"] if name in summed else 0,
-                "consumeTps": rates.get(name, 0.0),
+                "consumeTps": consumed.get(name),
+                "pullTps": pulled.get(name, 0.0),
                 "topics": len([topic for topic in lags if not is_retry_topic(topic)]),
                 "worstTopic": worst if worst and lags[worst] else "",
             }
         )
     return rows
+
+
+def _summed(rates: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in rates:
+        for group, rate in one.items():
+            found[group] = found.get(group, 0.0) + rate
+    return found
 
 
 def _measured(found: Found, brokers: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[tuple[str, float]]:
@@ -247,7 +287,7 @@ def _measured(found: Found, brokers: list[dict[str, Any]], groups: list[dict[str
     for row in alive:
         values += [(f"in {row['brokerAddr']}", row["inTps"]), (f"out {row['brokerAddr']}", row["outTps"])]
     values += [(f"lag {row['group']}", row["lag"]) for row in groups]
-    values += [(f"rate {row['group']}", row["consumeTps"]) for row in groups]
+    values += [(f"rate {row['group']}", row["consumeTps"]) for row in groups if row["consumeTps"] is not None]
     late = sorted((one for each in found.progress.values() for one in each.late), key=lambda one: -one.lag)
     values += [(f"{queues_of(one.group)}{one.topic} {one.broker_name} {one.queue_id}", one.lag) for one in late]
     return values

@@ -13,8 +13,10 @@ from mqconsole.showing import texts
 from mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline
 from mqconsole.showing.reasons import GroupState, reasons
 from mqconsole.showing.tables import Column, table, wanted
+from mqconsole.showing.work import Work, together, work_of
 from mqconsole.watching.snapshot import SYSTEM, USER, queues_of
 from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
+from mqconsole.web.members import figures, members_table
 from mqconsole.web.overview import span_of
 from mqconsole.web.site import Site
 from remoting.protocol.codes import ResponseCode
@@ -31,7 +33,9 @@ from sdk.admin.targets import Scope
 GROUPS = (
     Column("group", "Group"),
     Column("lag", "Lag", texts.count, is_number=True, hint="messages that it has not consumed"),
-    Column("consumeTps", "Out /s", texts.count, is_number=True, hint="messages a second that it consumes"),
+    Column(
+        "consumeTps", "Consumed /s", texts.count, is_number=True, hint="messages a second, by how far its offsets moved"
+    ),
     Column("topics", "Topics", texts.count, is_number=True),
     Column("worstTopic", "Most lag in", lambda value: value or texts.NONE),
 )
@@ -95,11 +99,14 @@ def _of(group: str) -> str:
 
 def _reset_time(ask: Asked) -> int:
     """Where a group is to go on: -1 is the end of each queue."""
-    where = ask.fields.text("where", "time")
+    # Nothing is taken for granted: the end loses messages, and the beginning repeats them.
+    where = ask.fields.needed("where", "where the group goes on: at a time, the beginning or the end")
     if where == "end":
         return END_OF_QUEUE
     if where == "begin":
         return 0
+    if where != "time":
+        raise InvalidArgument(f"where must be time, begin or end, not {where!r}")
     if (at_ms := ask.fields.moment("at")) is None:
         raise InvalidArgument("give a time, or choose the beginning or the end")
     if at_ms > time.time_ns() // 1_000_000:
@@ -117,20 +124,26 @@ def _lag_chart(ask: Asked, group: str) -> tuple[str, list[Line], str]:
     return span, lines, chart(lines, f"Lag of group {group} in the last {span}, in messages", from_s, to_s)
 
 
-async def _members(ask: Asked, group: str, problems: list[str]) -> tuple[Mapping[str, Any] | None, Sequence[str]]:
-    """The connected consumers, and in what they disagree. None when that is not known, with a line in ``problems``."""
+async def _members(
+    ask: Asked, group: str, problems: list[str]
+) -> tuple[Mapping[str, Any] | None, Sequence[str], Mapping[str, Work | None]]:
+    """The connected consumers, in what they disagree, and what they do, by client id.
+
+    None for consumers that are not known, with a line in ``problems``. A member that does not tell what it does is left
+    out.
+    """
     person = ask.person
     try:
         connected, _ = await person.recent(
             f"members {group}", lambda: person.look(consumer_connection, consumer_group=group, broker_addr=None)
         )
     except RouteNotFound:
-        return NOBODY, ()
+        return NOBODY, (), {}
     except BrokerError as error:
         if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
-            return NOBODY, ()
+            return NOBODY, (), {}
         problems.append(f"the members are not known: {explain(error)}")
-        return None, ()
+        return None, (), {}
     try:
         doing, complaints = await person.recent(
             f"doing {group}",
@@ -138,9 +151,9 @@ async def _members(ask: Asked, group: str, problems: list[str]) -> tuple[Mapping
         )
     except SkylarkError as error:
         problems.append(f"what the members do is not known: {explain(error)}")
-        return connected, ()
+        return connected, (), {}
     problems += complaints
-    return connected, doing["problems"]
+    return connected, doing["problems"], {row["clientId"]: work_of(row) for row in doing["consumers"]}
 
 
 async def _configs(ask: Asked, group: str) -> list[dict[str, Any]]:
@@ -237,7 +250,7 @@ async def groups(ask: Asked) -> View:
 async def one_group(ask: Asked, group: str) -> View:
     person, view = ask.person, View(f"Group {group}", {"group": group})
     # A group need not have members, dead letters or settings of its own; only one that has no progress is no group.
-    connected, disagreements = await _members(ask, group, view.problems)
+    connected, disagreements, works = await _members(ask, group, view.problems)
     has_members = connected is not None and bool(connected["connections"])
     try:
         progress, problems = await person.recent(
@@ -251,12 +264,21 @@ async def one_group(ask: Asked, group: str) -> View:
         raise NoSuchThing(str(error)) from None
     view.problems += problems
     configs = await _configs(ask, group)
+    work = together(one for one in works.values() if one is not None)
+    # Members know best; of those that do not tell, the offsets do.
+    seen = next((row for row in ask.snapshot.groups if row["group"] == group), None)
+    consumed_per_s = seen["consumeTps"] if seen is not None else None
+    if work is not None and len(works) == len((connected or NOBODY)["connections"]) and None not in works.values():
+        consumed_per_s = work.consumed_per_s
+    members = [row | figures(works.get(row["clientId"])) for row in (connected or NOBODY)["connections"]]
     topics = sorted({row["topic"] for row in progress["queues"] if not is_retry_topic(row["topic"])})
     view.data |= {
         "lag": progress["diffTotal"],
-        "consumeTps": progress["consumeTps"],
+        "consumeTps": consumed_per_s,
+        "pullTps": progress["consumeTps"],
+        "handlerMs": None if work is None else work.handler_ms,
         "oldestMs": max((row["lagMs"] or 0 for row in progress["queues"]), default=0),
-        "members": None if connected is None else connected["connections"],
+        "members": None if connected is None else members,
         "subscriptions": (connected or NOBODY)["subscriptions"],
         "messageModel": (connected or NOBODY)["messageModel"],
         "disagreements": disagreements,
@@ -265,6 +287,7 @@ async def one_group(ask: Asked, group: str) -> View:
         "clusters": ask.snapshot.clusters(),
         "deadLetters": await _dead_letters(ask, group),
     }
+    view.tables["consumers"] = members_table(members)
     asked = wanted(ask.fields.values, keep=("span",))
     view.tables["queues"] = table(progress["queues"], QUEUES, asked, searched=("topic", "brokerName"), sort="-diff")
     span, lines, drawn = _lag_chart(ask, group)
@@ -272,11 +295,12 @@ async def one_group(ask: Asked, group: str) -> View:
     view.data["lines"] = [line.name for line in lines]
     state = GroupState(
         members=None if connected is None else len(connected["connections"]),
-        consume_tps=progress["consumeTps"],
+        consumed_per_s=consumed_per_s,
         is_paused=any(one["config"].get("consumeEnable") is False for one in configs),
         queues=progress["queues"],
         runs=ask.collector.history.get(f"lag {group}"),
         now_s=ask.snapshot.at_ms // 1000,
+        work=work,
     )
     view.data["reasons"] = list(reasons(state))
     view.pictures["lag"] = drawn

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from mqcommon.errors import InvalidArgument
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
 from mqconsole.showing.charts import Line, as_csv, chart
 from mqconsole.showing.tables import Column, table, wanted
 from mqconsole.watching.history import DAY_S, HOUR_S
 from mqconsole.watching.snapshot import USER
-from mqconsole.web.asking import Asked, Download, NoSuchThing, View
+from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from mqconsole.web.site import Site
 from sdk.admin.commands.brokers import get_broker_config
 from sdk.admin.targets import Scope
@@ -19,10 +20,10 @@ SPANS = {"hour": HOUR_S, "day": DAY_S}
 SHORTEST_S = 60
 MOST_IN_PICTURE = 12
 BROKERS = (
-    Column("clusterName", "Cluster"),
     Column("brokerName", "Set"),
     Column("brokerId", "Id", is_number=True, hint="0 is the master"),
     Column("brokerAddr", "Address"),
+    Column("clusterName", "Cluster"),
     Column("version", "Version"),
     Column("inTps", "In /s", texts.count, is_number=True, hint="messages a second that producers send"),
     Column("outTps", "Out /s", texts.count, is_number=True, hint="messages a second that consumers get"),
@@ -53,6 +54,7 @@ def add_overview(site: Site) -> None:
     site.download("/topology.svg", Role.READER, topology_svg)
     site.download("/rates.csv", Role.READER, rates_csv)
     site.page("/brokers/<addr>", Role.READER, "broker.html", broker)
+    site.change("/brokers/<addr>/left", Role.OPERATOR, broker_has_left)
 
 
 def _unless_secret(name: str, value: str) -> str:
@@ -74,6 +76,7 @@ async def overview(ask: Asked) -> View:
         "groupCount": sum(row["kind"] == USER for row in snapshot.groups),
         "brokerCount": len(snapshot.brokers),
         "silent": [row["brokerAddr"] for row in snapshot.brokers if row["error"] is not None],
+        "away": [one.row() for one in snapshot.away],
         "lag": sum(row["lag"] for row in snapshot.groups),
         "inTps": sum(row["inTps"] for row in snapshot.masters()),
         "outTps": sum(row["outTps"] for row in snapshot.brokers),
@@ -106,7 +109,8 @@ async def broker(ask: Asked, addr: str) -> View:
     history = ask.collector.history
     lines = [Line(name, history.get(f"{name} {addr}", from_s)) for name in ("in", "out")]
     drawn = chart(lines, f"Messages in and out a second at {addr}, in the last {span}", from_s, to_s, unit=" /s")
-    view = View(f"Broker {row['brokerName']}:{row['brokerId']}", {"broker": row, "span": span}, {}, {"rates": drawn})
+    its_id = "former master" if row["brokerId"] is None else row["brokerId"]
+    view = View(f"Broker {row['brokerName']}:{its_id}", {"broker": row, "span": span}, {}, {"rates": drawn})
     if row["error"] is not None:
         return view
     # Asked as this person: who may not see a broker's options does not see them here either.
@@ -120,3 +124,9 @@ async def broker(ask: Asked, addr: str) -> View:
         rows = [{"name": key, "value": value} for key, value in sorted(values.items())]
         view.tables[name] = table(rows, _VALUES, asked, searched=("name", "value"), sort="name")
     return view
+
+
+async def broker_has_left(ask: Asked, addr: str) -> Done:
+    if not ask.collector.broker_has_left(addr):
+        raise InvalidArgument(f"{addr} is no broker that is away and that the NameServers have dropped")
+    return Done("/", f"broker {addr} is shown no longer")

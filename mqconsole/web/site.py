@@ -28,7 +28,9 @@ from mqconsole.options import ConsoleOptions
 from mqconsole.people.people import LoginFailed, People
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
+from mqconsole.showing.findings import counts, with_away
 from mqconsole.showing.previews import one_line, printable
+from mqconsole.watching.checkup import Checkup
 from mqconsole.watching.collector import Collector
 from mqconsole.web.asking import Asked, Done, Download, Fields, NoSuchThing, View
 from remoting.protocol.codes import ResponseCode
@@ -98,9 +100,10 @@ class Refused(UserError):
 class Site:
     """The application; pages and changes are added with `page`, `download` and `change`."""
 
-    def __init__(self, people: People, collector: Collector, options: ConsoleOptions) -> None:
+    def __init__(self, people: People, collector: Collector, checkup: Checkup, options: ConsoleOptions) -> None:
         self.people = people
         self.collector = collector
+        self._checkup = checkup
         self._options = options
         self._cookie = f"__Host-{COOKIE}" if options.is_https else COOKIE
         self._streams = 0
@@ -112,7 +115,7 @@ class Site:
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
         app.jinja_env.filters |= {
             "count": texts.count, "size": texts.size, "percent": texts.percent, "duration": texts.duration,
-            "moment": texts.moment, "part": partial(quote, safe=""), "printable": printable,
+            "moment": texts.moment, "setting": texts.setting, "part": partial(quote, safe=""), "printable": printable,
         }  # fmt: skip
         app.before_request(self._meet)
         app.after_request(self._harden)
@@ -291,6 +294,7 @@ class Site:
             role=Role,
             has_login=self.people.has_login,
             snapshot=self.collector.snapshot,
+            ills=counts(with_away(self._checkup.findings, self.collector.snapshot.away)),
             token=self.people.tokens.form_token(g.session_id),
             notices=notices,
             here=request.full_path.rstrip("?"),

@@ -1,11 +1,15 @@
 """What waits to be delivered, replicas, accounts and policies, and the doctor."""
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from mqcommon.errors import BrokerError, SkylarkError
+from mqcommon.names import MASTER_ID
+from mqconsole.people.person import Person
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
+from mqconsole.showing.findings import STATES, counts, with_away
 from mqconsole.showing.tables import Column, table, wanted
 from mqconsole.web.asking import Asked, View
 from mqconsole.web.site import Site
@@ -45,6 +49,16 @@ POLICIES = (
     Column("policyType", "Kind"),
     Column("brokerAddr", "Broker"),
 )
+_STATES = {"ok": "answers", "fail": "no answer", "warn": "not in sync"}
+REPLICAS = (
+    Column("brokerName", "Set"),
+    Column("role", "Role"),
+    Column("brokerAddr", "Address"),
+    Column("state", "State", lambda value: _STATES[value]),
+    Column("lagBytes", "Behind", texts.size, is_number=True, hint="what a slave lacks of its master's log"),
+    Column("lagMs", "Behind for", texts.duration, is_number=True, hint="how old the first message is that it lacks"),
+    Column("awaySince", "Away since", lambda value: texts.moment(value) if value else texts.NONE),
+)
 FINDINGS = (
     Column("state", "State"),
     Column("check", "Check"),
@@ -52,7 +66,6 @@ FINDINGS = (
     Column("text", "What"),
     Column("remedy", "What to do"),
 )
-STATES: Final = ("FAIL", "WARN", "INFO", "OK")
 MAX_LAG: Final = 10_000
 
 
@@ -108,6 +121,18 @@ async def _replicas(ask: Asked) -> tuple[dict[str, list[dict[str, Any]]], list[s
     return {"controllers": controllers, "sets": sets, "dledger": members}, problems
 
 
+def replica_rows(brokers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each broker of the snapshot, as part of its set. Pure."""
+    rows = []
+    for one in brokers:
+        broker_id = one["brokerId"]
+        role = "former master" if broker_id is None else "master" if broker_id == MASTER_ID else f"slave {broker_id}"
+        state = "fail" if one["error"] is not None else "warn" if one["inSync"] is False else "ok"
+        kept = ("brokerName", "brokerAddr", "lagBytes", "lagMs", "awaySince", "error")
+        rows.append({"role": role, "state": state, **{name: one[name] for name in kept}})
+    return sorted(rows, key=lambda row: (row["brokerName"], row["role"] != "master", row["role"]))
+
+
 async def waiting(ask: Asked) -> View:
     masters = {row["brokerAddr"]: row for row in ask.snapshot.masters() if row["error"] is None}
     answers = await ask.person.recent(
@@ -134,7 +159,11 @@ async def waiting(ask: Asked) -> View:
 
 async def replicas(ask: Asked) -> View:
     found, problems = await ask.person.recent("replicas", partial(_replicas, ask))
-    return View("Replicas", dict(found), problems=list(problems))
+    rows = replica_rows(ask.snapshot.brokers)
+    shown = table(rows, REPLICAS, wanted(ask.fields.values), searched=("brokerName", "brokerAddr", "role"))
+    has_master = {row["brokerName"] for row in rows if row["role"] == "master" and row["error"] is None}
+    masterless = sorted({row["brokerName"] for row in rows} - has_master)
+    return View("Replicas", {**found, "masterless": masterless}, {"replicas": shown}, problems=list(problems))
 
 
 async def accounts(ask: Asked) -> View:
@@ -183,9 +212,19 @@ async def explain_access(ask: Asked) -> View:
     return view
 
 
+async def findings_for(person: Person) -> list[dict[str, Any]]:
+    """What the doctor finds with this person's credentials, from WARN on."""
+    async with person.admin:
+        with person.deadline():
+            found, _ = await person.look(doctor, quiet=True, max_lag=MAX_LAG)
+    findings: list[dict[str, Any]] = found["findings"]
+    return findings
+
+
 async def doctor_page(ask: Asked) -> View:
     found, problems = await ask.person.recent("doctor", lambda: ask.person.look(doctor, quiet=False, max_lag=MAX_LAG))
-    rows = sorted(found["findings"], key=lambda row: STATES.index(row["state"]))
+    findings = with_away(found["findings"], ask.snapshot.away)
+    rows = sorted(findings, key=lambda row: STATES.index(row["state"]))
     asked = wanted({"size": "500"} | dict(ask.fields.values))
     shown = table(rows, FINDINGS, asked, searched=("state", "check", "where", "text"))
-    return View("Doctor", {"counts": found["counts"]}, {"findings": shown}, problems=problems)
+    return View("Doctor", {"counts": counts(rows)}, {"findings": shown}, problems=problems)

@@ -39,8 +39,8 @@ QUEUES = (
 )
 GROUPS = (
     Column("consumerGroup", "Group"),
-    Column("outTps", "Out /s", texts.count, is_number=True),
-    Column("outMsg24Hour", "Out in 24 h", texts.count, is_number=True),
+    Column("outTps", "Pulled /s", texts.count, is_number=True, hint="messages a second that its members have got"),
+    Column("outMsg24Hour", "Pulled in 24 h", texts.count, is_number=True),
     Column("accumulation", "Lag", texts.count, is_number=True),
 )
 

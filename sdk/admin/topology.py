@@ -21,7 +21,8 @@ class SetFacts:
 
     cluster: str
     name: str
-    #: Each broker as the result has it: brokerId, brokerAddr, version, inTps, outTps, lagBytes, error.
+    #: Each broker as the result has it: brokerId, brokerAddr, version, inTps, outTps, lagBytes, error. The console also
+    #: has brokers that are listed no longer (isListed).
     brokers: list[dict[str, Any]]
     #: The number of read and of write queues of each topic.
     queues: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -53,7 +54,9 @@ def topology(sets: Iterable[SetFacts]) -> dict[str, Any]:
         clusters.setdefault(one.cluster, []).append(
             {
                 "brokerName": one.name,
-                "hasMaster": any(broker["brokerId"] == MASTER_ID for broker in one.brokers),
+                "hasMaster": any(
+                    broker["brokerId"] == MASTER_ID and broker.get("isListed", True) for broker in one.brokers
+                ),
                 "brokers": one.brokers,
                 "topicCount": len(queues),
                 "readQueues": sum(read for read, _ in queues.values()),

@@ -93,7 +93,8 @@ def _box(page: _Page, x: float, y: float, high: float, one: Mapping[str, Any]) -
     room = _BOX - 16
     lines = [(one["brokerName"] + ("" if one["hasMaster"] else " (no master)"), colour)]
     for broker in one["brokers"][:MOST_BROKERS]:
-        role = "master" if broker["brokerId"] == 0 else f"slave {broker['brokerId']}"
+        broker_id = broker["brokerId"]
+        role = "master" if broker_id == 0 else "former master" if broker_id is None else f"slave {broker_id}"
         text, broker_colour = f"{role} {broker['brokerAddr']}", "#333"
         if broker["error"] is not None:
             text, broker_colour = f"{text}: {broker['error']}", _BAD

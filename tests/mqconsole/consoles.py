@@ -10,10 +10,14 @@ import httpx
 import trio
 
 from mqcommon.message.message import MessageExt
-from mqconsole.console import Console
+from mqconsole.console import Console, make_site
 from mqconsole.options import ConsoleOptions
+from mqconsole.people.people import People
 from mqconsole.people.person import Cluster
-from sdk import ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
+from mqconsole.watching.checkup import Checkup
+from mqconsole.watching.collector import Collector
+from mqconsole.web.site import Site
+from sdk import Admin, ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
 from tests.support.waiting import until
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')
@@ -64,6 +68,16 @@ async def console(nameserver: str, credentials: Credentials | None = None, **opt
     async with trio.open_nursery() as nursery:
         yield await nursery.start(made.run)
         made.stop()
+
+
+def lonely_site(people: People, options: ConsoleOptions) -> Site:
+    """The application of a console that asks nobody."""
+    collector = Collector(Admin("127.0.0.1:9"), 5, 5)
+
+    async def no_findings() -> list[dict[str, Any]]:
+        return []
+
+    return make_site(people, collector, Checkup(collector, no_findings), options)
 
 
 async def give_up(nameserver: str, group: str, topic: str, body: bytes) -> str:

@@ -245,7 +245,7 @@ def test_a_person_walks_through_the_console(page: Page, shop: Cluster) -> None:
 
     def has_dead_letter() -> bool:
         page.open("/groups/given-up")
-        return page.text("#live-facts div:nth-child(5) dd") == "1"
+        return page.text("#live-facts div:nth-child(6) dd") == "1"
 
     page.until(has_dead_letter, "the group has a dead letter")
     page.open("/groups/given-up/dead")
@@ -272,6 +272,7 @@ def check_all_pages(page: Page, shop: Cluster) -> None:
         "topic": "/topics/orders",
         "groups": "/groups", "one group": "/groups/shop", "dead letters": "/groups/given-up/dead",
         "messages": "/messages?by=time&topic=orders", "trace": "/trace?id=nothing", "waiting": "/waiting",
+        "search": "/search?q=orders",
         "replicas": "/replicas", "accounts": "/accounts", "explain": "/accounts/explain", "doctor": "/doctor",
         "error": NO_PAGE,
     }  # fmt: skip
@@ -284,6 +285,11 @@ def check_all_pages(page: Page, shop: Cluster) -> None:
         page.emulate(width=390, height=844)
         overflow = page.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
         assert overflow <= 0, f"{path} is {overflow} pixels wider than a phone"
+        beside = page.driver.execute_script(
+            "return [...document.querySelectorAll('.grid td')].filter("
+            "cell => cell.getBoundingClientRect().right > window.innerWidth).map(cell => cell.dataset.title)"
+        )
+        assert beside == [], f"{path} has cells beside a phone's screen"
         if name == "one group":
             page.picture("phone", height=1100)
             page.picture("group", height=1250)

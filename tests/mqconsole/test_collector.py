@@ -9,6 +9,8 @@ import trio.testing
 
 from mqcommon.errors import BrokerError, ConnectFailed
 from mqcommon.message.queue import MessageQueue
+from mqconsole.watching.checkup import FIRST_S, Checkup
+from mqconsole.watching.checkup import INTERVAL_S as CHECKUP_S
 from mqconsole.watching.collector import PATIENCE, TABLES_INTERVAL_S, Collector
 from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, ConsumeStatsList, SubscriptionGroupTable
 from remoting.protocol.requests.routes import BrokerData, ClusterInfo
@@ -26,9 +28,11 @@ class FakeAdmin:
         self.silent: set[str] = set()
         self.broken: set[str] = set()
         self.no_namesrv = False
+        self.unlisted: set[str] = set()
         self.refuses_stats = False
         self.stats_took_s = 0.0
         self.lag = 7
+        self.consumed_per_s = 0
 
     async def cluster_info(self) -> ClusterInfo:
         self.asked["namesrv", "cluster_info"] += 1
@@ -38,6 +42,8 @@ class FakeAdmin:
             "broker-a": BrokerData("c", "broker-a", {0: GOOD, 1: SLAVE}),
             "broker-b": BrokerData("c", "broker-b", {0: DEAD}),
         }
+        for one in brokers.values():
+            one.broker_addrs = {key: addr for key, addr in one.broker_addrs.items() if addr not in self.unlisted}
         return ClusterInfo(brokers, {"c": ["broker-a", "broker-b"]})
 
     async def _answer(self, addr: str, what: str) -> None:
@@ -58,7 +64,8 @@ class FakeAdmin:
         await trio.sleep(self.stats_took_s)
         name = "broker-a" if addr in (GOOD, SLAVE) else "broker-b"
         queue = MessageQueue("orders", name, 0)
-        offset = ConsumeOffset(broker_offset=10 + self.lag, consumer_offset=10)
+        at = 10 + int(trio.current_time() * self.consumed_per_s)
+        offset = ConsumeOffset(broker_offset=at + self.lag, consumer_offset=at)
         return ConsumeStatsList(
             consume_stats_list=[{"shop": [ConsumeStats(consume_tps=2.5, offset_table={queue: offset})]}]
         )
@@ -96,6 +103,50 @@ async def test_a_dead_broker_makes_one_row_grey(
     assert rows[DEAD]["error"] == "no answer within 3 s" and rows[DEAD]["awaySince"] is not None
     assert (rows[GOOD]["error"], rows[GOOD]["inTps"]) == (None, 12.0)
     assert [row["lag"] for row in collector.snapshot.groups] == [7]
+
+
+async def test_a_master_that_the_nameservers_drop_keeps_its_row_and_its_lag(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    collector = await watch(nursery, admin)
+    assert collector.snapshot.away == [] and [row["lag"] for row in collector.snapshot.groups] == [14]
+    admin.unlisted = {DEAD, SLAVE}
+    snapshot = await collector.newer_than(collector.snapshot.version)
+    assert [(one.title, one.is_since_known) for one in snapshot.away] == [
+        (f"master broker-b at {DEAD}", True), (f"slave 1 of broker-a at {SLAVE}", True),
+    ]  # fmt: skip
+    row = snapshot.broker(DEAD)
+    assert row is not None and row["awaySince"] is not None and "no longer list it" in row["error"]
+    sets = {one["brokerName"]: one["hasMaster"] for one in snapshot.topology["clusters"][0]["sets"]}
+    assert sets == {"broker-a": True, "broker-b": False}
+    assert [row["lag"] for row in snapshot.groups] == [14]
+    assert collector.broker_has_left(DEAD) and not collector.broker_has_left(GOOD)
+    snapshot = await collector.newer_than(snapshot.version)
+    assert snapshot.broker(DEAD) is None and [row["lag"] for row in snapshot.groups] == [7]
+
+
+async def test_the_doctor_is_asked_seldom_and_when_a_broker_goes(
+    admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector = await watch(nursery, admin)
+    asked: list[float] = []
+    finding = {"state": "WARN", "check": "clock", "where": GOOD}
+
+    async def ask() -> list[dict[str, str]]:
+        asked.append(trio.current_time())
+        await trio.sleep(1)
+        if len(asked) == 3:
+            raise ConnectFailed(GOOD, "refused")
+        return [finding]
+
+    checkup = Checkup(collector, ask)
+    nursery.start_soon(checkup.run)
+    await trio.sleep(FIRST_S + CHECKUP_S + 5)
+    assert len(asked) == 2 and checkup.findings == [finding]
+    admin.unlisted = {DEAD}
+    await trio.sleep(PATIENCE + 2 * INTERVAL_S)
+    assert len(asked) == 3 and checkup.findings == [finding]
+    assert caplog.text.count("the doctor cannot look") == 1
 
 
 async def test_a_dead_master_is_asked_of_its_slave(
@@ -166,11 +217,16 @@ async def test_without_nameservers_the_last_rows_stay(
 async def test_lag_and_rates_get_into_the_history(
     admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    admin.broken = {DEAD}
+    admin.broken, admin.consumed_per_s = {DEAD}, 9
     collector = await watch(nursery, admin)
     history = collector.history
+    (row,) = collector.snapshot.groups
+    assert (row["consumeTps"], row["pullTps"]) == (None, 2.5) and history.get("rate shop") == []
+    # The broker counts pulls; what is consumed shows in the offsets, over a minute at most.
+    await trio.sleep(10 * INTERVAL_S)
+    assert [row["consumeTps"] for row in collector.snapshot.groups] == [9.0]
     assert [run.value for run in history.get("lag shop")] == [7.0]
-    assert [run.value for run in history.get("rate shop")] == [2.5]
+    assert {run.value for run in history.get("rate shop")} == {9.0}
     assert [run.value for run in history.get("in")] == [12.0]
     assert [run.value for run in history.get("queue shop orders broker-a 0")] == [7.0]
     assert history.get(f"in {DEAD}") == []

@@ -16,7 +16,6 @@ import trio.testing
 
 from mqcommon.errors import ConfigError, UserError
 from mqcommon.message.ids import encode_host, offset_msg_id
-from mqconsole.console import make_site
 from mqconsole.options import ConsoleOptions
 from mqconsole.people import people as people_module
 from mqconsole.people.people import IDLE_S, MOST_SESSIONS, MOST_SESSIONS_OF_ONE, LoginFailed, People, Visit
@@ -31,7 +30,6 @@ from mqconsole.people.tokens import (
     Attempts,
     Tokens,
 )
-from mqconsole.watching.collector import Collector
 from mqconsole.watching.snapshot import Snapshot
 from mqconsole.web.login import _next
 from mqconsole.web.site import Route
@@ -40,7 +38,7 @@ from remoting.protocol.requests.routes import BrokerData, ClusterInfo
 from sdk import Admin, Credentials
 from sdk.admin.session import Settings
 from sdk.testing import Cluster
-from tests.mqconsole.consoles import Browser, browser, console
+from tests.mqconsole.consoles import Browser, browser, console, lonely_site
 from tests.support.certificates import Authority
 from tests.support.waiting import until
 
@@ -88,7 +86,7 @@ async def address(cluster: Cluster) -> AsyncIterator[str]:
 def all_routes() -> list[Route]:
     options = ConsoleOptions(login=True)
     people = People(Where("127.0.0.1:9", 1_000), None, login=True, session_s=60, secret=b"s", snapshot=Snapshot)
-    return make_site(people, Collector(Admin("127.0.0.1:9"), 5, 5), options).routes
+    return lonely_site(people, options).routes
 
 
 def filled(rule: str) -> str:

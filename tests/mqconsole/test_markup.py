@@ -7,21 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment
 
-from mqconsole.console import make_site
 from mqconsole.options import ConsoleOptions
 from mqconsole.people.people import People
 from mqconsole.people.person import Cluster
 from mqconsole.people.roles import Role
 from mqconsole.showing.previews import preview
 from mqconsole.showing.tables import table, wanted
-from mqconsole.watching.collector import Collector
+from mqconsole.watching.roll import AwayBroker
 from mqconsole.watching.snapshot import Snapshot
 from mqconsole.web.asking import View
 from mqconsole.web.groups import GROUPS, LETTERS, QUEUES
+from mqconsole.web.members import MEMBERS, RATES
+from mqconsole.web.members import QUEUES as MEMBER_QUEUES
 from mqconsole.web.messages import MESSAGES, STEPS
 from mqconsole.web.system import FINDINGS, POLICIES, USERS
 from mqconsole.web.topics import TOPICS
-from sdk import Admin
+from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.
 HARM = st.sampled_from(
@@ -36,7 +37,7 @@ texts = HARM | st.text(max_size=40)
 
 def environment() -> Environment:
     people = People(Cluster("127.0.0.1:9", 1_000), None, login=True, session_s=60, secret=b"s", snapshot=Snapshot)
-    site = make_site(people, Collector(Admin("127.0.0.1:9"), 5, 5), ConsoleOptions(login=True))
+    site = lonely_site(people, ConsoleOptions(login=True))
     env: Environment = site.app.jinja_env
     return env
 
@@ -73,9 +74,11 @@ class Somebody:
 
 
 def tags_of(template: str, view: View, text: str) -> Tags:
+    away = [AwayBroker(text, text, 0, f"a{text}", 1, True, text), AwayBroker(text, text, None, "", 1, False, text)]
     html = ENVIRONMENT.get_template(template).render(
         view=view, **view.data, tables=view.tables, pictures={}, person=Somebody(text), role=Role, has_login=True,
-        snapshot=Snapshot(error=text), token="t", notices=[("bad", text), ("good", text)], here=f"/{text}",
+        snapshot=Snapshot(error=text, away=away), ills={"FAIL": 1, "WARN": 0},
+        token="t", notices=[("bad", text), ("good", text)], here=f"/{text}",
         args={"topic": text, "key": text, "id": text, "where": text, "at": text},
     )  # fmt: skip
     parser = Tags()
@@ -126,15 +129,25 @@ def list_views(text: str) -> dict[str, View]:
         "trace.html": View(text, facts, {"steps": one(STEPS)}),
         "accounts.html": View(text, facts, {"users": one(USERS), "policies": one(POLICIES)}, problems=[text]),
         "doctor.html": View(text, facts, {"findings": one(FINDINGS)}),
+        "search.html": View(text, {"q": text, "kinds": [
+            {"title": "Topics", "found": 9, "shown": [{"link": "/topics/a", "name": text, "detail": text}]}
+        ]}),
         "error.html": View(text, {"text": text}),
         "login.html": View(text, {"next": text, "failure": text, "name": text}),
         "group.html": View(text, facts | {
-            "lag": 5, "oldestMs": 1, "consumeTps": 0.0, "deadLetters": 1, "messageModel": text, "reasons": [text],
+            "lag": 5, "oldestMs": 1, "consumeTps": 0.0, "pullTps": 0.0, "handlerMs": None, "deadLetters": 1,
+            "messageModel": text, "reasons": [text],
             "disagreements": [text], "span": "hour", "lines": [text], "topics": [text], "members": [
-                {"clientId": text, "clientAddr": text, "language": text, "versionDesc": text}
+                {"clientId": text, "clientAddr": text, "language": text, "versionDesc": text, "queueCount": None,
+                 "cached": 1, "consumeTps": 0.5, "handlerMs": 113.0, "concurrency": 1}
             ], "subscriptions": [{"topic": text, "subExpression": text}],
             "configs": [{"brokerName": text, "config": {text + "x": text, "retryMaxTimes": text}}],
-        }, {"queues": one(QUEUES)}, problems=[text]),
+        }, {"queues": one(QUEUES), "consumers": one(MEMBERS)}, problems=[text]),
+        "member.html": View(text, facts | {
+            "client": text, "startedMs": 1, "queueCount": 1, "cached": 1, "consumeTps": 1.0, "handlerMs": None,
+            "concurrency": None, "subscriptions": [{"topic": text, "subExpression": text}],
+            "properties": {f"a{text}": text},
+        }, {"queues": one(MEMBER_QUEUES), "rates": one(RATES)}, problems=[text]),
         "explain.html": View(text, facts | {"answers": [
             {"brokerAddr": text, "allowed": False, "text": text,
              "steps": [type("Step", (), {"step": text, "outcome": text, "rule": text})]}
@@ -154,6 +167,13 @@ def check(found: Tags, expected: Tags, text: str) -> None:
     assert all(link.startswith(("/", "?", "#main")) and not link.startswith(("//", "/\\")) for link in found.links), (
         text
     )
+
+
+def test_with_several_clusters_none_is_chosen() -> None:
+    template = ENVIRONMENT.from_string('{% from "parts.html" import cluster_field %}{{ cluster_field(clusters) }}')
+    several, one = template.render(clusters=["one", "two"]), template.render(clusters=["one"])
+    assert '<select name="cluster" required><option value="">choose</option><option>one</option>' in several
+    assert '<input type="hidden" name="cluster" value="one">' in one
 
 
 @given(texts)

@@ -6,8 +6,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import trio
 
-from sdk import Admin, Message, Producer, PullConsumer
+from mqcommon.message.message import MessageExt
+from sdk import Admin, ConsumeFrom, Message, Producer, PullConsumer, PushConsumer
 from sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console, give_up
 from tests.support.waiting import until
@@ -155,9 +157,58 @@ async def test_a_reset_is_shown_before_it_is_done(who: Browser, cluster: Cluster
     assert (await api(who, "/groups/undo"))["lag"] == 0
     again = await api(who, "/groups/undo/reset?topic=reset&where=time&at=2020-01-01T00:00")
     assert (again["again"], again["skipped"]) == (6, 0)
-    assert (
-        await who.client.get("/api/groups/undo/reset?topic=reset&where=time&at=2099-01-01T00:00")
-    ).status_code == 400
+    for wrong in ("&where=time&at=2099-01-01T00:00", "&where=time", "&where=", "", "&where=ende"):
+        assert (await who.client.get(f"/api/groups/undo/reset?topic=reset{wrong}")).status_code == 400, wrong
+    assert "give where the group goes on" in await done(who, "/groups/undo/reset", topic="reset", where="")
+    assert (await api(who, "/groups/undo"))["lag"] == 0
+
+
+async def test_forms_choose_nothing_that_is_dangerous(who: Browser, cluster: Cluster) -> None:
+    await commit(cluster, "chosen", "orders", "begin")
+    page = (await who.get("/groups/chosen")).text
+    assert '<select name="where" required><option value="">' in page
+
+
+async def test_a_group_says_what_its_handlers_do(who: Browser, cluster: Cluster) -> None:
+    cluster.create_topic("slow", queues=1)
+    await send(cluster, "slow", 6)
+    is_free = trio.Event()
+
+    async def handle(_: MessageExt) -> None:
+        await is_free.wait()
+
+    async with PushConsumer(
+        cluster.nameserver, group="slow-ones", subscriptions={"slow": "*"}, handler=handle, concurrency=1,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ) as consumer:  # fmt: skip
+        await until(lambda: consumer.cached == 6, "all messages are in the member's memory")
+
+        async def is_told() -> bool:
+            page = await api(who, "/groups/slow-ones")
+            return page["lag"] == 6 and [one["cached"] for one in page["members"] or ()] == [6]
+
+        await until(is_told, "the console sees the lag and the member")
+        page = await api(who, "/groups/slow-ones")
+        assert "All of it waits in the members' memory for a handler" in " ".join(page["reasons"])
+        (one,) = page["members"]
+        assert (one["concurrency"], one["consumeTps"], page["consumeTps"]) == (1, 0, 0)
+        detail = await api(who, f"/groups/slow-ones/member?id={quote(one['clientId'])}")
+        cached = {row["brokerName"]: row["cached"] for row in detail["queues"]["rows"] if row["topic"] == "slow"}
+        assert sum(cached.values()) == 6 and "slow" in {row["topic"] for row in detail["subscriptions"]}
+        assert (detail["concurrency"], detail["properties"]["PROP_CONSUMEORDERLY"]) == (1, "false")
+        assert (await who.get("/groups/slow-ones/member?id=nobody@1")).status_code == 404
+        assert f"/groups/slow-ones/member?id={quote(one['clientId'], safe='')}" in (
+            await who.get("/groups/slow-ones")
+        ).text
+        is_free.set()
+        await until(lambda: consumer.consumed == 6, "the handler goes on")
+
+        async def is_counted() -> bool:
+            found = await api(who, "/groups/slow-ones")
+            return bool(found["consumeTps"] and found["handlerMs"])
+
+        await until(is_counted, "the rate and the time of the handler")
+    assert "Handler takes" in (await who.get("/groups/slow-ones")).text
 
 
 async def test_a_group_keeps_settings_that_no_form_has(who: Browser, cluster: Cluster) -> None:
@@ -172,6 +223,9 @@ async def test_a_group_keeps_settings_that_no_form_has(who: Browser, cluster: Cl
         config = await admin.group_config(cluster.brokers[0].address, "kept")
     assert (config.retry_max_times, config.consume_enable, config.consume_message_orderly) == (5, False, False)
     assert (config.consume_from_min_enable, config.which_broker_when_consume_slowly) == (True, 2)
+    shown = (await who.get("/groups/kept")).text
+    assert "<dt>groupRetryPolicy</dt><dd>type: CUSTOMIZED</dd>" in shown
+    assert "<dt>consumeEnable</dt><dd>no</dd>" in shown and "&#39;" not in shown.partition("Settings")[2]
     assert "are deleted" in await done(who, "/groups/kept/delete", confirm="kept")
 
 
@@ -208,6 +262,20 @@ async def test_a_trace_is_shown_over_time(who: Browser, cluster: Cluster) -> Non
     assert '<rect class="bar"' in (await who.get(f"/trace?id={msg_id}")).text
 
 
+async def test_one_field_searches_everything(who: Browser, cluster: Cluster) -> None:
+    page = await api(who, "/search?q=BROKER-b")
+    assert [one["title"] for one in page["kinds"]] == ["Brokers", "Topics", "Messages"]
+    addr = cluster.brokers[1].address
+    assert page["kinds"][0]["shown"] == [
+        {"kind": "broker", "name": addr, "link": f"/brokers/{quote(addr, safe='')}",
+         "detail": "master of broker-b in DefaultCluster"}
+    ]  # fmt: skip
+    for kind in page["kinds"]:
+        assert (await who.get(kind["shown"][0]["link"])).status_code == 200, kind
+    assert '<input type="search" name="q" value="orders"' in (await who.get("/search?q=orders")).text
+    assert (await api(who, "/search?q="))["kinds"] == []
+
+
 async def test_what_waits_is_counted(who: Browser, cluster: Cluster) -> None:
     async with Producer(cluster.nameserver, group="P") as producer:
         await producer.send(Message("orders", b"later", delay_level=18))
@@ -216,9 +284,11 @@ async def test_what_waits_is_counted(who: Browser, cluster: Cluster) -> None:
 
 
 async def test_the_other_pages_are_there(who: Browser, cluster: Cluster) -> None:
-    assert (await api(who, "/replicas")) == {
-        "title": "Replicas", "controllers": [], "sets": [], "dledger": [], "problems": [],
-    }  # fmt: skip
+    replicas = await api(who, "/replicas")
+    assert (replicas["controllers"], replicas["dledger"], replicas["masterless"]) == ([], [], [])
+    assert [(row["brokerName"], row["role"], row["state"]) for row in replicas["replicas"]["rows"]] == [
+        ("broker-a", "master", "ok"), ("broker-b", "master", "ok"),
+    ]  # fmt: skip
     assert (await api(who, "/doctor"))["counts"]["FAIL"] == 0
     assert (await who.get("/accounts")).status_code == 200
     (one, _) = (await api(who, "/accounts/explain?account=a&topic=orders&address=127.0.0.1"))["answers"]
@@ -243,6 +313,35 @@ async def test_a_broker_that_stops_makes_its_cell_grey(cluster: Cluster) -> None
                 assert page.text.count('class="away"') == 1 and "no answer" in page.text
             finally:
                 other.brokers[1].thaw()
+
+
+async def test_a_master_that_dies_is_away_since_then_on_each_page() -> None:
+    with Cluster(2) as other:
+        async with console(other.nameserver) as address, browser(address) as found:
+            await found.get("/")
+            dead = other.brokers[1].address
+            other.brokers[1].kill()
+
+            async def is_away() -> bool:
+                return [one["brokerAddr"] for one in (await api(found, "/overview"))["away"]] == [dead]
+
+            await until(is_away, "the console misses the broker")
+            page = await found.get("/topics")
+            assert "1 broker is away" in page.text and f"master broker-b at {dead}</a> since 20" in page.text
+            assert "1 failures and" in page.text
+            overview = await found.get("/")
+            assert overview.text.count('class="away"') == 1 and "no master" in overview.text
+            doctor = await api(found, "/doctor")
+            assert [row["where"] for row in doctor["findings"]["rows"] if row["check"] in ("away", "absent")] == [
+                "broker-b"
+            ]
+            assert doctor["counts"]["FAIL"] == 1
+            assert (await api(found, "/replicas"))["masterless"] == ["broker-b"]
+            assert "no slave takes over without Controllers" in (await found.get("/replicas")).text
+            assert "It has left for good" in (await found.get(f"/brokers/{dead}")).text
+            living = other.brokers[0].address
+            assert "is no broker that is away" in await done(found, f"/brokers/{living}/left")
+            assert "is shown no longer" in await done(found, f"/brokers/{dead}/left")
 
 
 async def test_a_refresh_in_the_background_takes_no_notice(who: Browser) -> None:

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from typing import Any
 from xml.etree import ElementTree
 
 import cbor2
@@ -12,6 +13,7 @@ from mqconsole.showing import texts
 from mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline, steps_chart
 from mqconsole.showing.previews import MOST_BYTES, preview, printable
 from mqconsole.showing.reasons import GroupState, reasons
+from mqconsole.showing.work import Work, together, work_of
 from mqconsole.watching.history import Run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -165,6 +167,23 @@ def test_texts_for_people(shown: str, text: str) -> None:
     assert shown == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "yes"), (False, "no"), (16, "16"), (0, "0"), (None, texts.NONE), ("", texts.NONE), ({}, texts.NONE),
+        ([], texts.NONE), ({"type": "CUSTOMIZED", "customizedRetryPolicy": None}, "type: CUSTOMIZED"),
+        (
+            {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000}},
+            "type: EXPONENTIAL; exponentialRetryPolicy: (initial: 5000; max: 7200000)",
+        ),
+        ({"customizedRetryPolicy": {"next": [1000, 5000]}}, "customizedRetryPolicy: (next: 1000, 5000)"),
+        ([{"topic": "a", "expression": "*"}, {"topic": "b"}], "(topic: a; expression: *), (topic: b)"),
+    ],
+)  # fmt: skip
+def test_settings_are_text(value: object, text: str) -> None:
+    assert texts.setting(value) == text
+
+
 def test_times_read_back() -> None:
     assert texts.parse_moment("2023-11-14T22:13:20") == 1_700_000_000_000
     assert texts.parse_moment("2023-11-14 22:13:20 UTC") == 1_700_000_000_000
@@ -177,13 +196,18 @@ def test_times_read_back() -> None:
 
 
 def state(
-    *diffs: int, members: int | None = 1, tps: float = 5.0, paused: bool = False, lag: list[Run] | None = None
+    *diffs: int,
+    members: int | None = 1,
+    tps: float | None = 5.0,
+    paused: bool = False,
+    lag: list[Run] | None = None,
+    work: Work | None = None,
 ) -> GroupState:
     queues = [
         {"topic": "orders", "brokerName": "broker-a", "queueId": number, "diff": diff, "clientIP": "10.0.0.7"}
         for number, diff in enumerate(diffs)
     ]
-    return GroupState(members, tps, paused, queues, lag or [], HOUR[1])
+    return GroupState(members, tps, paused, queues, lag or [], HOUR[1], work)
 
 
 def test_a_group_that_does_not_lag_needs_no_reason() -> None:
@@ -216,6 +240,86 @@ def test_queues_without_an_owner() -> None:
     without = state(5, 5, 5)
     without.queues[1]["clientIP"] = None  # type: ignore[index]  # rows of a test
     assert list(reasons(without)) == ["1 of the 3 queues that lag have no consumer."]
+
+
+def working(*cached: int, per_s: float = 8.78, failed: float = 0.0, is_orderly: bool = False) -> Work:
+    in_memory = {("orders", "broker-a", number): count for number, count in enumerate(cached)}
+    return Work(per_s, failed, 113.0, len(cached), in_memory, is_orderly, 1)
+
+
+@pytest.mark.parametrize(
+    ("diffs", "work", "members", "said"),
+    [
+        ((500, 400), working(500, 400), 1, "All of it waits in the members' memory for a handler. 8.8 a second are"
+         " consumed, at 113 ms a call of the handler: add concurrency or members."),
+        ((500, 400), working(500, 350), 1, "Nearly all of it waits in"),
+        ((9_000, 9_000), working(1_000, 1_000), 1, "2,000 of it waits in the members' memory for a handler; the others"
+         " are pulled when there is room."),
+        ((500, 400), working(500, 400), 2, ": add concurrency or queues and members."),
+        ((500, 400), working(500, 400, is_orderly=True), 1, ": add members."),
+        ((500, 400), working(500, 400, is_orderly=True), 2, ": add queues and members."),
+        ((500, 400), working(0, 0, failed=3.0), 1, "Handlers fail 3 times a second"),
+    ],
+)  # fmt: skip
+def test_handlers_that_are_too_slow(diffs: tuple[int, ...], work: Work, members: int, said: str) -> None:
+    (found,) = reasons(state(*diffs, members=members, work=work))
+    assert said in found
+
+
+def test_messages_on_their_way_through_a_fast_handler_are_no_reason() -> None:
+    assert list(reasons(state(5, 3, work=working(5, 3)))) == []
+
+
+def test_a_growing_lag_of_slow_handlers_is_not_put_down_to_what_comes_in() -> None:
+    ends = HOUR[1] - HOUR[0]
+    grows = runs((ends - 120, ends - 120, 100), (ends, ends, 300))
+    first, second = reasons(state(150, 150, lag=grows, work=working(150, 150)))
+    assert "add concurrency or members" in first and second == "The lag grows by 100 messages a minute."
+
+
+def test_nothing_is_said_of_a_rate_that_is_not_known() -> None:
+    assert list(reasons(state(5, 5, tps=None))) == []
+
+
+def member(consume_type: str = "CONSUME_PASSIVELY", **more: object) -> dict[str, Any]:
+    queue = {"topic": "orders", "brokerName": "a", "droped": False}
+    return {
+        "properties": {"PROP_CONSUME_TYPE": consume_type, "PROP_THREADPOOL_CORE_SIZE": "4"},
+        "queues": [
+            {**queue, "queueId": 0, "cachedMsgCount": 7}, {**queue, "queueId": 1, "cachedMsgCount": 0},
+            {**queue, "queueId": 2, "cachedMsgCount": 9, "droped": True},
+        ],
+        "popQueues": [],
+        "rates": [
+            {"consumeRT": 100.0, "consumeOKTPS": 6.0, "consumeFailedTPS": 0.0},
+            {"consumeRT": 200.0, "consumeOKTPS": 1.0, "consumeFailedTPS": 1.0},
+        ],
+        **more,
+    }  # fmt: skip
+
+
+def test_what_members_do_is_added_up() -> None:
+    one = work_of(member())
+    assert one == Work(7.0, 1.0, 125.0, 2, {("orders", "a", 0): 7}, False, 4)
+    popping = work_of(member(
+        queues=[], rates=[{"consumeRT": 25.0, "consumeOKTPS": 24.0, "consumeFailedTPS": 0.0}],
+        popQueues=[{"topic": "orders", "brokerName": "a", "queueId": 0, "droped": False, "waitAckCount": 3}],
+    ))  # fmt: skip
+    assert one is not None and popping is not None
+    assert together([one, popping]) == Work(31.0, 1.0, 50.0, 3, {("orders", "a", 0): 10})
+    assert together([]) is None
+
+
+def test_handlers_that_did_not_end_lately_have_the_time_of_the_last_hour() -> None:
+    idle = {"consumeOKTPS": 0.0, "consumeFailedTPS": 0.0}
+    found = work_of(member(rates=[{"consumeRT": 0.0, **idle}, {"consumeRT": 90.0, **idle}]))
+    assert found is not None and (found.handler_ms, found.consumed_per_s) == (90.0, 0.0)
+    nothing = work_of(member(rates=[]))
+    assert nothing is not None and nothing.handler_ms is None
+
+
+def test_an_application_that_pulls_by_itself_tells_of_no_handler() -> None:
+    assert work_of(member("CONSUME_ACTIVELY")) is None
 
 
 def test_a_lag_that_grows_and_one_that_shrinks() -> None:

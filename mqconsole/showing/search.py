@@ -1,0 +1,85 @@
+"""One search over the names of everything: clusters, brokers, topics, groups; and where a message may be. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqconsole.showing.texts import count
+from mqconsole.watching.snapshot import Snapshot
+
+#: Hits of one kind that are shown; the lists have all.
+MOST_OF_A_KIND: Final = 50
+#: Hexadecimal digits of RocketMQ's message ids: with an IPv4 address, or more with IPv6 and in unique keys.
+_ID_DIGITS: Final = 32
+_LONGEST_QUERY: Final = 255
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Hit:
+    """Something whose name has the text in it; ``link`` is its page."""
+
+    kind: str
+    name: str
+    link: str
+    detail: str = ""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Hits:
+    """The best hits of one kind; ``found`` is how many there are."""
+
+    title: str
+    shown: list[Hit]
+    found: int
+
+
+def search(snapshot: Snapshot, text: str) -> list[Hits]:
+    """What has ``text`` in its name, in any case: the same name first, then names that begin with it."""
+    wanted = text.strip()[:_LONGEST_QUERY].casefold()
+    if not wanted:
+        return []
+    kinds = (
+        ("Brokers", _brokers(snapshot)), ("Groups", _groups(snapshot)), ("Topics", _topics(snapshot)),
+    )  # fmt: skip
+    found = []
+    for title, every in kinds:
+        hits = sorted(
+            (one for one in every if wanted in f"{one.name} {one.detail}".casefold()),
+            key=lambda one: (
+                one.name.casefold() != wanted,
+                not one.name.casefold().startswith(wanted),
+                wanted not in one.name.casefold(),
+                one.name,
+            ),
+        )  # fmt: skip
+        if hits:
+            found.append(Hits(title, hits[:MOST_OF_A_KIND], len(hits)))
+    messages = list(_messages(text.strip()[:_LONGEST_QUERY]))
+    return [*found, Hits("Messages", messages, len(messages))]
+
+
+def _brokers(snapshot: Snapshot) -> Iterable[Hit]:
+    for row in snapshot.brokers:
+        role = {0: "master", None: "former master"}.get(row["brokerId"], f"slave {row['brokerId']}")
+        detail = f"{role} of {row['brokerName']} in {row['clusterName']}" + (", away" if row["error"] else "")
+        yield Hit("broker", row["brokerAddr"], f"/brokers/{quote(row['brokerAddr'], safe='')}", detail)
+
+
+def _groups(snapshot: Snapshot) -> Iterable[Hit]:
+    for row in snapshot.groups:
+        yield Hit("group", row["group"], f"/groups/{quote(row['group'], safe='')}", f"lag {count(row['lag'])}")
+
+
+def _topics(snapshot: Snapshot) -> Iterable[Hit]:
+    for row in snapshot.topics:
+        yield Hit("topic", row["topic"], f"/topics/{quote(row['topic'], safe='')}", row["kind"])
+
+
+def _messages(text: str) -> Iterator[Hit]:
+    """Messages are looked for only when somebody follows the link: brokers have to search."""
+    if len(text) >= _ID_DIGITS and all(char in "0123456789abcdefABCDEF" for char in text):
+        yield Hit("message", f"the message with the id {text}", f"/messages?{urlencode({'by': 'id', 'id': text})}")
+        yield Hit("trace", f"the trace of {text}", f"/trace?{urlencode({'id': text})}")
+    link = f"/messages?{urlencode({'by': 'key', 'key': text})}"
+    yield Hit("key", f"messages with the key {text}", link, "choose a topic there")

@@ -1,0 +1,67 @@
+"""What `mqadmin doctor` finds, now and then, for the figure beside the console's Doctor tab.
+
+The doctor asks much more than a round of the collector, so it is asked seldom: every INTERVAL_S, when a broker goes or
+comes back, and never for more than a twentieth of the time. Its page asks anew, as the person who looks at it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import trio
+
+from mqcommon.errors import SkylarkError
+from mqconsole.watching.collector import PATIENCE, Collector
+from sdk.admin.failures import explain
+from sdk.runtime import survived
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 300.0
+#: The first one waits, so that a console that has just started shows its pages first.
+FIRST_S: Final = 20.0
+
+
+class Checkup:
+    """``run`` it, and read `findings`: what ``ask`` answered last."""
+
+    def __init__(self, collector: Collector, ask: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]) -> None:
+        self._collector = collector
+        self._ask = ask
+        self.findings: Sequence[Mapping[str, Any]] = ()
+        self._error = ""
+        # Which brokers were away when the doctor was asked last.
+        self._away: set[str] = self._away_now()
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        wait_s = FIRST_S
+        while True:
+            with trio.move_on_after(wait_s):
+                await self._other_brokers()
+            self._away = self._away_now()
+            began_s = trio.current_time()
+            with survived("a checkup"):
+                await self._look()
+            took_s = trio.current_time() - began_s
+            await trio.sleep(PATIENCE * took_s)
+            wait_s = max(INTERVAL_S - PATIENCE * took_s, 0.0)
+
+    async def _look(self) -> None:
+        try:
+            self.findings = await self._ask()
+        except SkylarkError as error:
+            # The last findings stay: they are more than nothing.
+            if not self._error:
+                logger.warning("the doctor cannot look: %s", explain(error))
+            self._error = explain(error)
+        else:
+            self._error = ""
+
+    def _away_now(self) -> set[str]:
+        return {one.title for one in self._collector.snapshot.away}
+
+    async def _other_brokers(self) -> None:
+        """Return when other brokers are away than at the last look."""
+        while self._away_now() == self._away:
+            await self._collector.newer_than(self._collector.snapshot.version)

@@ -1,0 +1,27 @@
+"""The search over the names of everything."""
+
+from mqconsole.people.roles import Role
+from mqconsole.showing.search import search
+from mqconsole.web.asking import Asked, View
+from mqconsole.web.site import Site
+
+
+def add_searching(site: Site) -> None:
+    """Register the page."""
+
+    site.page("/search", Role.READER, "search.html", find)
+
+
+async def find(ask: Asked) -> View:
+    text = ask.fields.text("q")
+    kinds = [
+        {
+            "title": hits.title,
+            "found": hits.found,
+            "shown": [
+                {"kind": one.kind, "name": one.name, "link": one.link, "detail": one.detail} for one in hits.shown
+            ],
+        }
+        for hits in search(ask.snapshot, text)
+    ]
+    return View("Search", {"q": text, "kinds": kinds})

@@ -1,0 +1,127 @@
+"""A broker that dies stays on the roll, with the time when it went; one that is replaced or forgotten does not."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from mqconsole.showing.findings import FAIL, WARN, counts, with_away
+from mqconsole.watching.roll import KEEP_MS, MOST_UNLISTED, UNLISTED, AwayBroker, Roll
+from mqconsole.web.system import replica_rows
+from remoting.protocol.requests.routes import LOST, UNHEARD, AbsentBroker
+from sdk.admin.targets import Target
+
+MASTER, SLAVE = Target("c", "a", 0, "10.0.0.1:1"), Target("c", "a", 1, "10.0.0.2:1")
+OTHER = Target("c", "b", 0, "10.0.0.3:1")
+
+
+def call(
+    roll: Roll,
+    now_ms: int,
+    *listed: Target,
+    errors: Mapping[str, str] | None = None,
+    absent: Iterable[AbsentBroker] = (),
+) -> list[tuple[str, int, bool]]:
+    away = roll.call(now_ms, listed, errors or {}, absent)
+    return [(one.title, one.since_ms, one.is_since_known) for one in away]
+
+
+def test_a_master_that_is_listed_no_longer_is_away_since_then() -> None:
+    roll = Roll()
+    assert call(roll, 1_000, MASTER, OTHER) == []
+    for now_ms in (2_000, 9_000):
+        assert call(roll, now_ms, OTHER) == [("master a at 10.0.0.1:1", 2_000, True)]
+    assert call(roll, 10_000, MASTER, OTHER) == []
+    assert call(roll, 11_000, OTHER) == [("master a at 10.0.0.1:1", 11_000, True)]
+
+
+def test_one_that_is_listed_and_does_not_answer_keeps_its_time_when_it_is_dropped() -> None:
+    roll = Roll()
+    call(roll, 1_000, MASTER)
+    assert call(roll, 2_000, MASTER, errors={MASTER.addr: "refused"}) == [("master a at 10.0.0.1:1", 2_000, True)]
+    (one,) = roll.call(3_000, [], {}, [AbsentBroker("a", "c", LOST, True)])
+    assert (one.since_ms, one.is_listed, one.is_told, one.reason) == (
+        2_000, False, True, "its connection ended, or it was silent",
+    )  # fmt: skip
+
+
+def test_one_that_was_away_before_the_console_started() -> None:
+    roll = Roll()
+    away = call(roll, 1_000, OTHER, errors={OTHER.addr: "refused"}, absent=[AbsentBroker("a", "c", UNHEARD)])
+    assert away == [("broker a", 1_000, False), ("master b at 10.0.0.3:1", 1_000, False)]
+    assert call(roll, 2_000, OTHER, absent=[AbsentBroker("a", "c", UNHEARD)]) == [("broker a", 1_000, False)]
+
+
+def test_masters_come_first_and_one_with_a_successor_is_no_master() -> None:
+    roll = Roll()
+    call(roll, 1_000, MASTER, SLAVE, OTHER)
+    promoted = Target("c", "a", 0, SLAVE.addr)
+    assert call(roll, 2_000, promoted) == [
+        ("master b at 10.0.0.3:1", 2_000, True), ("former master a at 10.0.0.1:1", 2_000, True),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("broker_id", [0, 1])
+def test_a_process_with_a_new_address_takes_the_place_of_the_one_that_is_away(broker_id: int) -> None:
+    roll = Roll()
+    call(roll, 1_000, MASTER)
+    call(roll, 2_000)
+    assert call(roll, 3_000, Target("c", "a", broker_id, "10.0.0.9:1")) == []
+
+
+def test_one_that_nameservers_forgot_is_forgotten() -> None:
+    roll = Roll()
+    call(roll, 1_000, MASTER, OTHER)
+    assert len(call(roll, 2_000, OTHER, absent=[AbsentBroker("a", "c", LOST)])) == 1
+    assert call(roll, 3_000, OTHER) == []
+
+
+def test_without_such_nameservers_it_is_kept_for_a_day_or_until_somebody_says_so() -> None:
+    roll = Roll()
+    call(roll, 1_000, MASTER, OTHER)
+    assert len(call(roll, 2_000, OTHER)) == 1
+    assert not roll.leave(OTHER.addr) and not roll.leave("10.9.9.9:1")
+    assert len(call(roll, 2_000 + KEEP_MS, OTHER)) == 1
+    assert call(roll, 2_001 + KEEP_MS, OTHER) == []
+    call(roll, 3_000 + KEEP_MS)
+    assert roll.sets() == {("c", "b")} and roll.leave(OTHER.addr)
+    assert call(roll, 4_000 + KEEP_MS) == [] and roll.sets() == set()
+
+
+def test_the_roll_is_bounded() -> None:
+    roll = Roll()
+    call(roll, 1_000, MASTER)
+    call(roll, 2_000, *(Target("c", f"set-{number}", 0, f"10.0.0.9:{number}") for number in range(MOST_UNLISTED)))
+    assert len(call(roll, 3_000)) == MOST_UNLISTED and roll.sets() == {
+        ("c", f"set-{number}") for number in range(MOST_UNLISTED)
+    }
+
+
+def test_the_doctor_is_told_what_only_the_console_knows() -> None:
+    told = AwayBroker("c", "a", 0, MASTER.addr, 1_000, True, UNLISTED, is_told=True)
+    slave = AwayBroker("c", "s", 1, SLAVE.addr, 1_000, False, UNLISTED)
+    silent = AwayBroker("c", "b", 0, OTHER.addr, 1_000, True, "refused", is_listed=True)
+    of_doctor = [
+        {"state": WARN, "check": "absent", "where": "a"}, {"state": WARN, "check": "absent", "where": "z"},
+        {"state": FAIL, "check": "ports", "where": OTHER.addr},
+    ]  # fmt: skip
+    rows = with_away(of_doctor, [told, slave, silent])
+    assert [(row["state"], row["check"], row["where"]) for row in rows] == [
+        (FAIL, "away", "a"), (WARN, "away", "s"), (WARN, "absent", "z"), (FAIL, "ports", OTHER.addr),
+    ]  # fmt: skip
+    assert "forgetBroker -b a" in rows[0]["remedy"] and "since before" in rows[1]["text"]
+    assert counts(rows) == {"FAIL": 2, "WARN": 2, "INFO": 0, "OK": 0}
+
+
+def test_replicas_are_shown_by_set_with_the_master_first() -> None:
+    def broker(name: str, broker_id: int | None, **more: object) -> dict[str, object]:
+        plain = {"lagBytes": None, "lagMs": None, "awaySince": None, "error": None, "inSync": None}
+        return {"brokerName": name, "brokerId": broker_id, "brokerAddr": f"{name}{broker_id}", **plain, **more}
+
+    rows = replica_rows([
+        broker("b", 0), broker("a", None, error="gone", awaySince=5), broker("a", 2, lagBytes=7, lagMs=30),
+        broker("a", 0), broker("a", 1, inSync=False),
+    ])  # fmt: skip
+    assert [(row["brokerName"], row["role"], row["state"], row["lagBytes"]) for row in rows] == [
+        ("a", "master", "ok", None), ("a", "former master", "fail", None), ("a", "slave 1", "warn", None),
+        ("a", "slave 2", "ok", 7), ("b", "master", "ok", None),
+    ]  # fmt: skip
