@@ -1,7 +1,7 @@
-"""The batch reader: plans ranges on the driver, reads and decodes each in a worker, as streams do, too.
+"""The batch reader: plans tasks on the driver, reads and decodes their ranges in workers, as streams do, too.
 
 Readers are pickled, so they hold only options and types; consumers are opened where they are used.
-Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes), styles.py (record batches).
+Neighbours: planning.py (ranges and tasks), stream/reader.py (streams), pulling.py (bytes), styles.py (record batches).
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -23,11 +23,12 @@ from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import QueueDirectory, list_topics, plan, with_topics
+from spark_connector.reading.planning import QueueDirectory, list_topics, plan, sampled, tasks_of, with_topics
 from spark_connector.reading.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
 from spark_connector.styles import decode
+from spark_connector.tasks import ReadTask
 from spark_connector.worker_pickle import pack
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ ListTopics = Callable[[ReadOptions], Sequence[str]]
 
 
 class RocketMQBatchReader(DataSourceReader):
-    """One partition is one range of one queue."""
+    """One partition is a task: ranges of one or more queues."""
 
     def __init__(
         self,
@@ -73,10 +74,11 @@ class RocketMQBatchReader(DataSourceReader):
         """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
         with one_line(), self._connect(self._options) as consumer:
             options = with_topics(self._options, self._list_topics)
-            return [InputPartition(one) for one in plan(consumer, options, self._only)]
+            ranges = plan(consumer, options, self._only)
+            return [InputPartition(one) for one in tasks_of(ranges, options, sampled(consumer))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """The rows of one task."""
         return rows_of(partition, self._options, self._schema, self._connect, self._local)
 
 
@@ -98,18 +100,33 @@ def rows_of(
     connect: Connect,
     local: LocalRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one range, read in a worker."""
-    wanted: OffsetRange | None = partition.value
-    if wanted is None:  # Spark passes None when there are no partitions
+    """The rows of one task, range after range, read in a worker."""
+    task: ReadTask | None = partition.value
+    if task is None:  # Spark passes None when there are no partitions
         return
     keep_freed_memory()
     columns = arrow_schema(schema, options.schema_style)
     with one_line(), connect(options) as consumer:
-        if local is not None:
-            wanted = wanted._replace(start=(yield from local(options, wanted, columns, consumer)))
-        buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))
-        for buffer in ahead(joined(buffers)):
-            yield from decode_buffer(buffer, wanted, columns, options)
+        if local is None:
+            yield from _pulled_rows(task.ranges, options, columns, consumer)
+            return
+        for wanted in task.ranges:
+            rest = wanted._replace(start=(yield from local(options, wanted, columns, consumer)))
+            yield from _pulled_rows((rest,), options, columns, consumer)
+
+
+def _pulled_rows(
+    ranges: Sequence[OffsetRange], options: ReadOptions, schema: pa.Schema, consumer: QueueReader
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``ranges``; while one buffer is decoded the next one is pulled, also that of the next range."""
+
+    def buffers() -> Iterator[tuple[OffsetRange, Buffer]]:
+        for wanted in ranges:
+            for buffer in joined(pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))):
+                yield wanted, buffer
+
+    for wanted, buffer in ahead(buffers()):
+        yield from decode_buffer(buffer, wanted, schema, options)
 
 
 def decode_buffer(

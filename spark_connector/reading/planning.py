@@ -14,13 +14,14 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
 from sdk.position import Position
 from sdk.routes import TopicQueues
-from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, split, spread, within_bounds
+from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, within_bounds
 from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import Pulled, SlaveBehind, when_back
+from spark_connector.reading.pulling import AWAY, Pulled, SlaveBehind, when_back
 from spark_connector.reading.pushdown import ALL, Only
 from spark_connector.reading.whole import whole_queues
 from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
+from spark_connector.tasks import ReadTask, grouped, task_count
 
 if TYPE_CHECKING:
     from sdk.blocking import Admin
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _THREADS = 16  # requests at the same time: a topic may have hundreds of queues
+# The mean size of a queue's messages is that of the next ones, up to one of these limits.
+SAMPLE_MESSAGES = 32
+SAMPLE_BYTES = 64 * 1024
+# The number of tasks depends on the sizes in this many queues, those with the most to read: to look at all of thousands
+# would take longer than the tasks that it saves.
+SAMPLE_QUEUES = 16
+# Where no message could be looked at.
+DEFAULT_BYTES = 1024.0
 
 
 def with_topics(options: ReadOptions, list_topics: Callable[[ReadOptions], Iterable[str]]) -> ReadOptions:
@@ -156,8 +165,46 @@ class PatientDirectory:
         )
 
 
+#: The mean size of a queue's messages from an offset on, as they are stored; 0 when there is none to look at.
+Sample = Callable[[MessageQueue, int], float]
+
+
+def sampled(directory: QueueDirectory) -> Sample:
+    """The `Sample` that looks at the messages themselves."""
+
+    def sample(queue: MessageQueue, offset: int) -> float:
+        try:
+            pulled = directory.pull_bytes(
+                queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0
+            )
+        except AWAY:  # what is read needs no sizes, and waits for the broker
+            return 0
+        return len(pulled.data) / max(pulled.next_offset - offset, 1)
+
+    return sample
+
+
+def tasks_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample) -> list[ReadTask]:
+    """The tasks that read ``ranges``."""
+    return grouped(ranges, count_of(ranges, options, sample), options.splitting)
+
+
+def count_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample) -> int:
+    """How many tasks are to read ``ranges``, as the options say."""
+    rows, most = sum(one.end - one.start for one in ranges), options.most_tasks
+    if most == 1 or not options.bytes_per_task or not rows:
+        return most
+    largest = sorted(ranges, key=lambda one: one.start - one.end)[:SAMPLE_QUEUES]
+    starts = {one.queue: one.start for one in largest}
+    sizes = dict(zip(starts, ask_all(lambda queue: sample(queue, starts[queue]), list(starts)), strict=True))
+    known = [(one.end - one.start, sizes[one.queue]) for one in largest if sizes[one.queue]]
+    counted = sum(count for count, _ in known)
+    mean_bytes = sum(count * size for count, size in known) / counted if counted else DEFAULT_BYTES
+    return task_count(rows, mean_bytes, most, options.bytes_per_task)
+
+
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
-    """The ranges to read, one per partition: of what the options choose, what ``only`` needs."""
+    """The ranges to read, one per queue: of what the options choose, what ``only`` needs."""
     directory = PatientDirectory(directory, options.broker_wait_ms)
     bounds = bounds_of(directory, options)
     starts = starting(directory, options, bounds)
@@ -167,8 +214,7 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
     if lost:
         check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
         report_lost(lost, options)
-    ranges = _narrowed(directory, ranges, only)
-    return spread(split(ranges, options.min_partitions, options.max_records_per_partition))
+    return _narrowed(directory, ranges, only)
 
 
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:

@@ -175,6 +175,11 @@ class StoreDirectory(QueueDirectory):
         """Tasks read the files themselves; reading/planning.py only asks who answers."""
         return Nothing()
 
+    def size_of(self, mq: MessageQueue, offset: int) -> float:
+        """The stored size of the message, or of the batch that has it; 0 when it is missing."""
+        _, size = self._queue(mq).entry(offset)
+        return 0 if size == BLANK_SIZE else size
+
     def part(self, wanted: OffsetRange) -> StorePart:
         """What a task needs to read ``wanted``."""
         return self._queue(wanted.queue).part(wanted, self.log_start)

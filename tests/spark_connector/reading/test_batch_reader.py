@@ -2,6 +2,7 @@ import pickle
 import sys
 from bisect import bisect_right
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
 from spark_connector.reading.pulling import ReadFailed
 from spark_connector.schema import spark_schema
+from spark_connector.tasks import ReadTask
 from tests.sdk.arrow.records import Stored
 from tests.spark_connector.cluster import Log, MemoryCluster, Pulled
 from tests.support.inner import inner_batch, rows_of
@@ -59,6 +61,31 @@ def test_partitions_together_hold_every_message_once(cluster: MemoryCluster) -> 
     found = [(row["brokerName"], row["queueOffset"]) for one in partitions for row in rows(source, one)]
     assert sorted(found) == [("broker-a", n) for n in range(100)] + [("broker-b", n) for n in range(5, 16)]
     assert cluster.opened == 0
+
+
+def test_a_task_reads_its_queues_one_after_the_other(cluster: MemoryCluster) -> None:
+    """Of each exactly its own range, though pulls give more, and the next queue is pulled ahead."""
+    for at in range(9):
+        cluster.add(MessageQueue("t", "broker-b", at), 10 + at, minimum=at)
+    source = reader(cluster, bytesPerTask="0", maxTasks="3", maxRecordsPerBatch="4")
+    partitions = source.partitions()
+    assert len(partitions) == 3
+    cluster.grow(MessageQueue("t", "broker-b", 8), 50)
+    columns = itemgetter("brokerName", "queueId", "queueOffset")
+    found = [list(map(columns, rows(source, one))) for one in partitions]
+    for task, partition in zip(found, partitions, strict=True):
+        assert task == [(*one.queue[1:], at) for one in partition.value.ranges for at in range(one.start, one.end)]
+    assert sum(map(len, found)) == 100 + sum(10 + at for at in range(9))
+    assert cluster.opened == 0
+
+
+def test_lost_messages_of_one_queue_cost_its_task_nothing_else(cluster: MemoryCluster) -> None:
+    for at in range(3):
+        cluster.add(MessageQueue("t", "broker-b", at), 10)
+    source = reader(cluster, failOnDataLoss="false", maxTasks="1")
+    (partition,) = source.partitions()
+    cluster.delete_before(MessageQueue("t", "broker-b", 1), 4)
+    assert len(rows(source, partition)) == 100 + 10 + 6 + 10
 
 
 def test_messages_after_the_planned_end_are_not_delivered(cluster: MemoryCluster) -> None:
@@ -103,7 +130,7 @@ def test_a_topic_of_a_broker_that_knows_no_stamps_is_read(cluster: MemoryCluster
 
 def test_a_range_within_a_pull_is_cut_out(cluster: MemoryCluster) -> None:
     cluster.limit = 100
-    found = rows(reader(cluster), InputPartition(OffsetRange(QUEUE, 40, 43)))
+    found = rows(reader(cluster), InputPartition(ReadTask((OffsetRange(QUEUE, 40, 43),))))
     assert [row["queueOffset"] for row in found] == [40, 41, 42]
 
 
@@ -249,7 +276,7 @@ def test_tags_are_compared_and_not_only_their_hashes(cluster: MemoryCluster) -> 
 def test_the_topics_of_a_pattern_are_looked_up(cluster: MemoryCluster) -> None:
     options = ReadOptions.parse({"topicPattern": "t+"})
     source = RocketMQBatchReader(options, SCHEMA, lambda _: cluster, lambda _: ["tx", "t"])
-    assert [partition.value.queue.topic for partition in source.partitions()] == ["t"]
+    assert [partition.value.ranges[0].queue.topic for partition in source.partitions()] == ["t"]
 
 
 def test_a_style_has_columns_of_its_own(cluster: MemoryCluster) -> None:
@@ -290,7 +317,7 @@ class Batches(MemoryCluster):
 
 def batch_rows(cluster: Batches, low: int = 0, high: int = END, **given: str) -> list[Any]:
     reader = RocketMQBatchReader(ReadOptions.parse({"topic": "t", **given}), SCHEMA, lambda _: cluster)
-    partition = InputPartition(OffsetRange(QUEUE, low, high))
+    partition = InputPartition(ReadTask((OffsetRange(QUEUE, low, high),)))
     return [row for batch in reader.read(partition) for row in batch.to_pylist()]
 
 
