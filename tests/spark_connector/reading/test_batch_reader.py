@@ -79,6 +79,56 @@ def test_a_task_reads_its_queues_one_after_the_other(cluster: MemoryCluster) -> 
     assert cluster.opened == 0
 
 
+def test_small_queues_of_a_broker_come_in_one_batch(cluster: MemoryCluster) -> None:
+    cluster.limit = 100
+    for at in range(9):
+        cluster.add(MessageQueue("t", "broker-b", at), 10)
+    (partition,) = reader(cluster).partitions()
+    for most, sizes in ((1_000, [90, 100]), (100, [90, 100]), (45, [40, 40, 10, 34, 33, 33]), (9, None)):
+        batches = list(reader(cluster, maxRecordsPerBatch=str(most), maxTasks="1").read(partition))
+        found = [(row["brokerName"], row["queueId"], row["queueOffset"]) for one in batches for row in one.to_pylist()]
+        assert sorted(found) == sorted(
+            [("broker-a", 3, n) for n in range(100)] + [("broker-b", at, n) for at in range(9) for n in range(10)]
+        )
+        assert all(one.num_rows <= most for one in batches)
+        assert sizes is None or sorted(one.num_rows for one in batches) == sorted(sizes)
+
+
+def test_batches_of_several_queues_are_as_those_of_each(cluster: MemoryCluster) -> None:
+    """With a filter, checked bodies, records that are too many for a range, and damage in one of the queues."""
+    names = [MessageQueue("t", "broker-b", at) for at in range(3)]
+    for queue in names:
+        tags = [b"TAGS\x01%s\x02" % tag for tag in (b"Aa", b"BB", b"Aa")]
+        cluster.logs[queue] = Log(0, [
+            Stored(topic="t", queue_id=queue.queue_id, queue_offset=at, properties=tag).encode()
+            for at, tag in enumerate(tags)
+        ])  # fmt: skip
+    task = InputPartition(ReadTask(tuple(OffsetRange(queue, 0, 3) for queue in names)))
+    given = reader(cluster, subExpression="Aa", checkCrc="true")
+    found = [(row["queueId"], row["queueOffset"]) for row in rows(given, task)]
+    assert found == [(0, 0), (0, 2), (1, 0), (1, 2), (2, 0), (2, 2)]
+
+    class Generous(MemoryCluster):
+        """Gives more than was asked for, as a broker does that stores whole batches."""
+
+        def pull_bytes(self, mq: MessageQueue, offset: int, **wanted: Any) -> Pulled:
+            return super().pull_bytes(mq, max(offset - 1, 0), **{**wanted, "max_count": 3})
+
+    generous = Generous()
+    generous.logs = cluster.logs
+    inner = InputPartition(ReadTask(tuple(OffsetRange(queue, 1, 2) for queue in names)))
+    assert [row["queueOffset"] for row in rows(reader(generous), inner)] == [1, 1, 1]
+
+    record = cluster.logs[names[1]].records[2]
+
+    cluster.logs[names[1]].records[2] = record[:4] + b"\0\0\0\0" + record[8:]
+    read: list[tuple[int, int]] = []
+    with pytest.raises(ReadFailed, match=r"broker broker-b, queue 1: the message at offset 2 .*its magic is no"):
+        for batch in reader(cluster).read(task):
+            read += [(row["queueId"], row["queueOffset"]) for row in batch.to_pylist()]
+    assert read == [(0, 0), (0, 1), (0, 2)], "what came before is there, as with a queue for itself"
+
+
 def test_lost_messages_of_one_queue_cost_its_task_nothing_else(cluster: MemoryCluster) -> None:
     for at in range(3):
         cluster.add(MessageQueue("t", "broker-b", at), 10)
