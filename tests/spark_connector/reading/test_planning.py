@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
-from sdk.position import Position
+from sdk.position import OffsetSpan, Position
 from sdk.routes import TopicQueues
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options.read import ReadOptions
@@ -79,6 +79,65 @@ def test_several_topics(cluster: MemoryCluster) -> None:
     other = MessageQueue("u", "a", 0)
     cluster.add(other, 5)
     assert sorted(plan(cluster, options(topic="t,u")))[-1] == OffsetRange(other, 0, 5)
+
+
+class Counting(MemoryCluster):
+    """Counts questions; ``refused`` is raised by those about all queues of a topic, which lack the ``hidden`` ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.refused: Exception | None = None
+        self.hidden: set[MessageQueue] = set()
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        self.asked += 1
+        return super().min_offset(mq)
+
+    def end_position(self, mq: MessageQueue) -> Position:
+        self.asked += 1
+        return super().end_position(mq)
+
+    def topic_offsets(self, topic: str, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
+        self.asked += 1
+        if self.refused:
+            raise self.refused
+        return {mq: span for mq, span in super().topic_offsets(topic, broker_name).items() if mq not in self.hidden}
+
+
+def test_the_offsets_of_many_queues_are_asked_for_at_once() -> None:
+    counting = Counting()
+    for at in range(200):
+        counting.add(MessageQueue("t", "a", at), 3, minimum=at)
+    counting.add(B0, 5)
+    counting.stamps = {("t", "a"): 77}
+    expected = [OffsetRange(MessageQueue("t", "a", at), at, at + 3, 77) for at in range(200)] + [OffsetRange(B0, 0, 5)]
+    assert plan(counting, options()) == expected
+    assert counting.asked == 2 + 2
+    # What such an answer lacks is asked for queue by queue: queues that are only read, and the rights of a reader.
+    counting.hidden = {MessageQueue("t", "a", 1), MessageQueue("t", "a", 199)}
+    counting.asked = 0
+    assert plan(counting, options()) == expected
+    assert counting.asked == 2 + 2 * 3
+    for refused in (BrokerError(16, "no permission", "a:1"), ConnectFailed("a:1", "refused")):
+        counting.refused, counting.asked = refused, 0
+        assert plan(counting, options(brokerWaitMs="600000")) == expected
+        assert counting.asked == 2 + 2 * 201
+
+
+def test_a_topic_that_is_made_again_between_the_questions_has_the_old_stamp() -> None:
+    """Then its tasks refuse the new one."""
+
+    class Remade(Counting):
+        def topic_offsets(self, topic: str, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
+            self.stamps[topic, broker_name] = 2_000
+            return super().topic_offsets(topic, broker_name)
+
+    remade = Remade()
+    for at in range(20):
+        remade.add(MessageQueue("t", "a", at), 3)
+    remade.stamps = {("t", "a"): 1_000}
+    assert {one.created_ms for one in plan(remade, options())} == {1_000}
 
 
 def tasks(cluster: MemoryCluster, **given: str) -> list[int]:
