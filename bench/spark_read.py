@@ -84,14 +84,14 @@ class MemoryReader(DataSourceReader):
                 left -= batch.num_rows
 
 
-def create_topic(nameserver: str, topic: str) -> None:
+def create_topic(nameserver: str, topic: str, queues: int = QUEUES) -> None:
     """On every master that the NameServer knows; waits for the first, which may just have started."""
     with Admin(nameserver) as admin:
         deadline = time.monotonic() + WAIT_S
         while not (brokers := admin.cluster_info().broker_addr_table) and time.monotonic() < deadline:
             time.sleep(0.05)
         for broker in brokers.values():
-            admin.create_topic(broker.broker_addrs[MASTER_ID], TopicConfig(topic, QUEUES, QUEUES))
+            admin.create_topic(broker.broker_addrs[MASTER_ID], TopicConfig(topic, queues, queues))
         while topic not in admin.topic_list():
             if time.monotonic() > deadline:
                 raise SystemExit(f"no NameServer knows topic {topic} after {WAIT_S} s")

@@ -15,7 +15,7 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests import consuming, offsets, query
+from remoting.protocol.requests import consuming, offsets, query, topics
 from remoting.protocol.requests.clients import (
     CHECK_CLIENT_CONFIG,
     GET_CONSUMER_LIST_BY_GROUP,
@@ -56,6 +56,7 @@ from remoting.protocol.requests.pulls import (
 )
 from remoting.protocol.requests.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader
+from remoting.protocol.requests.topics import TopicStatsTable
 from sdk.endpoint import Endpoint
 from sdk.position import Position
 
@@ -136,6 +137,11 @@ async def min_offset(broker: Endpoint, topic: str, queue_id: int) -> Position:
 
 def _position(header: OffsetResponseHeader) -> Position:
     return Position(header.offset, header.topic_created_ms)
+
+
+async def topic_offsets(broker: Endpoint, topic: str) -> TopicStatsTable:
+    """The first and the next offset of each queue of the topic on the broker."""
+    return (await call(broker, topics.GET_TOPIC_STATS_INFO, topics.TopicRequestHeader(topic))).body()
 
 
 async def search_offset(

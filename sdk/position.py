@@ -1,6 +1,13 @@
-"""`Position`: an offset, with the topic that it is an offset of."""
+"""`Position`: an offset, with the topic that it is an offset of. `OffsetSpan`: the first and the next offset."""
 
 from typing import NamedTuple
+
+
+class OffsetSpan(NamedTuple):
+    """The offsets that a queue has: from ``start`` up to, not including, ``end``."""
+
+    start: int
+    end: int
 
 
 class Position(NamedTuple):

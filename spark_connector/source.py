@@ -19,6 +19,7 @@ from mqcommon.errors import SkylarkError, UserError
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions, only_of_streams
 from spark_connector.options.write import WriteOptions
+from spark_connector.parallelism import tell
 from spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
 from spark_connector.schema import spark_schema
 from spark_connector.store.local import local_rows
@@ -103,6 +104,7 @@ def register(spark: SparkSession) -> None:
     """Register ``format("rocketmq")`` with ``spark``; UserError when its Python workers cannot run it."""
     if not is_remote():  # a Spark Connect client does not see the workers' Python
         check_worker_python(spark.sparkContext.pythonExec)
+        tell(spark.sparkContext)
     spark.dataSource.register(RocketMQDataSource)
 
 

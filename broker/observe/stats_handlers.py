@@ -148,7 +148,8 @@ class StatsHandlers(Part):
         return answer_with(VIEW_BROKER_STATS_DATA, request, data)
 
     def _topic_offset(self, topic: str, queue_id: int) -> TopicOffset:
-        end = self._store.max_offset(topic, queue_id)
+        # As 30 answers: an end with messages that are not confirmed would let a reader ask for what it does not get.
+        end = self._store.visible_end(topic, queue_id)
         last_ms = self._store.store_time(topic, queue_id, end - 1) if end > 0 else 0
         return TopicOffset(self._store.min_offset(topic, queue_id), end, max(last_ms, 0))
 

@@ -59,6 +59,7 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
     max_offset = call_of(TrioPullConsumer.max_offset)
     end_position = call_of(TrioPullConsumer.end_position)
     min_offset = call_of(TrioPullConsumer.min_offset)
+    topic_offsets = call_of(TrioPullConsumer.topic_offsets)
     search_offset = call_of(TrioPullConsumer.search_offset)
     earliest_store_time = call_of(TrioPullConsumer.earliest_store_time)
     committed_offset = call_of(TrioPullConsumer.committed_offset)

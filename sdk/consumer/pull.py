@@ -38,7 +38,7 @@ from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
-from sdk.position import Position
+from sdk.position import OffsetSpan, Position
 from sdk.producer.producer import traces_of
 from sdk.retry import until_answered
 from sdk.routes import TopicQueues
@@ -176,6 +176,21 @@ class PullConsumer:
         one has, too: offsets from before are worth nothing there.
         """
         return await self._max(self._names.queue(mq))
+
+    async def topic_offsets(self, topic: TopicName, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
+        """The offsets of all queues that the topic has on a broker, asked for with one request.
+
+        Brokers with access control want the right GET for the topic. A static topic's queues are not among them, and
+        queues that are only read (when a topic has fewer queues to write) may be missing: ask `min_offset` and
+        `max_offset`.
+        """
+        place = self._names.queue(MessageQueue(topic, broker_name, 0))
+        table = await self._replicas.ask(place, lambda at: broker_api.topic_offsets(at, place.topic))
+        return {
+            MessageQueue(topic, broker_name, queue.queue_id): OffsetSpan(row.min_offset, row.max_offset)
+            for queue, row in table.offset_table.items()
+            if queue.broker_name == broker_name
+        }
 
     async def search_offset(
         self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"

@@ -6,6 +6,8 @@ Tasks count gaps and disorder of their parts of queues, Spark groups by unique k
 
 import json
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 
 import click
 import pyarrow as pa
@@ -57,14 +59,18 @@ def audit(spark: SparkSession, options: dict[str, str]) -> list[QueueAudit]:
 
 
 def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in the task: one row for each batch, which has messages of one queue in their order."""
+    """Runs in the task: one row for each run of messages of one queue in a batch; a task reads queue after queue."""
+    names = [word.split()[0] for word in COUNTED.split(", ")]
     for batch in batches:
+        places = zip(batch["brokerName"].to_pylist(), batch["queueId"].to_pylist(), strict=True)
         times_ms = [at // 1000 for at in batch["storeTimestamp"].cast(pa.int64()).to_pylist()]
-        if (part := stretch(batch["queueOffset"].to_pylist(), times_ms)) is not None:
-            head = [pa.array([batch["brokerName"][0].as_py()]), pa.array([batch["queueId"][0].as_py()], pa.int32())]
-            cells = [pa.array([cell], pa.int64()) for cell in vars(part).values()]
-            names = [word.split()[0] for word in COUNTED.split(", ")]
-            yield pa.RecordBatch.from_arrays([*head, *cells], names=names)
+        messages = zip(places, batch["queueOffset"].to_pylist(), times_ms, strict=True)
+        for (broker, queue), run in groupby(messages, itemgetter(0)):
+            _, offsets, times = zip(*run, strict=True)
+            if (part := stretch(offsets, times)) is not None:
+                head = [pa.array([broker]), pa.array([queue], pa.int32())]
+                cells = [pa.array([cell], pa.int64()) for cell in vars(part).values()]
+                yield pa.RecordBatch.from_arrays([*head, *cells], names=names)
 
 
 if __name__ == "__main__":

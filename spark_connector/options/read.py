@@ -20,7 +20,9 @@ from mqcommon.options.fields import option, options_of
 from sdk.consumer.expression import Sql, subscription_to
 from spark_connector.offsets import COMMITTED, EARLIEST, LATEST, Wanted, check_order, parse_offsets
 from spark_connector.options.connection import ConnectionOptions
+from spark_connector.parallelism import parallelism
 from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ
+from spark_connector.tasks import TASKS_PER_CORE, Splitting
 
 TAG, SQL92 = "TAG", "SQL92"
 TIMES_LIKE = '{"topic":{"broker":{"0":1700000000000}}}'
@@ -87,9 +89,31 @@ class ReadOptions(ConnectionOptions):
     lost_ranges_path: str = option("", "directory for `onDataLoss=report`; the same on all machines")
     include_properties: bool = option(False, "add the column `properties`, map<string,string>")
     check_crc: bool = option(False, "compare each body with its CRC; costs about a third of the speed")
-    min_partitions: int = option(0, "split queues to get at least this many partitions (0: one per queue)", minimum=0)
+    max_tasks: int = option(
+        0,
+        "most tasks of a read or a micro-batch; a task reads several queues, one after the other (0: two for each core"
+        " of the cluster)",
+        minimum=0,
+    )
+    bytes_per_task: int = option(
+        8 * 1024 * 1024,
+        "how much a task reads, as brokers store it, by the mean size of messages: where there is less to read there"
+        " are fewer tasks than maxTasks (0: always maxTasks)",
+        minimum=0,
+    )
+    min_rows_per_task: int = option(
+        0,
+        "split queues that have more rows than a task's share, into parts of at least this many rows (0: a queue is"
+        " read by one task)",
+        minimum=0,
+    )
+    min_partitions: int = option(
+        0, "split queues to get at least this many partitions, even more than maxTasks (0: not used)", minimum=0
+    )
     max_records_per_partition: int = option(
-        0, "split queues into partitions of at most this many rows (0: no limit)", minimum=0
+        0,
+        "split queues into partitions of at most this many rows, even more than maxTasks (0: no limit)",
+        minimum=0,
     )
     max_records_per_batch: int = option(10_000, "rows handed to Spark at once", minimum=1, maximum=1_000_000)
     pull_batch_size: int = option(
@@ -251,6 +275,16 @@ class ReadOptions(ConnectionOptions):
     def required(self) -> tuple[str, ...]:
         """The brokers that must be there, each once."""
         return tuple(dict.fromkeys(name.strip() for name in self.brokers.split(",") if name.strip()))
+
+    @property
+    def most_tasks(self) -> int:
+        """The most tasks, unless other options want more."""
+        return self.max_tasks or TASKS_PER_CORE * parallelism()
+
+    @property
+    def splitting(self) -> Splitting:
+        """When queues are split into parts."""
+        return Splitting(self.min_partitions, self.max_records_per_partition, self.min_rows_per_task)
 
     @property
     def wanted_start(self) -> Wanted:

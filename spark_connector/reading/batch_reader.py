@@ -1,13 +1,13 @@
-"""The batch reader: plans ranges on the driver, reads and decodes each in a worker, as streams do, too.
+"""The batch reader: plans tasks on the driver, reads and decodes their ranges in workers, as streams do, too.
 
 Readers are pickled, so they hold only options and types; consumers are opened where they are used.
-Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes), styles.py (record batches).
+Neighbours: planning.py (ranges and tasks), stream/reader.py (streams), pulling.py (bytes), styles.py (record batches).
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +23,12 @@ from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import QueueDirectory, list_topics, plan, with_topics
-from spark_connector.reading.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
+from spark_connector.reading.planning import QueueDirectory, list_topics, plan, sampled, tasks_of, with_topics
+from spark_connector.reading.pulling import JOIN_BYTES, Buffer, QueueReader, ReadFailed, ahead, joined, pulls
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
 from spark_connector.styles import decode
+from spark_connector.tasks import ReadTask
 from spark_connector.worker_pickle import pack
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ ListTopics = Callable[[ReadOptions], Sequence[str]]
 
 
 class RocketMQBatchReader(DataSourceReader):
-    """One partition is one range of one queue."""
+    """One partition is a task: ranges of one or more queues."""
 
     def __init__(
         self,
@@ -73,10 +74,11 @@ class RocketMQBatchReader(DataSourceReader):
         """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
         with one_line(), self._connect(self._options) as consumer:
             options = with_topics(self._options, self._list_topics)
-            return [InputPartition(one) for one in plan(consumer, options, self._only)]
+            ranges = plan(consumer, options, self._only)
+            return [InputPartition(one) for one in tasks_of(ranges, options, sampled(consumer))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """The rows of one task."""
         return rows_of(partition, self._options, self._schema, self._connect, self._local)
 
 
@@ -98,18 +100,98 @@ def rows_of(
     connect: Connect,
     local: LocalRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one range, read in a worker."""
-    wanted: OffsetRange | None = partition.value
-    if wanted is None:  # Spark passes None when there are no partitions
+    """The rows of one task, range after range, read in a worker."""
+    task: ReadTask | None = partition.value
+    if task is None:  # Spark passes None when there are no partitions
         return
     keep_freed_memory()
     columns = arrow_schema(schema, options.schema_style)
     with one_line(), connect(options) as consumer:
-        if local is not None:
-            wanted = wanted._replace(start=(yield from local(options, wanted, columns, consumer)))
-        buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))
-        for buffer in ahead(joined(buffers)):
-            yield from decode_buffer(buffer, wanted, columns, options)
+        if local is None:
+            yield from _pulled_rows(task.ranges, options, columns, consumer)
+            return
+        for wanted in task.ranges:
+            rest = wanted._replace(start=(yield from local(options, wanted, columns, consumer)))
+            yield from _pulled_rows((rest,), options, columns, consumer)
+
+
+def _pulled_rows(
+    ranges: Sequence[OffsetRange], options: ReadOptions, schema: pa.Schema, consumer: QueueReader
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``ranges``; while some buffers are decoded the next ones are pulled, also of the next ranges."""
+
+    def pieces() -> Iterator[Piece]:
+        for wanted in ranges:
+            for buffer in joined(pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))):
+                yield Piece(wanted, buffer)
+
+    for some in ahead(together(pieces(), options.max_records_per_batch)):
+        batch = decode_together(some, schema, options) if len(some) > 1 else None
+        if batch is not None:
+            yield batch
+            continue
+        for wanted, buffer in some:
+            yield from decode_buffer(buffer, wanted, schema, options)
+
+
+class Piece(NamedTuple):
+    """A buffer of a range."""
+
+    wanted: OffsetRange
+    buffer: Buffer
+
+
+def together(pieces: Iterable[Piece], max_rows: int) -> Iterator[list[Piece]]:
+    """``pieces`` in lists of one broker, each with at most ``max_rows`` rows, if it has several pieces."""
+    some: list[Piece] = []
+    rows = size = 0
+    for piece in pieces:
+        most = piece.wanted.end - piece.wanted.start
+        is_other = bool(some) and some[0].wanted.queue.broker_name != piece.wanted.queue.broker_name
+        if is_other or (some and rows + most > max_rows):
+            yield some
+            some, rows, size = [], 0, 0
+        some.append(piece)
+        rows, size = rows + most, size + len(piece.buffer.data)
+        if size >= JOIN_BYTES:
+            yield some
+            some, rows, size = [], 0, 0
+    if some:
+        yield some
+
+
+def decode_together(pieces: Sequence[Piece], schema: pa.Schema, options: ReadOptions) -> pa.RecordBatch | None:
+    """One batch of the rows of all ``pieces``, which are of one broker; None when they need to be decoded one by one.
+
+    A batch costs more than a hundred rows, here and in Spark, and thousands of queues have few rows each.
+    """
+    try:
+        records = Records(b"".join(piece.buffer.data for piece in pieces))
+        if holds_batches(records) or not _are_whole(records, pieces):
+            return None
+        if options.check_crc:
+            check_bodies(records)
+        batch = decode(records, pieces[0].wanted.queue.broker_name, schema)
+    except (DamagedRecord, TooMuchContent):  # one by one: then the error names the queue and the offset
+        return None
+    if options.tags and not (passed := has_tag(records, options.tags)).all():
+        batch = batch.filter(pa.array(passed))
+    return batch
+
+
+def _are_whole(records: Records, pieces: Sequence[Piece]) -> bool:
+    """Whether the records of each piece are in its range, in order, and none is in two pieces."""
+    offsets = records.column("queue_offset")
+    begin_at = np.cumsum([0, *(len(piece.buffer.data) for piece in pieces[:-1])])
+    firsts = np.searchsorted(records.starts, begin_at)
+    if firsts[-1] == len(records) or not np.array_equal(records.starts[firsts], begin_at):
+        return False
+    lasts = np.append(firsts[1:], len(records)) - 1
+    ascends = offsets[1:] > offsets[:-1]
+    ascends[lasts[:-1]] = True  # where one piece follows another
+    starts = np.array([piece.wanted.start for piece in pieces])
+    ends = np.array([piece.wanted.end for piece in pieces])
+    return bool(ascends.all() and (offsets[firsts] >= starts).all() and (offsets[lasts] < ends).all())
 
 
 def decode_buffer(

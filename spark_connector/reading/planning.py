@@ -3,6 +3,7 @@
 The ends of the ranges are fixed here: a message that arrives while the job runs is not read.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,23 +13,35 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
-from sdk.position import Position
+from sdk.position import OffsetSpan, Position
 from sdk.routes import TopicQueues
-from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, split, spread, within_bounds
+from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, within_bounds
 from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import Pulled, SlaveBehind, when_back
+from spark_connector.reading.pulling import AWAY, Pulled, SlaveBehind, when_back
 from spark_connector.reading.pushdown import ALL, Only
 from spark_connector.reading.whole import whole_queues
 from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
+from spark_connector.tasks import ReadTask, grouped, task_count
 
 if TYPE_CHECKING:
     from sdk.blocking import Admin
 
 
-T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+# From so many queues of a topic on a broker on, their offsets are asked for at once.
+MANY_QUEUES = 8
 _THREADS = 16  # requests at the same time: a topic may have hundreds of queues
+# The mean size of a queue's messages is that of the next ones, up to one of these limits.
+SAMPLE_MESSAGES = 32
+SAMPLE_BYTES = 64 * 1024
+# The number of tasks depends on the sizes in this many queues, those with the most to read: to look at all of thousands
+# would take longer than the tasks that it saves.
+SAMPLE_QUEUES = 16
+# Where no message could be looked at.
+DEFAULT_BYTES = 1024.0
 
 
 def with_topics(options: ReadOptions, list_topics: Callable[[ReadOptions], Iterable[str]]) -> ReadOptions:
@@ -122,6 +135,7 @@ class QueueDirectory(Protocol):
     def topic_queues(self, topic: str) -> TopicQueues: ...
     def min_offset(self, mq: MessageQueue) -> int: ...
     def end_position(self, mq: MessageQueue) -> Position: ...
+    def topic_offsets(self, topic: str, broker_name: str) -> Mapping[MessageQueue, OffsetSpan]: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
     def committed_offset(self, mq: MessageQueue) -> int | None: ...
     def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
@@ -143,6 +157,10 @@ class PatientDirectory:
     def end_position(self, mq: MessageQueue) -> Position:
         return when_back(lambda: self._directory.end_position(mq), self._wait_ms)
 
+    def topic_offsets(self, topic: str, broker_name: str) -> Mapping[MessageQueue, OffsetSpan]:
+        # Not asked again: without an answer the queues' own questions are, which wait.
+        return self._directory.topic_offsets(topic, broker_name)
+
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
         return when_back(lambda: self._directory.search_offset(mq, timestamp_ms), self._wait_ms)
 
@@ -156,8 +174,46 @@ class PatientDirectory:
         )
 
 
+#: The mean size of a queue's messages from an offset on, as they are stored; 0 when there is none to look at.
+Sample = Callable[[MessageQueue, int], float]
+
+
+def sampled(directory: QueueDirectory) -> Sample:
+    """The `Sample` that looks at the messages themselves."""
+
+    def sample(queue: MessageQueue, offset: int) -> float:
+        try:
+            pulled = directory.pull_bytes(
+                queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0
+            )
+        except AWAY:  # what is read needs no sizes, and waits for the broker
+            return 0
+        return len(pulled.data) / max(pulled.next_offset - offset, 1)
+
+    return sample
+
+
+def tasks_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample) -> list[ReadTask]:
+    """The tasks that read ``ranges``."""
+    return grouped(ranges, count_of(ranges, options, sample), options.splitting)
+
+
+def count_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample) -> int:
+    """How many tasks are to read ``ranges``, as the options say."""
+    rows, most = sum(one.end - one.start for one in ranges), options.most_tasks
+    if most == 1 or not options.bytes_per_task or not rows:
+        return most
+    largest = sorted(ranges, key=lambda one: one.start - one.end)[:SAMPLE_QUEUES]
+    starts = {one.queue: one.start for one in largest}
+    sizes = dict(zip(starts, ask_all(lambda queue: sample(queue, starts[queue]), list(starts)), strict=True))
+    known = [(one.end - one.start, sizes[one.queue]) for one in largest if sizes[one.queue]]
+    counted = sum(count for count, _ in known)
+    mean_bytes = sum(count * size for count, size in known) / counted if counted else DEFAULT_BYTES
+    return task_count(rows, mean_bytes, most, options.bytes_per_task)
+
+
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
-    """The ranges to read, one per partition: of what the options choose, what ``only`` needs."""
+    """The ranges to read, one per queue: of what the options choose, what ``only`` needs."""
     directory = PatientDirectory(directory, options.broker_wait_ms)
     bounds = bounds_of(directory, options)
     starts = starting(directory, options, bounds)
@@ -167,21 +223,53 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
     if lost:
         check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
         report_lost(lost, options)
-    ranges = _narrowed(directory, ranges, only)
-    return spread(split(ranges, options.min_partitions, options.max_records_per_partition))
+    return _narrowed(directory, ranges, only)
 
 
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
     """The bounds of all queues that the options choose; BrokersMissing when some are not there."""
     queues = chosen(whole_queues(directory, options), options)
+    at_once = _bounds_at_once(directory, queues)
+    rest = [queue for queue in queues if queue not in at_once]
     # The ends first: if the topic is made again before its starts are asked for, the plan has the old topic's stamp,
     # and the tasks refuse the new topic.
-    ends = ask_all(directory.end_position, queues)
-    lows = ask_all(directory.min_offset, queues)
-    return {
+    ends = ask_all(directory.end_position, rest)
+    lows = ask_all(directory.min_offset, rest)
+    one_by_one = {
         queue: QueueBounds(low, max(low, end.offset), end.created_ms)
-        for queue, low, end in zip(queues, lows, ends, strict=True)
+        for queue, low, end in zip(rest, lows, ends, strict=True)
     }
+    return {queue: at_once.get(queue) or one_by_one[queue] for queue in queues}
+
+
+def _bounds_at_once(directory: QueueDirectory, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
+    """The bounds of queues that are many on their broker: two questions for all of them, in place of two for each.
+
+    Queues that the broker leaves out, and those of a broker that does not answer this, are not there.
+    """
+    places: dict[tuple[str, str], list[MessageQueue]] = {}
+    for queue in queues:
+        places.setdefault((queue.topic, queue.broker_name), []).append(queue)
+    many = [found for found in places.values() if len(found) >= MANY_QUEUES]
+    firsts = [found[0] for found in many]
+    # As in `bounds_of`: the stamp comes first. It is the same for all queues of a topic on a broker.
+    stamps = [position.created_ms for position in ask_all(directory.end_position, firsts)]
+    spans = ask_all(lambda queue: _spans(directory, queue), firsts)
+    return {
+        queue: QueueBounds(at[queue].start, max(at[queue]), stamp)
+        for found, stamp, at in zip(many, stamps, spans, strict=True)
+        for queue in found
+        if queue in at
+    }
+
+
+def _spans(directory: QueueDirectory, queue: MessageQueue) -> Mapping[MessageQueue, OffsetSpan]:
+    try:
+        return directory.topic_offsets(queue.topic, queue.broker_name)
+    except AWAY as error:
+        # It wants another right than reading does. What else is wrong, the queues' own questions tell.
+        logger.info("broker %s is asked for each queue of topic %s: %s", queue.broker_name, queue.topic, error)
+        return {}
 
 
 def starting(

@@ -26,7 +26,7 @@ from mqcommon.message.record import Record
 from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
 from sdk.arrow.records import Ints
 from sdk.consumer.expression import Sql
-from sdk.position import Position
+from sdk.position import OffsetSpan, Position
 from sdk.routes import TopicQueues
 from spark_connector.offsets import OffsetRange
 from spark_connector.reading.planning import QueueDirectory
@@ -142,6 +142,13 @@ class StoreDirectory(QueueDirectory):
         # Without the topic's stamp: `StoreQueue.part` notes where the messages lie.
         return Position(self._queue(mq).high)
 
+    def topic_offsets(self, topic: str, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
+        return {
+            MessageQueue(topic, broker_name, queue_id): OffsetSpan(queue.low, queue.high)
+            for (name, queue_id), queue in self._queues.items()
+            if name == topic
+        }
+
     def committed_offset(self, mq: MessageQueue) -> int | None:
         """Not read: a directory is mostly a backup, and offsets of groups belong to the cluster."""
         raise UserError(
@@ -174,6 +181,11 @@ class StoreDirectory(QueueDirectory):
     ) -> Nothing:
         """Tasks read the files themselves; reading/planning.py only asks who answers."""
         return Nothing()
+
+    def size_of(self, mq: MessageQueue, offset: int) -> float:
+        """The stored size of the message, or of the batch that has it; 0 when it is missing."""
+        _, size = self._queue(mq).entry(offset)
+        return 0 if size == BLANK_SIZE else size
 
     def part(self, wanted: OffsetRange) -> StorePart:
         """What a task needs to read ``wanted``."""

@@ -24,7 +24,7 @@ from spark_connector.offsets import MADE_AGAIN, LostRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import plan, with_topics
+from spark_connector.reading.planning import plan, tasks_of, with_topics
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
 from spark_connector.store.files import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class StoreReader(DataSourceReader):
-    """One partition is one range of one queue."""
+    """One partition is a task: parts of one or more queues."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -67,20 +67,21 @@ class StoreReader(DataSourceReader):
                 options.directory, options.name_of_broker, fail_on_data_loss=options.when_lost == FAIL
             )
             options = with_topics(options, lambda _: store.topics())
-            return [InputPartition(store.part(one)) for one in plan(store, options, self._only)]
+            tasks = tasks_of(plan(store, options, self._only), options, store.size_of)
+            return [InputPartition(tuple(map(store.part, task.ranges))) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
-        part: StorePart | None = partition.value
-        if part is None:  # Spark passes None when there are no partitions
+        """The rows of one task, part after part."""
+        parts: tuple[StorePart, ...] | None = partition.value
+        if parts is None:  # Spark passes None when there are no partitions
             return
         keep_freed_memory()
         options = self._options
         schema = arrow_schema(self._schema, options.schema_style)
         with one_line(), reading(options.directory):
-            yield from StoreRows(
-                options.directory, part, schema, options, lambda lost: report_lost([lost], options)
-            ).batches()
+            for part in parts:
+                rows = StoreRows(options.directory, part, schema, options, lambda lost: report_lost([lost], options))
+                yield from rows.batches()
 
 
 class PushDownStoreReader(StoreReader):

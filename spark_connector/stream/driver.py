@@ -17,17 +17,20 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from sdk.retry import is_refusal
 from sdk.routes import away_because
-from spark_connector.offsets import OffsetRange, QueueBounds, split, spread
+from spark_connector.offsets import QueueBounds
 from spark_connector.options.read import FAIL, HOLD, ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import (
+    DEFAULT_BYTES,
     PatientDirectory,
     ask_all,
     bounds_of,
     check_masters,
     check_numbers,
+    count_of,
     is_chosen,
     matching,
+    sampled,
     starting,
     with_topics,
 )
@@ -45,6 +48,7 @@ from spark_connector.stream.offsets import (
     shares,
     waiting,
 )
+from spark_connector.tasks import ReadTask, grouped, single
 
 if TYPE_CHECKING:
     from spark_connector.reading.batch_reader import Consumer, ListTopics
@@ -53,11 +57,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The mean size of messages is that of the next ones of each queue, up to one of these limits.
-SAMPLE_MESSAGES = 32
-SAMPLE_BYTES = 64 * 1024
-# Where no message could be looked at.
-DEFAULT_BYTES = 1024.0
 
 
 class StreamQueues:
@@ -132,11 +131,11 @@ class StreamQueues:
 
     def mean_bytes(self, starts: Mapping[MessageQueue, int]) -> dict[MessageQueue, float]:
         """The mean stored size of the next messages of each queue, from ``starts`` on."""
-        queues = list(starts)
-        sampled = dict(zip(queues, ask_all(lambda queue: self._sample(queue, starts[queue]), queues), strict=True))
-        known = [size for size in sampled.values() if size]
+        queues, sample = list(starts), sampled(self._consumer)
+        sizes = dict(zip(queues, ask_all(lambda queue: sample(queue, starts[queue]), queues), strict=True))
+        known = [size for size in sizes.values() if size]
         other = sum(known) / len(known) if known else DEFAULT_BYTES
-        return {queue: size or other for queue, size in sampled.items()}
+        return {queue: size or other for queue, size in sizes.items()}
 
     def _look(self) -> None:
         """Find the queues. Those of a broker that is away are in no route."""
@@ -174,16 +173,6 @@ class StreamQueues:
             low = self._consumer.min_offset(queue)
         self._lows[queue] = low
         return QueueBounds(low, max(low, high))
-
-    def _sample(self, queue: MessageQueue, offset: int) -> float:
-        """The mean size of the messages from ``offset`` on; 0 when there is none to look at."""
-        try:
-            pulled = self._consumer.pull_bytes(
-                queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0
-            )
-        except AWAY:
-            return 0
-        return len(pulled.data) / max(pulled.next_offset - offset, 1)
 
     def _say(self, gone: Mapping[str, str]) -> None:
         """Log what is away, and what is back, once."""
@@ -292,15 +281,20 @@ class StreamDriver:
         micro-batch, so that the checkpoint has where the query started.
         """
         end = self._end(start, is_limited=is_limited)
+        if end is not start:
+            # Decided once, and kept in the checkpoint: after a restart the cluster may have another size.
+            end = replace(end, tasks=count_of(between(start, end)[0], self._options, sampled(self._consumer)))
         return first_end(start, end) if start == self._initial else end
 
-    def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
-        """The ranges of a micro-batch, one per partition."""
+    def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
+        """The tasks of a micro-batch, the same ones when it is run again: sinks may know rows by their task."""
         self._check(end)
         ranges, lost = between(start, end)
         if lost:
             report_lost(lost, self._options)
-        return spread(split(ranges, self._options.min_partitions, self._options.max_records_per_partition))
+        splitting = self._options.splitting
+        # Offsets that an older version has written have no number of tasks: it had a task for each queue.
+        return grouped(ranges, end.tasks, splitting) if end.tasks else single(ranges, splitting)
 
     def commit(self, end: StreamOffsets) -> None:
         """Commit the offsets of the group, if the options want that; never back, and never an error."""

@@ -1,15 +1,13 @@
 """The offsets of a stream, as Spark keeps them in the checkpoint, and how much of what waits a micro-batch takes. Pure.
 
 They are a flat dict: ``{"v": 1, "cluster": "DefaultCluster", "topic|broker|queue": 42}``; 42 is the next one to read.
-A queue that a stream finds later has no start in the offsets before. So the first offsets that name it also have
-``"topic|broker|queue|from"``, where it begins: a micro-batch that is run again reads the same messages. So does the
-first one, since its end has ``"first": true`` and all beginnings: Spark does not keep where a query started.
-Topics and brokers may contain ``|``; it is written ``%7C``.
-``"stamp@topic@broker"`` is the creation stamp of the topic whose offsets these are, if its broker knows it (versions
-that do not know the stamps ignore them). A topic that was deleted and made again has another one: its queues are begun
-anew, with ``from`` as for new queues, since an offset of the old topic means nothing there.
-A limit is shared in proportion to what waits (`shares`). If it suffices, each queue gets at least one message, so that
-a busy queue cannot starve a quiet one; otherwise the queues take turns. The shares add up to the limit exactly.
+A queue that a stream finds later has no start in the offsets before: the first offsets that name it also have
+``"topic|broker|queue|from"``, where it begins. So does the first micro-batch, whose end has ``"first": true``: Spark
+does not keep where a query started. ``|`` in names is written ``%7C``. ``"stamp@topic@broker"`` is the creation stamp
+of the topic whose offsets these are, if its broker knows it: the queues of a topic that was deleted and made again are
+begun anew. ``"tasks"`` is how many tasks read the micro-batch that ends here: it has as many when it is run again.
+A limit is shared in proportion to what waits (`shares`). If it suffices, each queue gets at least one message;
+otherwise the queues take turns.
 
 Invariant (property-tested): whatever is taken in each micro-batch, each message of a queue is in exactly one of them.
 """
@@ -45,12 +43,16 @@ class StreamOffsets:
     began: Offsets = field(default_factory=dict)
     is_first: bool = False
     stamps: Stamps = field(default_factory=dict)
+    #: How many tasks read the micro-batch that ends here; 0 when it is not known.
+    tasks: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark keeps it. Spark compares texts, so the order of queues is always the same."""
         found: dict[str, Any] = {"v": VERSION, "cluster": self.cluster}
         if self.is_first:
             found["first"] = True
+        if self.tasks:
+            found["tasks"] = self.tasks
         for queue in sorted(self.at):
             found[_key(queue)] = self.at[queue]
         for queue in sorted(self.began):
@@ -87,7 +89,8 @@ class StreamOffsets:
                     # No topic's name has the sign.
                     topic, _, broker = key.removeprefix(_STAMP).partition("@")
                     stamps[_plain(topic), _plain(broker)] = int(offset)
-            return cls(str(found["cluster"]), at, began, found.get("first") is True, stamps)
+            is_first, tasks = found.get("first") is True, int(found.get("tasks", 0))
+            return cls(str(found["cluster"]), at, began, is_first, stamps, tasks)
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"the offsets in the checkpoint were not written by this source ({str(dict(found))[:200]}); {_REMEDY}"

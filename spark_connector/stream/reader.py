@@ -34,7 +34,7 @@ ASK_TIMEOUT_MS = 3_000
 
 
 class RocketMQStreamReader(DataSourceStreamReader):
-    """A micro-batch has all that is there; one partition is one range of one queue."""
+    """A micro-batch has all that is there; one partition is a task: ranges of one or more queues."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
             return self._reached.to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The ranges between two offsets."""
+        """The tasks that read what is between two offsets."""
         with one_line():
             first, last = StreamOffsets.from_dict(start), StreamOffsets.from_dict(end)
             self._reached = self._reached or last
@@ -84,10 +84,10 @@ class RocketMQStreamReader(DataSourceStreamReader):
                     " 4.2 and later go on where they were)",
                     ", ".join(sorted({queue.broker_name for queue in forgotten})),
                 )
-            return [InputPartition(one) for one in self._driving().ranges(first, last)]
+            return [InputPartition(one) for one in self._driving().tasks(first, last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """The rows of one task."""
         local = local_rows if self._options.local_store_path else None
         return rows_of(partition, self._options, self._schema, self._connect, local)
 

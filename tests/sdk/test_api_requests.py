@@ -46,6 +46,7 @@ MESSAGES: list[tuple[Ask, int, dict[str, Any] | None]] = [
     ),
     (lambda at: broker_api.max_offset(at, "T", 3), 30, {**QUEUE, "committed": True}),
     (lambda at: broker_api.min_offset(at, "T", 3), 31, QUEUE),
+    (lambda at: broker_api.topic_offsets(at, "T"), 202, {"topic": "T"}),
     (
         lambda at: broker_api.search_offset(at, "T", 3, 1000, boundary="UPPER"),
         29,

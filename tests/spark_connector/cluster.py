@@ -9,7 +9,7 @@ from mqcommon.errors import ConnectFailed, RouteNotFound
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.routes import AbsentBroker
 from sdk.consumer.expression import Sql
-from sdk.position import Position
+from sdk.position import OffsetSpan, Position
 from sdk.routes import TopicQueues
 from tests.sdk.arrow.records import Stored
 
@@ -115,6 +115,10 @@ class MemoryCluster:
 
     def end_position(self, mq: MessageQueue) -> Position:
         return Position(self.log(mq).maximum, self.stamps.get((mq.topic, mq.broker_name)))
+
+    def topic_offsets(self, topic: str, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
+        found = [mq for mq in self.logs if (mq.topic, mq.broker_name) == (topic, broker_name)]
+        return {mq: OffsetSpan(self.log(mq).minimum, self.log(mq).maximum) for mq in found}
 
     def make_again(self, queue: MessageQueue, count: int, created_ms: int | None) -> None:
         """The topic was deleted and made again: its queue has ``count`` messages from 0 on."""

@@ -12,6 +12,8 @@ from pyspark.sql import functions as f
 from sdk import Message
 from sdk.blocking import Producer
 from sdk.testing import Cluster
+from spark_connector import RocketMQDataSource, register
+from spark_connector.parallelism import VARIABLE
 from spark_connector.schema import spark_schema
 
 pytestmark = pytest.mark.spark
@@ -62,6 +64,30 @@ def test_every_message_comes_once_with_all_its_fields(spark: SparkSession, clust
         offsets.setdefault((row.brokerName, row.queueId), []).append(row.queueOffset)
     assert all(sorted(found) == list(range(len(found))) for found in offsets.values())
     assert len(offsets) > 1
+
+
+def test_many_queues_are_few_tasks(
+    spark: SparkSession, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("wide", queues=24)
+    bodies = [b"%d" % number for number in range(48 * 25)]
+    with Producer(cluster.nameserver) as producer:
+        producer.send_many("wide", bodies)
+    assert read(spark, cluster, topic="wide").rdd.getNumPartitions() == 1, "few bytes"
+    assert read(spark, cluster, topic="wide", bytesPerTask="0").rdd.getNumPartitions() == 4, "two cores"
+    # Planning runs in a process that has no session: it is told how many tasks run at once.
+    monkeypatch.setitem(spark.sparkContext.environment, VARIABLE, "1")
+    spark.dataSource.register(RocketMQDataSource)
+    frame = read(spark, cluster, topic="wide", bytesPerTask="0")
+    monkeypatch.undo()
+    register(spark)
+    assert frame.rdd.getNumPartitions() == 2
+    rows = frame.collect()
+    assert sorted(bytes(row.body) for row in rows) == sorted(bodies)
+    last: dict[tuple[str, int], int] = {}
+    for row in rows:
+        assert row.queueOffset == last.get((row.brokerName, row.queueId), -1) + 1
+        last[row.brokerName, row.queueId] = row.queueOffset
 
 
 def test_spark_computes_on_what_it_gets(spark: SparkSession, cluster: Cluster) -> None:

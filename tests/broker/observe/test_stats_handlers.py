@@ -71,6 +71,16 @@ async def test_the_offsets_of_a_topics_queues_are_shown(codec: int) -> None:
     assert full.last_update_timestamp == desk.clock.now_ms() - 1000
 
 
+async def test_messages_that_are_not_confirmed_do_not_count() -> None:
+    """30 does not count them either, and pulls do not return them."""
+    desk = desk_with_messages()
+    desk.store.confirmed = lambda: desk.store.log.end - 1
+    answer = await desk.ask(GET_TOPIC_STATS_INFO.code, {"topic": "T"}, codec=0)
+    full = decode_body(TopicStatsTable, answer.body, 0).offset_table[MessageQueue("T", "broker-a", 1)]
+    assert full.max_offset == desk.store.visible_end("T", 1) == 2
+    assert full.last_update_timestamp == desk.clock.now_ms() - 2000
+
+
 async def test_offsets_are_shown_as_old_java_reads_them() -> None:
     desk = desk_with_messages()
     answer = await desk.ask(GET_TOPIC_STATS_INFO.code, {"topic": "T"}, version=300)

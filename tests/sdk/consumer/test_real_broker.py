@@ -112,6 +112,23 @@ async def test_offsets_of_a_group(nameserver: str) -> None:
         assert await other.committed_offset(mq) is None
 
 
+@pytest.mark.parametrize(("namespace", "known_as"), [("", "t3"), ("north", "north%t3")])
+async def test_the_offsets_of_all_queues_at_once(nameserver: str, namespace: str, known_as: str) -> None:
+    async with (
+        Admin(nameserver) as admin,
+        Producer(nameserver, namespace=namespace) as producer,
+        PullConsumer(nameserver, namespace=namespace) as consumer,
+    ):
+        (broker,) = (await admin.cluster_info()).broker_addr_table.values()
+        await admin.create_topic(broker.broker_addrs[0], TopicConfig(known_as, 3, 3))
+        await until_known(admin, known_as)
+        queues = await consumer.message_queues("t3")
+        for queue in (queues[1], queues[1], queues[2]):
+            await producer.send(Message("t3", b"x"), queue=queue)
+        found = await consumer.topic_offsets("t3", broker.broker_name)
+        assert found == {queues[0]: (0, 0), queues[1]: (0, 2), queues[2]: (0, 1)}
+
+
 async def test_offsets_that_do_not_exist(nameserver: str) -> None:
     async with Producer(nameserver) as producer, PullConsumer(nameserver) as consumer:
         mq = (await producer.send(Message("t", b"x"))).queue

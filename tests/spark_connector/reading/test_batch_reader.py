@@ -2,6 +2,7 @@ import pickle
 import sys
 from bisect import bisect_right
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
 from spark_connector.reading.pulling import ReadFailed
 from spark_connector.schema import spark_schema
+from spark_connector.tasks import ReadTask
 from tests.sdk.arrow.records import Stored
 from tests.spark_connector.cluster import Log, MemoryCluster, Pulled
 from tests.support.inner import inner_batch, rows_of
@@ -59,6 +61,81 @@ def test_partitions_together_hold_every_message_once(cluster: MemoryCluster) -> 
     found = [(row["brokerName"], row["queueOffset"]) for one in partitions for row in rows(source, one)]
     assert sorted(found) == [("broker-a", n) for n in range(100)] + [("broker-b", n) for n in range(5, 16)]
     assert cluster.opened == 0
+
+
+def test_a_task_reads_its_queues_one_after_the_other(cluster: MemoryCluster) -> None:
+    """Of each exactly its own range, though pulls give more, and the next queue is pulled ahead."""
+    for at in range(9):
+        cluster.add(MessageQueue("t", "broker-b", at), 10 + at, minimum=at)
+    source = reader(cluster, bytesPerTask="0", maxTasks="3", maxRecordsPerBatch="4")
+    partitions = source.partitions()
+    assert len(partitions) == 3
+    cluster.grow(MessageQueue("t", "broker-b", 8), 50)
+    columns = itemgetter("brokerName", "queueId", "queueOffset")
+    found = [list(map(columns, rows(source, one))) for one in partitions]
+    for task, partition in zip(found, partitions, strict=True):
+        assert task == [(*one.queue[1:], at) for one in partition.value.ranges for at in range(one.start, one.end)]
+    assert sum(map(len, found)) == 100 + sum(10 + at for at in range(9))
+    assert cluster.opened == 0
+
+
+def test_small_queues_of_a_broker_come_in_one_batch(cluster: MemoryCluster) -> None:
+    cluster.limit = 100
+    for at in range(9):
+        cluster.add(MessageQueue("t", "broker-b", at), 10)
+    (partition,) = reader(cluster).partitions()
+    for most, sizes in ((1_000, [90, 100]), (100, [90, 100]), (45, [40, 40, 10, 34, 33, 33]), (9, None)):
+        batches = list(reader(cluster, maxRecordsPerBatch=str(most), maxTasks="1").read(partition))
+        found = [(row["brokerName"], row["queueId"], row["queueOffset"]) for one in batches for row in one.to_pylist()]
+        assert sorted(found) == sorted(
+            [("broker-a", 3, n) for n in range(100)] + [("broker-b", at, n) for at in range(9) for n in range(10)]
+        )
+        assert all(one.num_rows <= most for one in batches)
+        assert sizes is None or sorted(one.num_rows for one in batches) == sorted(sizes)
+
+
+def test_batches_of_several_queues_are_as_those_of_each(cluster: MemoryCluster) -> None:
+    """With a filter, checked bodies, records that are too many for a range, and damage in one of the queues."""
+    names = [MessageQueue("t", "broker-b", at) for at in range(3)]
+    for queue in names:
+        tags = [b"TAGS\x01%s\x02" % tag for tag in (b"Aa", b"BB", b"Aa")]
+        cluster.logs[queue] = Log(0, [
+            Stored(topic="t", queue_id=queue.queue_id, queue_offset=at, properties=tag).encode()
+            for at, tag in enumerate(tags)
+        ])  # fmt: skip
+    task = InputPartition(ReadTask(tuple(OffsetRange(queue, 0, 3) for queue in names)))
+    given = reader(cluster, subExpression="Aa", checkCrc="true")
+    found = [(row["queueId"], row["queueOffset"]) for row in rows(given, task)]
+    assert found == [(0, 0), (0, 2), (1, 0), (1, 2), (2, 0), (2, 2)]
+
+    class Generous(MemoryCluster):
+        """Gives more than was asked for, as a broker does that stores whole batches."""
+
+        def pull_bytes(self, mq: MessageQueue, offset: int, **wanted: Any) -> Pulled:
+            return super().pull_bytes(mq, max(offset - 1, 0), **{**wanted, "max_count": 3})
+
+    generous = Generous()
+    generous.logs = cluster.logs
+    inner = InputPartition(ReadTask(tuple(OffsetRange(queue, 1, 2) for queue in names)))
+    assert [row["queueOffset"] for row in rows(reader(generous), inner)] == [1, 1, 1]
+
+    record = cluster.logs[names[1]].records[2]
+
+    cluster.logs[names[1]].records[2] = record[:4] + b"\0\0\0\0" + record[8:]
+    read: list[tuple[int, int]] = []
+    with pytest.raises(ReadFailed, match=r"broker broker-b, queue 1: the message at offset 2 .*its magic is no"):
+        for batch in reader(cluster).read(task):
+            read += [(row["queueId"], row["queueOffset"]) for row in batch.to_pylist()]
+    assert read == [(0, 0), (0, 1), (0, 2)], "what came before is there, as with a queue for itself"
+
+
+def test_lost_messages_of_one_queue_cost_its_task_nothing_else(cluster: MemoryCluster) -> None:
+    for at in range(3):
+        cluster.add(MessageQueue("t", "broker-b", at), 10)
+    source = reader(cluster, failOnDataLoss="false", maxTasks="1")
+    (partition,) = source.partitions()
+    cluster.delete_before(MessageQueue("t", "broker-b", 1), 4)
+    assert len(rows(source, partition)) == 100 + 10 + 6 + 10
 
 
 def test_messages_after_the_planned_end_are_not_delivered(cluster: MemoryCluster) -> None:
@@ -103,7 +180,7 @@ def test_a_topic_of_a_broker_that_knows_no_stamps_is_read(cluster: MemoryCluster
 
 def test_a_range_within_a_pull_is_cut_out(cluster: MemoryCluster) -> None:
     cluster.limit = 100
-    found = rows(reader(cluster), InputPartition(OffsetRange(QUEUE, 40, 43)))
+    found = rows(reader(cluster), InputPartition(ReadTask((OffsetRange(QUEUE, 40, 43),))))
     assert [row["queueOffset"] for row in found] == [40, 41, 42]
 
 
@@ -249,7 +326,7 @@ def test_tags_are_compared_and_not_only_their_hashes(cluster: MemoryCluster) -> 
 def test_the_topics_of_a_pattern_are_looked_up(cluster: MemoryCluster) -> None:
     options = ReadOptions.parse({"topicPattern": "t+"})
     source = RocketMQBatchReader(options, SCHEMA, lambda _: cluster, lambda _: ["tx", "t"])
-    assert [partition.value.queue.topic for partition in source.partitions()] == ["t"]
+    assert [partition.value.ranges[0].queue.topic for partition in source.partitions()] == ["t"]
 
 
 def test_a_style_has_columns_of_its_own(cluster: MemoryCluster) -> None:
@@ -290,7 +367,7 @@ class Batches(MemoryCluster):
 
 def batch_rows(cluster: Batches, low: int = 0, high: int = END, **given: str) -> list[Any]:
     reader = RocketMQBatchReader(ReadOptions.parse({"topic": "t", **given}), SCHEMA, lambda _: cluster)
-    partition = InputPartition(OffsetRange(QUEUE, low, high))
+    partition = InputPartition(ReadTask((OffsetRange(QUEUE, low, high),)))
     return [row for batch in reader.read(partition) for row in batch.to_pylist()]
 
 

@@ -1,5 +1,6 @@
 import json
 import logging
+import os
 import re
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,12 +11,22 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
-from sdk.position import Position
+from sdk.position import OffsetSpan, Position
 from sdk.routes import TopicQueues
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options.read import ReadOptions
+from spark_connector.parallelism import VARIABLE
 from spark_connector.reading import pulling
-from spark_connector.reading.planning import check_partition_numbers, chosen, matching, plan, with_topics
+from spark_connector.reading.planning import (
+    SAMPLE_QUEUES,
+    check_partition_numbers,
+    chosen,
+    matching,
+    plan,
+    sampled,
+    tasks_of,
+    with_topics,
+)
 from spark_connector.reading.pulling import SlaveBehind
 from spark_connector.schema import MAX_QUEUES, partition_number
 from tests.spark_connector.cluster import MemoryCluster, Pulled
@@ -70,10 +81,112 @@ def test_several_topics(cluster: MemoryCluster) -> None:
     assert sorted(plan(cluster, options(topic="t,u")))[-1] == OffsetRange(other, 0, 5)
 
 
+class Counting(MemoryCluster):
+    """Counts questions; ``refused`` is raised by those about all queues of a topic, which lack the ``hidden`` ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.refused: Exception | None = None
+        self.hidden: set[MessageQueue] = set()
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        self.asked += 1
+        return super().min_offset(mq)
+
+    def end_position(self, mq: MessageQueue) -> Position:
+        self.asked += 1
+        return super().end_position(mq)
+
+    def topic_offsets(self, topic: str, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
+        self.asked += 1
+        if self.refused:
+            raise self.refused
+        return {mq: span for mq, span in super().topic_offsets(topic, broker_name).items() if mq not in self.hidden}
+
+
+def test_the_offsets_of_many_queues_are_asked_for_at_once() -> None:
+    counting = Counting()
+    for at in range(200):
+        counting.add(MessageQueue("t", "a", at), 3, minimum=at)
+    counting.add(B0, 5)
+    counting.stamps = {("t", "a"): 77}
+    expected = [OffsetRange(MessageQueue("t", "a", at), at, at + 3, 77) for at in range(200)] + [OffsetRange(B0, 0, 5)]
+    assert plan(counting, options()) == expected
+    assert counting.asked == 2 + 2
+    # What such an answer lacks is asked for queue by queue: queues that are only read, and the rights of a reader.
+    counting.hidden = {MessageQueue("t", "a", 1), MessageQueue("t", "a", 199)}
+    counting.asked = 0
+    assert plan(counting, options()) == expected
+    assert counting.asked == 2 + 2 * 3
+    for refused in (BrokerError(16, "no permission", "a:1"), ConnectFailed("a:1", "refused")):
+        counting.refused, counting.asked = refused, 0
+        assert plan(counting, options(brokerWaitMs="600000")) == expected
+        assert counting.asked == 2 + 2 * 201
+
+
+def test_a_topic_that_is_made_again_between_the_questions_has_the_old_stamp() -> None:
+    """Then its tasks refuse the new one."""
+
+    class Remade(Counting):
+        def topic_offsets(self, topic: str, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
+            self.stamps[topic, broker_name] = 2_000
+            return super().topic_offsets(topic, broker_name)
+
+    remade = Remade()
+    for at in range(20):
+        remade.add(MessageQueue("t", "a", at), 3)
+    remade.stamps = {("t", "a"): 1_000}
+    assert {one.created_ms for one in plan(remade, options())} == {1_000}
+
+
+def tasks(cluster: MemoryCluster, **given: str) -> list[int]:
+    """How many rows each task has."""
+    wanted = options(**given)
+    return [task.rows for task in tasks_of(plan(cluster, wanted), wanted, sampled(cluster))]
+
+
 def test_min_partitions_split_queues(cluster: MemoryCluster) -> None:
-    parts = plan(cluster, options(minPartitions="6"))
-    assert len(parts) == 6
-    assert sum(one.end - one.start for one in parts) == 30
+    found = tasks(cluster, minPartitions="6")
+    assert len(found) == 6
+    assert sum(found) == 30
+
+
+def test_little_is_read_by_one_task_and_more_by_more(cluster: MemoryCluster) -> None:
+    assert tasks(cluster) == [30]
+    assert tasks(cluster, bytesPerTask="1", maxTasks="1") == [30]
+    assert sorted(tasks(cluster, bytesPerTask="1", maxTasks="9")) == [10, 20]
+    assert sorted(tasks(cluster, bytesPerTask="0", maxTasks="9")) == [10, 20]
+    assert tasks(cluster, bytesPerTask="0", maxTasks="3", minRowsPerTask="5") == [10, 10, 10]
+    assert sorted(tasks(cluster, maxRecordsPerPartition="10")) == [10, 10, 10]
+
+
+def test_the_number_of_tasks_counts_stored_bytes(cluster: MemoryCluster) -> None:
+    size = len(cluster.logs[A0].records[0])
+    for at in range(8):
+        cluster.add(MessageQueue("t", "c", at), 100)
+    many = {"maxTasks": "8", "bytesPerTask": str(200 * size)}
+    assert len(tasks(cluster, **many)) == 5
+    # Of brokers that do not answer nothing is known but the rows; the tasks wait for them.
+    cluster.failures = [ConnectFailed("a:1", "refused")] * 10
+    assert len(tasks(cluster, maxTasks="8", bytesPerTask=str(200 * 1024))) == 5
+
+
+def test_the_sizes_of_few_queues_stand_for_thousands(cluster: MemoryCluster) -> None:
+    for at in range(200):
+        cluster.add(MessageQueue("t", "c", at), 3)
+    cluster.pulls.clear()
+    assert sum(tasks(cluster, maxTasks="8")) == 630
+    assert len(cluster.pulls) == SAMPLE_QUEUES
+    assert {queue for queue, _ in cluster.pulls} >= {A0, B0}, "those with the most to read"
+
+
+def test_the_default_number_of_tasks_is_twice_what_the_cluster_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "7")
+    assert options().most_tasks == 14
+    assert options(maxTasks="3").most_tasks == 3
+    monkeypatch.delenv(VARIABLE)
+    assert options().most_tasks == 2 * (os.cpu_count() or 1)
 
 
 def test_deleted_messages_fail_the_plan_with_a_table(cluster: MemoryCluster) -> None:

@@ -18,6 +18,7 @@ from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import RocketMQBatchReader
 from spark_connector.source import RocketMQDataSource
 from spark_connector.store import local
+from spark_connector.tasks import ReadTask
 from tests.broker.store.support import put, put_inner
 from tests.spark_connector.cluster import Pulled
 from tests.spark_connector.stores import BROKER, SCHEMA, Rows, copied, opened, options_of
@@ -75,7 +76,7 @@ def filled(directory: Path, word: bytes = b"x") -> Path:
 def read(broker: Broker, path: Path | str, start: int = 0, end: int = COUNT, **given: str) -> Rows:
     options = ReadOptions.parse({"topic": "a", "localStorePath": str(path), "maxRecordsPerBatch": "10", **given})
     reader = RocketMQBatchReader(options, SCHEMA, lambda _: broker, local=local.local_rows)  # type: ignore[arg-type, return-value]  # of a consumer only what is used
-    partition = InputPartition(OffsetRange(QUEUE, start, end))
+    partition = InputPartition(ReadTask((OffsetRange(QUEUE, start, end),)))
     return [row for batch in reader.read(partition) for row in batch.to_pylist()]
 
 

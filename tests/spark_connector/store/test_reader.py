@@ -108,6 +108,18 @@ def test_a_store_that_was_closed(directory: Path, tmp_path: Path) -> None:
     assert len(found) == 100 and found == served(directory, tmp_path)
 
 
+@pytest.mark.parametrize("tasks", [1, 2, 9])
+def test_a_task_reads_several_queues(killed: Path, tasks: int) -> None:
+    source = reader(killed, bytesPerTask="0", maxTasks=str(tasks))
+    partitions = source.partitions()
+    queues = {part.wanted.queue for partition in partitions for part in partition.value}
+    assert len(partitions) == min(tasks, len(queues))
+    assert read(killed, bytesPerTask="0", maxTasks=str(tasks)) == read(killed)
+    # The sizes of messages are looked up in the files: many bytes are many tasks.
+    assert len(reader(killed, bytesPerTask="1", maxTasks="2").partitions()) == 2
+    assert len(reader(killed).partitions()) == 1
+
+
 def test_messages_that_no_queue_has_are_read_from_the_log(killed: Path, tmp_path: Path) -> None:
     found = read(killed)
     assert len(found) == 161 and found == served(killed, tmp_path)

@@ -24,17 +24,23 @@ names = st.text(st.sampled_from("ab|%-7C"), min_size=1, max_size=5)
 offsets = st.dictionaries(st.builds(MessageQueue, names, names, st.integers(0, 99)), st.integers(0, 2**62))
 
 
-@given(names, offsets, offsets, st.dictionaries(st.tuples(names, st.text("@ab|%")), st.integers(0, 2**62)))
+@given(
+    names, offsets, offsets, st.dictionaries(st.tuples(names, st.text("@ab|%")), st.integers(0, 2**62)),
+    st.integers(0, 99),
+)  # fmt: skip
 def test_a_checkpoint_keeps_them(
     cluster: str,
     at: dict[MessageQueue, int],
     began: dict[MessageQueue, int],
     stamps: dict[tuple[str, str], int],
+    tasks: int,
 ) -> None:
-    given_offsets = StreamOffsets(cluster, at, began, stamps=stamps)
+    given_offsets = StreamOffsets(cluster, at, began, stamps=stamps, tasks=tasks)
     text = json.dumps(given_offsets.to_dict())
     assert StreamOffsets.from_dict(json.loads(text)) == given_offsets
-    shuffled = StreamOffsets(cluster, dict(reversed(at.items())), began, stamps=dict(reversed(stamps.items())))
+    shuffled = StreamOffsets(
+        cluster, dict(reversed(at.items())), began, stamps=dict(reversed(stamps.items())), tasks=tasks
+    )
     assert json.dumps(shuffled.to_dict()) == text
 
 
@@ -43,6 +49,8 @@ def test_they_are_a_flat_dict() -> None:
     assert list(found.items()) == [("v", 1), ("cluster", "c"), ("t|a|1", 5), ("t|b|0", 7), ("t|a|1|from", 2)]
     found = StreamOffsets("c", {A0: 5}, stamps={("t", "a"): 99}).to_dict()
     assert list(found.items()) == [("v", 1), ("cluster", "c"), ("t|a|0", 5), ("stamp@t@a", 99)]
+    found = StreamOffsets("c", {A0: 5}, tasks=4).to_dict()
+    assert list(found.items()) == [("v", 1), ("cluster", "c"), ("tasks", 4), ("t|a|0", 5)]
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,40 @@ def test_the_start_stays_whatever_comes_before_the_first_message(cluster: Memory
     assert query.batch() == query.rows == [("a", 0, 13)]
 
 
+def ranges_of(query: Query) -> list[list[tuple[str, int, int, int]]]:
+    """The ranges of each task of the last micro-batch."""
+    partitions = query.reader.partitions(query.log[-2], query.log[-1])
+    return [[(*one.queue[1:], one.start, one.end) for one in partition.value.ranges] for partition in partitions]
+
+
+def test_a_micro_batch_that_is_run_again_has_the_same_tasks(cluster: MemoryCluster) -> None:
+    """On a cluster of another size, with other sizes of messages, and with other options for the tasks to come."""
+    for at in range(6):
+        cluster.grow(MessageQueue("t", "c", at), 5)
+    query = Query(cluster, bytesPerTask="1000", maxTasks="3")
+    query.trigger()
+    assert query.log[-1]["tasks"] == 3
+    tasks = ranges_of(query)
+    assert len(tasks) == 3 and all(tasks)
+    cluster.failures = [ConnectFailed("a:1", "refused")] * 9
+    query.start(maxTasks="5", bytesPerTask="9000")
+    assert ranges_of(query) == tasks
+    cluster.failures = []
+    cluster.grow(A0, 1)
+    query.trigger()
+    assert query.log[-1]["tasks"] == 1, "what comes later is planned anew"
+    assert ranges_of(query) == [[("a", 0, 10, 11)]]
+
+
+def test_a_micro_batch_of_an_older_version_has_a_task_for_each_queue(cluster: MemoryCluster) -> None:
+    query = Query(cluster)
+    query.trigger()
+    assert ranges_of(query) == [[("a", 0, 0, 10), ("b", 0, 100, 120)]]
+    del query.log[-1]["tasks"]
+    query.start()
+    assert ranges_of(query) == [[("a", 0, 0, 10)], [("b", 0, 100, 120)]]
+
+
 def test_new_topics_of_a_pattern_are_found_after_a_while(cluster: MemoryCluster) -> None:
     query = Query(cluster, topic="", topicPattern="t.*", discoveryIntervalMs="5000")
     query.trigger()
