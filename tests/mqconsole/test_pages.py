@@ -338,7 +338,9 @@ async def test_a_master_that_dies_is_away_since_then_on_each_page() -> None:
             assert doctor["counts"]["FAIL"] == 1
             assert (await api(found, "/replicas"))["masterless"] == ["broker-b"]
             assert "no slave takes over without Controllers" in (await found.get("/replicas")).text
-            assert "It has left for good" in (await found.get(f"/brokers/{dead}")).text
+            page = await found.get(f"/brokers/{dead}")
+            assert "It has left for good" in page.text and "<dt>Disk" not in page.text
+            assert "<dt>Disk" in (await found.get(f"/brokers/{other.brokers[0].address}")).text
             living = other.brokers[0].address
             assert "is no broker that is away" in await done(found, f"/brokers/{living}/left")
             assert "is shown no longer" in await done(found, f"/brokers/{dead}/left")
