@@ -57,13 +57,14 @@ def _slow_handlers(state: GroupState, late: Sequence[Mapping[str, Any]]) -> Iter
         return
     if work.failed_per_s > 0:
         yield f"Handlers fail {count(work.failed_per_s)} times a second, and failed messages come back later."
-    # What handlers are through with in a second is on its way, and no reason.
-    if work.cached_count <= work.consumed_per_s:
-        return
     lag = sum(row["diff"] for row in late)
+    # Members may count what is consumed as in memory until the whole pull is; the offset knows better.
     cached = sum(
         min(work.cached.get((row["topic"], row["brokerName"], row["queueId"]), 0), row["diff"]) for row in late
     )
+    # What handlers are through with in a second is on its way, and no reason.
+    if cached <= work.consumed_per_s:
+        return
     where = "All" if cached >= lag else "Nearly all" if cached > _MOST * lag else count(cached)
     rest = "" if cached > _MOST * lag else "; the others are pulled when there is room"
     pace = f"{count(work.consumed_per_s)} a second are consumed"

@@ -268,6 +268,7 @@ def test_handlers_that_are_too_slow(diffs: tuple[int, ...], work: Work, members:
 
 def test_messages_on_their_way_through_a_fast_handler_are_no_reason() -> None:
     assert list(reasons(state(5, 3, work=working(5, 3)))) == []
+    assert list(reasons(state(5, 3, work=working(32, 32)))) == []
 
 
 def test_a_growing_lag_of_slow_handlers_is_not_put_down_to_what_comes_in() -> None:
