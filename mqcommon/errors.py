@@ -161,10 +161,15 @@ class NoController(RemotingError):
         return f"no Controller of {', '.join(self.addrs)} leads: most of them must run and reach each other"
 
 
+CLOSED_BY_PEER = "closed by the peer"
+#: Ends the reason when the peer has said nothing before, on a connection without TLS.
+TLS_GUESS = "before it answered; if that port expects TLS, turn TLS on"
+
+
 class ConnectionLost(RemotingError):
     """The connection to ``addr`` closed before the answer came."""
 
-    def __init__(self, addr: str, reason: str = "closed by the peer") -> None:
+    def __init__(self, addr: str, reason: str = CLOSED_BY_PEER) -> None:
         super().__init__(addr, reason)
         self.addr = addr
         self.reason = reason

@@ -16,7 +16,16 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import ConnectionLost, FrameTooLarge, ProtocolError, RemotingError, RequestTimeout, TooManyRequests
+from mqcommon.errors import (
+    CLOSED_BY_PEER,
+    TLS_GUESS,
+    ConnectionLost,
+    FrameTooLarge,
+    ProtocolError,
+    RemotingError,
+    RequestTimeout,
+    TooManyRequests,
+)
 from mqcommon.signal import Signal
 from remoting.net.limits import BufferBudget
 from remoting.net.transport import MAX_PIECES, Transport
@@ -45,7 +54,6 @@ TURN_S = 0.005
 REQUESTS_A_LOOK = 8
 # Large frames are sent in parts of this size, so that a peer that takes them slowly is told from one that does not.
 PART_BYTES = 262_144
-CLOSED_BY_PEER = "closed by the peer"
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 # Answers are counted in the budget each time they have grown by this much.
 CHARGE_BYTES = 65_536
@@ -389,15 +397,15 @@ class Channel:
                     await self._read(dispatch, after_turn)
                     nursery.cancel_scope.cancel()
         finally:
-            self.close(self._strange(CLOSED_BY_PEER))
+            self.close(self._explained(CLOSED_BY_PEER))
             self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
 
-    def _strange(self, reason: str) -> str:
+    def _explained(self, reason: str) -> str:
         """The reason why the connection ended, with a guess if the peer has never said anything."""
         is_strange = self._pending and not self._has_read and not self.is_encrypted
-        return f"{reason} before it answered; if that port expects TLS, turn TLS on" if is_strange else reason
+        return f"{reason} {TLS_GUESS}" if is_strange else reason
 
     def close(self, reason: str, exceeded: str = "") -> None:
         """Close now; requests in flight end in ConnectionLost(``reason``). ``exceeded`` as the attribute."""
@@ -428,7 +436,7 @@ class Channel:
             try:
                 data = await receive(size)
             except trio.BrokenResourceError as error:
-                self.close(self._strange(str(error)))
+                self.close(self._explained(str(error)))
                 return
             if not data:
                 return

@@ -6,6 +6,7 @@ Errors that are not handled here are bugs, and are printed with their traceback.
 from typing import Any, TypeVar
 
 from mqcommon.errors import (
+    TLS_GUESS,
     BrokerError,
     ConnectFailed,
     ConnectionLost,
@@ -48,8 +49,8 @@ def explain(error: BaseException) -> str:
         case ConnectFailed():
             text = f"{error}; check that a server listens there and that the address is right (-n, -b, NAMESRV_ADDR)"
         case ConnectionLost():
-            is_tls_port = "expects TLS" in str(error)
-            text = f"{error} (--tls-config)" if is_tls_port else f"{error}; look at the server's log, then try again"
+            may_be_tls = TLS_GUESS in str(error)
+            text = f"{error} (--tls-config)" if may_be_tls else f"{error}; look at the server's log, then try again"
         case RequestTimeout():
             text = f"{error}; check that the server is alive, or wait longer with --timeout"
         case RouteNotFound():

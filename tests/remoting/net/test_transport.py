@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.disk.files import OsFiles
-from mqcommon.errors import ConnectionLost, FileClosed, UserError
-from remoting.net.channel import CLOSED_BY_PEER, Channel
+from mqcommon.errors import CLOSED_BY_PEER, TLS_GUESS, ConnectionLost, FileClosed, UserError
+from remoting.net.channel import Channel
 from remoting.net.sockets import connect, connect_reason, listen
 from remoting.net.transport import MAX_PIECES, Listener, Transport
 from remoting.protocol.command import Command
@@ -320,7 +320,7 @@ async def test_a_peer_that_never_answered_may_expect_tls(pair: Pair, has_answere
         # What it has not read would make its end a reset.
         assert await ours.receive(1000)
         await ours.aclose()
-    more = "" if has_answered or channel.is_encrypted else " before it answered; if that port expects TLS, turn TLS on"
+    more = "" if has_answered or channel.is_encrypted else f" {TLS_GUESS}"
     assert lost == [f"connection to {theirs.remote} lost: {CLOSED_BY_PEER}{more}"]
 
 

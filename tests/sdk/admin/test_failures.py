@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import (
+    TLS_GUESS,
     BrokerError,
     ConnectFailed,
     ConnectionLost,
@@ -29,7 +30,7 @@ ADDR = "127.0.0.1:10911"
         (UserError("do that"), ["do that"]),
         (ConnectFailed(ADDR, "refused"), [ADDR, "refused", "check that a server listens"]),
         (ConnectionLost(ADDR), [ADDR, "try again"]),
-        (ConnectionLost(ADDR, "if that port expects TLS, turn TLS on"), [ADDR, "--tls-config"]),
+        (ConnectionLost(ADDR, TLS_GUESS), [ADDR, "--tls-config"]),
         (NotNameServer(BrokerError(3, "no", ADDR), "b"), [ADDR, "is no NameServer (the broker b listens there)"]),
         (RequestTimeout(ADDR, 25, 5000), [ADDR, "5000 ms", "--timeout"]),
         (TooManyRequests(ADDR, 9), [ADDR]),
