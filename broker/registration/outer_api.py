@@ -53,7 +53,7 @@ class RegisterAnswer(NamedTuple):
 
 
 class ToldBrokers(NamedTuple):
-    """The brokers of the cluster as a NameServer knows them: their names, and those of brokers gone for good."""
+    """Names of brokers that a NameServer tells: ``known`` to be in the cluster, and ``gone`` for good."""
 
     known: list[str]
     gone: list[str]

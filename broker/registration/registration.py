@@ -134,7 +134,7 @@ class Registration:
             body = self._body(chunk, version)
             body.removed_topics = [name for name in chunk if self._topics.get(name) is None]
             if number:
-                body.known_brokers = None  # the first part has told them, and its answer has those of the NameServer
+                body.known_brokers = None  # the names were in the first part, and the NameServer's in its answer
             try:
                 registered = await self._namesrv.register(body, RegistrationPart(number, len(chunk) == len(left), base))
             except FrameTooLarge as error:

@@ -97,7 +97,8 @@ class HaServer:
                 log = logger.info if reason == PEER_CLOSED else logger.warning
                 log("connection of slave %s ended: %s", addr, reason)
             elif reason == PEER_CLOSED and not connection.was_spoken_to:
-                logger.info("%s looked whether the HA port is open", addr)  # as mqadmin doctor does
+                # As mqadmin doctor does. Anybody can make many of these, and they say nothing about slaves.
+                logger.debug("%s looked whether the HA port is open", addr)
             else:
                 self._log_stranger(addr, reason)
 

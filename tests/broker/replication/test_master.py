@@ -75,7 +75,7 @@ async def test_strangers_are_turned_away_with_one_line(
 async def test_a_look_whether_the_port_is_open_is_no_warning(
     its_master: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     await (await connect(its_master)).aclose()
     await until(lambda: "looked whether the HA port is open" in caplog.text, "the line")
     assert NO_SLAVE not in caplog.text
