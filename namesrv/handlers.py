@@ -328,14 +328,21 @@ def _topic_list(
     tables: Iterable[Iterable[str]],
     away: Iterable[Iterable[str]] = (),
 ) -> Steps[Command]:
-    """The topics of all ``tables``, sorted; RocketMQ's lists have no order. Those of ``away`` that are in no table."""
+    """The topics of all ``tables``, sorted, and apart from them the topics of ``away`` that are in no table.
+
+    RocketMQ's lists have no order.
+    """
     found: set[str] = set()
     for table in tables:
         found.update(table)
         yield None
+    absent: set[str] = set()
+    for table in away:
+        absent.update(topic for topic in table if topic not in found)
+        yield None
     names = yield from sorted_steps(found)
-    absent = sorted({topic for table in away for topic in table if topic not in found})
-    answer = TopicList(names, absent_topics=absent or None)
+    absent_names = yield from sorted_steps(absent)
+    answer = TopicList(names, absent_topics=absent_names or None)
     return (yield from answer_steps(what, request, answer, channel.max_frame_bytes))
 
 
