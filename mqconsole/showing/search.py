@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqconsole.showing.texts import count
 from mqconsole.watching.snapshot import Snapshot
+from sdk.admin.topology import role_text
 
 #: Hits of one kind that are shown; the lists have all.
 MOST_OF_A_KIND: Final = 50
@@ -61,8 +62,8 @@ def search(snapshot: Snapshot, text: str) -> list[Hits]:
 
 def _brokers(snapshot: Snapshot) -> Iterable[Hit]:
     for row in snapshot.brokers:
-        role = {0: "master", None: "former master"}.get(row["brokerId"], f"slave {row['brokerId']}")
-        detail = f"{role} of {row['brokerName']} in {row['clusterName']}" + (", away" if row["error"] else "")
+        where = f"{row['brokerName']} in {row['clusterName']}" + (", away" if row["error"] else "")
+        detail = f"{role_text(row['brokerId'])} of {where}"
         yield Hit("broker", row["brokerAddr"], f"/brokers/{quote(row['brokerAddr'], safe='')}", detail)
 
 

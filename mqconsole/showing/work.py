@@ -1,6 +1,6 @@
 """What members of a group say that they do: queues, messages in memory, rates, the time that a handler takes. Pure.
 
-Rows are those of `mqadmin consumerStatus`. The rates are of the last minute, as RocketMQ's clients have them.
+Rows are members as `mqadmin consumerStatus` has them. Rates are of the last minute, as RocketMQ's clients tell them.
 """
 
 from collections.abc import Iterable, Mapping

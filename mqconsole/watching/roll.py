@@ -1,12 +1,12 @@
 """Which brokers are away, and since when: also those that the NameServers have forgotten. Pure.
 
 A NameServer drops a broker whose connection ends, so a master that dies is in no list a moment later. The roll keeps
-each broker that has been listed. One that is listed no longer is away until
+each broker that has been listed. A broker that is listed no longer is away until
 
-  - it, or another process in its place, is listed: an address of its set that was never seen before takes the place of
-    one that is away, as a container gets a new address at each start;
-  - a NameServer of ours told that it is away, and tells so no longer: it was forgotten with mqadmin;
-  - somebody says that it has left for good, or KEEP_MS are over, as NameServers of RocketMQ tell nothing.
+  - the broker, or another process in its place, is listed: a new address of a set takes the place of a broker of the
+    set that is away, as a container gets a new address at each start;
+  - a NameServer of ours told that the broker is away, and tells so no longer: the broker was forgotten with mqadmin;
+  - somebody says that the broker has left for good, or KEEP_MS are over, as NameServers of RocketMQ tell nothing.
 
 Brokers that only the NameServers know of (`ClusterInfo.absent_brokers`) are away, too; their address is not known.
 """

@@ -128,5 +128,8 @@ async def broker(ask: Asked, addr: str) -> View:
 
 async def broker_has_left(ask: Asked, addr: str) -> Done:
     if not ask.collector.broker_has_left(addr):
-        raise InvalidArgument(f"{addr} is no broker that is away and that the NameServers have dropped")
+        raise InvalidArgument(
+            f"no broker is away from {addr}, or a NameServer still lists it: load the page again; mqadmin forgetBroker"
+            " takes a broker out of the NameServers"
+        )
     return Done("/", f"broker {addr} is shown no longer")

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Final
 
 from mqcommon.errors import BrokerError, SkylarkError
-from mqcommon.names import MASTER_ID
 from mqconsole.people.person import Person
 from mqconsole.people.roles import Role
 from mqconsole.showing import texts
@@ -21,6 +20,7 @@ from sdk.admin.commands.doctor import doctor
 from sdk.admin.commands.users import list_acl, list_user
 from sdk.admin.failures import explain
 from sdk.admin.targets import Scope
+from sdk.admin.topology import role_text
 from sdk.endpoint import ask_all
 
 WAITING = (
@@ -125,11 +125,9 @@ def replica_rows(brokers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A row for each broker of the snapshot, as part of its set. Pure."""
     rows = []
     for one in brokers:
-        broker_id = one["brokerId"]
-        role = "former master" if broker_id is None else "master" if broker_id == MASTER_ID else f"slave {broker_id}"
         state = "fail" if one["error"] is not None else "warn" if one["inSync"] is False else "ok"
         kept = ("brokerName", "brokerAddr", "lagBytes", "lagMs", "awaySince", "error")
-        rows.append({"role": role, "state": state, **{name: one[name] for name in kept}})
+        rows.append({"role": role_text(one["brokerId"]), "state": state, **{name: one[name] for name in kept}})
     return sorted(rows, key=lambda row: (row["brokerName"], row["role"] != "master", row["role"]))
 
 

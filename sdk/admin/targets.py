@@ -55,27 +55,24 @@ async def addr_of(session: Session, broker: str) -> str:
     """The address that -b gives, or that of the master, else of the lowest slave, of the broker that it names."""
     if ":" in broker:
         return broker
-    every = all_targets(await session.admin.cluster_info())
-    found = next((one.addr for one in every if one.broker_name == broker), None)
-    if found is None:
-        raise _unknown(broker, every)
-    return found
+    return (await _find(session, broker, lambda one: one.broker_name)).addr
 
 
 async def name_of(session: Session, broker: str) -> str:
     """The name that -b gives, or that of the broker with this address."""
     if ":" not in broker:
         return broker
+    return (await _find(session, broker, lambda one: one.addr)).broker_name
+
+
+async def _find(session: Session, wanted: str, what: Callable[[Target], str]) -> Target:
+    """The first broker of which ``what`` is ``wanted``. UserError names all brokers when there is none."""
     every = all_targets(await session.admin.cluster_info())
-    found = next((one.broker_name for one in every if one.addr == broker), None)
-    if found is None:
-        raise _unknown(broker, every)
-    return found
-
-
-def _unknown(broker: str, every: Iterable[Target]) -> UserError:
+    for one in every:
+        if what(one) == wanted:
+            return one
     known = ", ".join(f"{one.broker_name} ({one.addr})" for one in every) or "none"
-    return UserError(f"no broker {broker} at this NameServer (it knows: {known}); check -b and -n")
+    raise UserError(f"no broker {wanted} at this NameServer (it knows: {known}); check -b and -n")
 
 
 async def chosen_addrs(session: Session, scope: Scope, *, slaves: bool = False) -> list[str]:

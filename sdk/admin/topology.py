@@ -15,6 +15,13 @@ from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_to
 from remoting.protocol.requests.groups import ConsumeStatsList
 
 
+def role_text(broker_id: int | None) -> str:
+    """What a broker is in its set; None: another broker has become the master in its place."""
+    if broker_id is None:
+        return "former master"
+    return "master" if broker_id == MASTER_ID else f"slave {broker_id}"
+
+
 @lazy_dataclass(slots=True)
 class SetFacts:
     """What the brokers of one set say."""

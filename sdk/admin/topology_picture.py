@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from sdk.admin.topology import role_text
+
 MOST_SETS, MOST_BROKERS, MOST_NAMES = 40, 4, 3
 WIDTH = 1_200
 _MARGIN, _LINE, _CHAR = 16, 16, 6.3
@@ -93,9 +95,7 @@ def _box(page: _Page, x: float, y: float, high: float, one: Mapping[str, Any]) -
     room = _BOX - 16
     lines = [(one["brokerName"] + ("" if one["hasMaster"] else " (no master)"), colour)]
     for broker in one["brokers"][:MOST_BROKERS]:
-        broker_id = broker["brokerId"]
-        role = "master" if broker_id == 0 else "former master" if broker_id is None else f"slave {broker_id}"
-        text, broker_colour = f"{role} {broker['brokerAddr']}", "#333"
+        text, broker_colour = f"{role_text(broker['brokerId'])} {broker['brokerAddr']}", "#333"
         if broker["error"] is not None:
             text, broker_colour = f"{text}: {broker['error']}", _BAD
         elif broker["brokerId"] == 0:

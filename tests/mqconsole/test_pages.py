@@ -343,7 +343,7 @@ async def test_a_master_that_dies_is_away_since_then_on_each_page() -> None:
             assert "It has left for good" in page.text and "<dt>Disk" not in page.text
             assert "<dt>Disk" in (await found.get(f"/brokers/{other.brokers[0].address}")).text
             living = other.brokers[0].address
-            assert "is no broker that is away" in await done(found, f"/brokers/{living}/left")
+            assert "no broker is away from" in await done(found, f"/brokers/{living}/left")
             assert "is shown no longer" in await done(found, f"/brokers/{dead}/left")
 
 

@@ -60,7 +60,8 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
     every = [
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
-    progress = await progress_of_groups(session)
+    # For one topic its groups are asked for, which are few.
+    progress = await progress_of_groups(session) if topic is None else GroupProgress()
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
         lambda name: _rows(session, progress, name),
