@@ -55,6 +55,8 @@ TOPIC_TIMEOUT_S = 10
 TOPIC_POLL_S = 0.02
 # How often a topic that somebody may make is looked for. Skylark's NameServers tell of it at once.
 TOPIC_LOOK_S = 5
+# Groups of which it is remembered what was given back and acknowledged too late, besides those that are consumed.
+MOST_GROUPS = 1_000
 # What the copy of a task does not have for its next step. It is for one queue, whichever exchange its task came from.
 _OF_ITS_STEP = frozenset({*RESERVED, DUE, ROUTING_KEY})
 # Reply queues that are read at a time.
@@ -176,7 +178,7 @@ class ClusterSession:
         return True
 
     async def wait_for_topic(self, topic: str) -> None:
-        """Return when a NameServer knows the topic."""
+        """Return when a NameServer knows the topic. What else is wrong is raised."""
         instance, name, changed = self._handle.instance, self._handle.names.topic(topic), Signal()
 
         def told(topic: str) -> None:
@@ -189,8 +191,9 @@ class ClusterSession:
                 try:
                     # A client that was told that a topic does not exist watches for it.
                     await instance.refresh(name)
-                except SkylarkError as error:
-                    logger.debug("no route of topic %s yet: %s", topic, error)
+                except RouteNotFound as error:
+                    if error.is_passing:
+                        raise
                 else:
                     return
                 with trio.move_on_after(TOPIC_LOOK_S):
@@ -296,7 +299,7 @@ class ClusterSession:
         if not is_late:
             await self.ensure_topic(source.topic)
         own_topic = queue_topic(queue, self.settings.queue_name_prefix)
-        group = _Group(self, source, is_late, *self._taken.setdefault(source.group, (GiveBacks(), Deliveries())))
+        group = _Group(self, source, is_late, *self._taken_of(source.group))
         feed = Feed(
             group, self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox, matches=matches,
             send_later=partial(self._send_on, own_topic), post=self._post, backoff=self._backoff, clock=self._clock,
@@ -337,6 +340,15 @@ class ClusterSession:
                 shared.users -= 1
                 if not shared.users:
                     shared.done.set()
+
+    def _taken_of(self, group: str) -> tuple[GiveBacks, Deliveries]:
+        taken = self._taken.setdefault(group, (GiveBacks(), Deliveries()))
+        if len(self._taken) > MOST_GROUPS:
+            # A program that opens a queue of another name for each call does not fill the memory.
+            used = {source.group for source in self._consumers} | {group}
+            over = (name for name, (_, has) in self._taken.items() if name not in used and not has.held)
+            self._taken.pop(next(over, ""), None)
+        return taken
 
     async def acquire(self, source: Source) -> SimpleConsumer:
         """The consumer of the source's group, which has one user more now."""

@@ -28,9 +28,10 @@ from kombu.utils import compat
 from mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
 from mqcommon.names import is_retry_topic
 from sdk import blocking
-from sdk.integrations.kombu import Transport, feed, stream
+from sdk.integrations.kombu import Transport, feed, session, stream
 from sdk.integrations.kombu.feed import Feed
 from sdk.integrations.kombu.names import queue_topic
+from sdk.integrations.kombu.session import ClusterSession
 from sdk.integrations.kombu.sessions import SESSIONS
 from sdk.testing import Cluster
 from tests.support.forks import in_child
@@ -250,6 +251,22 @@ def test_consumers_that_come_and_go_on_a_channel_leave_nothing(connection: Any, 
         message.ack()
         until(lambda: not channel._feeds)
     until(lambda: not connection.transport.shared.opened.client._consumers)
+
+
+def test_queues_that_nobody_has_any_more_are_forgotten(
+    connection: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MOST_GROUPS", 2)
+
+    async def groups(of: ClusterSession) -> int:
+        return len(of._taken)
+
+    for number in range(4):
+        with connection.SimpleQueue(f"{queue}-{number}") as simple:
+            simple.put(number)
+            simple.get(timeout=PATIENCE_S).ack()
+        until(lambda: not connection.transport.shared.opened.client._consumers)
+    assert connection.transport.shared.call(groups) == 2
 
 
 def test_acknowledging_by_receiving(connection: Any, queue: str) -> None:
