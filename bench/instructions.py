@@ -116,6 +116,7 @@ def of_pulls(tree: Path, options: list[str], in_flight: int, count: int) -> int:
 
 def _broker(home: Path, tree: Path, options: list[str]) -> Daemon:
     daemon = broker_daemon(home, BROKER, f"{HOST}:1")
+    # -P: else Python would look for the broker in the current directory first, which is this tree.
     daemon.command = [str(tree / ".venv/bin/python"), "-P", "-c", WITH_SLOW_CLOCKS, *daemon.command[1:], *options]
     return daemon
 

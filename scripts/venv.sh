@@ -94,7 +94,7 @@ make_venv() {
         echo "the first install downloads about 600 MB, 456 of them Spark; pip keeps them for the next one"
         ;;
     esac
-    # Most modules of PySpark are never imported: those that are get compiled then, which saves a third of the install.
+    # Modules are compiled when they are first imported: most of PySpark never is, and this saves a third of the install.
     step "installing Skylark and its extras $extras into $venv" \
         "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile \
         -e ".[$extras]" || return 1

@@ -181,7 +181,7 @@ async def test_what_was_popped_goes_only_to_those_who_get_it(cluster: Servers) -
             cluster.nameserver, group="g", subscriptions={"one": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET
         ) as popping:
             for _ in range(2):
-                (message,) = await popping.receive(1, 10_000)
+                (message,) = await popping.receive(1, 30_000)
                 await popping.change_invisible_time(message, 0)
             await until_known(admin, "%DLQ%g")
             with pytest.raises(UserError, match=r"do not read its retry topic, .*--all-groups"):
