@@ -151,7 +151,7 @@ async def test_a_slave_that_was_away_drops_the_old_messages_of_a_topic_that_was_
                 assert await slave.bodies("T") == [b"old"]
             else:
                 await until(partial(_is_empty, slave), "the old message is gone")
-                assert not fs.exists("/store/consumequeue/T/0")
+                await until(lambda: not fs.exists("/store/consumequeue/T/0"), "a thread has removed the file")
             if promoted != "no":
                 await switch(master, slave)
                 await until(partial(_stores, slave, b"new"), "the new master stores a message")
