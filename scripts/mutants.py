@@ -30,6 +30,7 @@ class Mutant(NamedTuple):
 _INDEX = "broker/store/index"
 _RAFT = "mqcommon/raft"
 _SET = "broker/replication/autoswitch"
+_DLEDGER = "broker/replication/dledger"
 
 MUTANTS = (
     # Consensus.
@@ -113,6 +114,111 @@ MUTANTS = (
     Mutant(
         "spark_connector/store/local.py", "done = end", "pass", "tests/spark_connector/store/test_local.py"
     ),
+    # What a disk lost, and what a member promised.
+    Mutant(
+        "broker/replication/mark.py", "if boot and each.boot == boot", "", "tests/broker/replication/dledger"
+    ),
+    Mutant(
+        "broker/replication/mark.py", "flushed = max(each[:2] for each in sound)", "flushed = sound[0][:2]",
+        "tests/broker/replication",
+    ),
+    Mutant(
+        f"{_SET}/promised_end.py", "if had > log_end:", "if had > log_end + 1_000_000:", f"tests/{_SET}"
+    ),
+    Mutant(
+        f"{_DLEDGER}/log_disk.py", "if self._are_sound(read, has_travelled_whole):", "if True:", f"tests/{_DLEDGER}"
+    ),
+    Mutant(
+        f"{_DLEDGER}/log_disk.py", "if max(now.flushed, now.promised) > last:", "if False:", f"tests/{_DLEDGER}"
+    ),
+    Mutant(
+        f"{_DLEDGER}/mending.py", "if index not in self._stepped_aside:", "if False:", f"tests/{_DLEDGER}"
+    ),
+    Mutant(
+        f"{_RAFT}/plausible.py", "if known > message.term:", "if known > message.term + 1:", "tests/mqcommon/raft"
+    ),
+    Mutant("mqcommon/disk/atomic.py", "return data if data and", "return data if", "tests/mqcommon/disk"),
+    Mutant(
+        "mqcommon/disk/atomic.py", "            file.sync()\n", "", "tests/mqcommon/disk/test_atomic.py"
+    ),
+    # A clock that is set.
+    Mutant(
+        "broker/store/clock_steps.py", "at_ms > self.seen_ms or", "", "tests/broker/store/test_clock_steps.py"
+    ),
+    Mutant(
+        "broker/store/clock_steps.py", "min(log_end_before, log_end), log_end)", "log_end_before, log_end)",
+        "tests/broker/store/test_clock_steps.py",
+    ),
+    Mutant(
+        "broker/delivery/message_ages.py", "stored_ms = min(stored_ms, self._begun_ms)", "pass",
+        "tests/broker/delivery",
+    ),
+    # Topics that are made again, offsets that are kept.
+    Mutant(
+        "sdk/consumer/trail.py", "and self.has_been_there and not answer.min_offset", "and not answer.min_offset",
+        "tests/sdk/consumer/test_trail.py",
+    ),
+    Mutant(
+        "sdk/consumer/trail.py", "or place >= last[1] or", "or", "tests/sdk/consumer/test_trail.py"
+    ),
+    Mutant(
+        "sdk/consumer/trail.py", "answer.broker_id != MASTER_ID and stamp", "stamp",
+        "tests/sdk/consumer/test_trail.py",
+    ),
+    Mutant(
+        "sdk/consumer/offsets.py", "if self._forgotten.get(mq, 0) == forgotten:", "if True:",
+        "tests/sdk/consumer/test_commits.py",
+    ),
+    Mutant(
+        "sdk/consumer/offsets.py", "route.stamps.get(mq.broker_name, 0) > created_ms:",
+        "route.stamps.get(mq.broker_name, 0) != created_ms:", "tests/sdk/consumer/test_commits.py",
+    ),
+    # Brokers that are away.
+    Mutant(
+        "namesrv/known_brokers.py", "(before.topics or {}) | had", "had", "tests/namesrv/test_known_brokers.py"
+    ),
+    Mutant(
+        "namesrv/known_brokers.py", "and name not in self._gone]", "]", "tests/namesrv/test_known_brokers.py"
+    ),
+    Mutant(
+        "spark_connector/reading/whole.py", "if not missing or tries == num_retries:", "if True:",
+        "tests/spark_connector/reading/test_whole.py",
+    ),
+    Mutant(
+        "spark_connector/reading/whole.py", "set(required) - there", "set()",
+        "tests/spark_connector/reading/test_whole.py",
+    ),
+    Mutant(
+        "spark_connector/tasks.py", "if max_rows and rows and", "if False and", "tests/spark_connector/test_tasks.py"
+    ),
+    Mutant(
+        "spark_connector/tasks.py", "at.sort(reverse=True)", "at.sort()", "tests/spark_connector/test_tasks.py"
+    ),
+    # Sends that are stored with less safety, and batches by their real bytes.
+    Mutant(
+        "sdk/producer/batches.py", "bisect_right(ends, begin + most_bytes, start)",
+        "bisect_right(ends, begin + 2 * most_bytes, start)", "tests/sdk/producer/test_batches.py",
+    ),
+    Mutant(
+        "sdk/producer/weak.py", "if addr not in self._trying and", "if False and", "tests/sdk/producer/test_weak.py"
+    ),
+    Mutant(
+        "sdk/producer/lane.py", "and at not in avoid and usable(at, now * 1000, weak_too=weak_too)",
+        "and usable(at, now * 1000, weak_too=weak_too)", "tests/sdk/producer",
+    ),
+    Mutant("sdk/retry.py", "is_passing=True", "", "tests/sdk/test_retry.py"),
+    # Who may do what.
+    Mutant(
+        "remoting/protocol/plain_codes.py", "code in codes and who.is_it(name, host)", "who.is_it(name, host)",
+        "tests/remoting/protocol/test_plain_codes.py",
+    ),
+    Mutant(
+        "remoting/protocol/sealing.py", "_hash(key, nonce + hidden) + hidden", "_hash(key, hidden) + hidden",
+        "tests/remoting/protocol/test_sealing.py",
+    ),
+    Mutant("mqcommon/exposure.py", "if not _is_loopback(host):", "if False:", "tests/mqcommon/test_exposure.py"),
+    # The console.
+    Mutant("mqconsole/watching/pace.py", "if before >= 0:", "if True:", "tests/mqconsole/test_pace.py"),
     # Descriptions.
     Mutant(
         "mqcommon/lazy_dataclass.py", "values.keys().isdisjoint(kwargs)", "True",

@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Measured: broker and worker take 0.6 of the processor time per row that pulls of 640 KiB take, as each pull has its fixed
-# part. With twice as many bytes a pull the rows cost as much, and the answers take twice as much memory.
+# Measured: broker and worker take 0.6 of the processor time per row that pulls of 640 KiB take, as each pull has its
+# fixed part. With twice as many bytes a pull the rows cost as much, and the answers take twice as much memory.
 MAX_PULL_BYTES = 2 * 1024 * 1024
-# Small pulls are decoded together, which costs less per row (RocketMQ's brokers return 32 messages per pull). Pulls that
-# are nearly as large as they may be are not: copying them together costs more than it saves.
+# Small pulls are decoded together, which costs less per row (RocketMQ's brokers return 32 messages per pull). Pulls
+# that are nearly as large as they may be are not: to copy them together costs more than it saves.
 JOIN_BYTES = MAX_PULL_BYTES * 3 // 4
 # Jitter takes up to half of a pause, so the first one is between 0.75 and 1.5 times retryIntervalMs.
 MOST_INTERVALS = 1.5
