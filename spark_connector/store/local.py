@@ -66,7 +66,7 @@ def _chunks(
         _check_same(options, log, consumer, wanted, offset)
     # `_check_same` has compared the last message.
     part = StorePart(wanted, 0, wanted.end, b"", wanted.start, False, QUEUES, NOT_IN_FILES)
-    rows = StoreRows(directory, part, schema, options, _refuse)
+    rows = StoreRows(directory, log, part, schema, options, _refuse)
     rows.blanks_are_lost = True
     yield from rows.chunks()
 

@@ -6,7 +6,7 @@ a message that does not fit its entry is lost; it is reported, and never returne
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -79,9 +79,17 @@ class StoreReader(DataSourceReader):
         options = self._options
         schema = arrow_schema(self._schema, options.schema_style)
         with one_line(), reading(options.directory):
-            for part in parts:
-                rows = StoreRows(options.directory, part, schema, options, lambda lost: report_lost([lost], options))
-                yield from rows.batches()
+            log = LogBytes(ReadOnlyFiles(), options.directory)
+            for some in together(parts, options.max_records_per_batch):
+                rows = [
+                    StoreRows(options.directory, log, part, schema, options, lambda lost: report_lost([lost], options))
+                    for part in some
+                ]
+                if len(rows) > 1 and (batches := decode_together(log, rows, schema, options)) is not None:
+                    yield from batches
+                    continue
+                for each in rows:
+                    yield from each.batches()
 
 
 class PushDownStoreReader(StoreReader):
@@ -98,19 +106,123 @@ class PushDownStoreReader(StoreReader):
 OnLost = Callable[[LostRange], None]
 
 
+def together(parts: Iterable[StorePart], max_rows: int) -> Iterator[list[StorePart]]:
+    """``parts`` in lists with at most ``max_rows`` rows, if a list has several parts."""
+    some: list[StorePart] = []
+    rows = 0
+    for part in parts:
+        most = part.wanted.end - part.start
+        if some and rows + most > max_rows:
+            yield some
+            some, rows = [], 0
+        some.append(part)
+        rows += most
+    if some:
+        yield some
+
+
+def decode_together(
+    log: LogBytes, parts: Sequence["StoreRows"], schema: pa.Schema, options: ReadOptions
+) -> list[pa.RecordBatch] | None:
+    """A batch of the rows of all ``parts`` in each file of the log; None when parts need to be read one by one.
+
+    A batch costs more than a hundred rows, here and in Spark, and thousands of queues have few rows each.
+    """
+    found = [each.plain_entries() for each in parts]
+    plain = [each for each in found if each is not None]
+    if len(plain) < len(parts):
+        return None
+    entries = np.concatenate(plain)
+    queues = np.repeat([each.part.wanted.queue.queue_id for each in parts], [len(each) for each in plain])
+    offsets = np.concatenate([np.arange(len(each)) + rows.part.start for rows, each in zip(parts, plain, strict=True)])
+    # In the order of the log, as records have to be given. It is also that of each queue.
+    order = np.argsort(entries["physical"], kind="stable")
+    offsets, queues = offsets[order], queues[order]
+    _, sizes, numbers, at, fits = located(log, entries[order])
+    if not fits.all():
+        return None
+    batches = []
+    for rows in by_file(numbers):
+        view = log.view(int(numbers[rows[0]]))
+        if view is None:
+            return None
+        heads, base = heads_at(view, at[rows]), int(log.bases[numbers[rows[0]]])
+        if not as_said(base, heads, at[rows], sizes[rows], offsets[rows], queues[rows]).all():
+            return None
+        try:
+            records = Records(view, at[rows], heads)
+            if options.check_crc:
+                check_bodies(records)
+            batches.append(decode_tagged(records, parts[0].part.wanted.queue.broker_name, schema, options))
+        except (DamagedRecord, TooMuchContent):  # one by one: then the message is known that is lost
+            return None
+    return batches
+
+
+class Located(NamedTuple):
+    """Where the records of entries are: places in the log; sizes; numbers of files, and places in these.
+
+    ``fits``: whether the log has these bytes.
+    """
+
+    physical: Ints
+    sizes: Ints
+    numbers: Ints
+    at: Ints
+    fits: Mask
+
+
+def located(log: LogBytes, entries: Entries) -> Located:
+    """Where the log has the records of ``entries``."""
+    physical, sizes = entries["physical"].astype(np.int64), entries["size"].astype(np.int64)
+    numbers = np.searchsorted(log.bases, physical, side="right") - 1
+    known = np.maximum(numbers, 0)
+    at = physical - log.bases[known]
+    return Located(
+        physical, sizes, numbers, at, (sizes >= MIN_RECORD) & (numbers >= 0) & (at + sizes <= log.sizes[known])
+    )
+
+
+def by_file(numbers: Ints) -> list[Ints]:
+    """The rows whose records are one after another in the same file; at least one row in each list."""
+    runs: list[Ints] = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
+    return [rows for rows in runs if len(rows)]
+
+
+def as_said(base: int, heads: NDArray[Any], at: Ints, sizes: Ints, offsets: Ints, queue_ids: Ints | int) -> Mask:
+    """Whether each record, in the file that begins at ``base`` of the log, is that of its entry."""
+    magic = heads["magic"]
+    right: Mask = (
+        (heads["size"] == sizes)
+        & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
+        & (physical_offsets(heads) == at + base)
+        & (heads["queue_id"] == queue_ids)
+        & (heads["queue_offset"] == offsets)
+    )
+    return right
+
+
+def decode_tagged(records: Records, broker_name: str, schema: pa.Schema, options: ReadOptions) -> pa.RecordBatch:
+    """The rows of ``records`` that have one of the tags, if tags are asked for."""
+    batch = decode(records, broker_name, schema)
+    if options.tags and not (passed := has_tag(records, options.tags)).all():
+        batch = batch.filter(pa.array(passed))
+    return batch
+
+
 class StoreRows:
-    """Reads ``part`` of the store in ``directory``."""
+    """Reads ``part`` of the store in ``directory``, whose log is ``log``."""
 
     def __init__(
-        self, directory: str, part: StorePart, schema: pa.Schema, options: ReadOptions, on_lost: OnLost
+        self, directory: str, log: LogBytes, part: StorePart, schema: pa.Schema, options: ReadOptions, on_lost: OnLost
     ) -> None:
         files = ReadOnlyFiles()
         topic, _, queue_id = part.wanted.queue
-        self._part = part
+        self.part = part
         self._schema = schema
         self._options = options
         self._on_lost = on_lost
-        self._log = LogBytes(files, directory)
+        self._log = log
         (kind,) = [each for each in KINDS if each.folder == part.folder]
         self._queue = kind(files, f"{directory}/{part.folder}/{topic}/{queue_id}")
         #: Whether a blank entry is a message that is missing. One that planning has reported is not.
@@ -128,14 +240,21 @@ class StoreRows:
         for end, batches in self._chunks():
             yield end, list(batches)
 
+    def plain_entries(self) -> Entries | None:
+        """The entries, if each is that of a message, and they are those of the topic that was planned; else None."""
+        if self.part.is_batch:
+            return None
+        entries = self._entries()
+        return entries if (entries["size"] != BLANK_SIZE).all() and self._are_planned(entries) else None
+
     def _chunks(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-        start, end = self._part.start, self._part.wanted.end
+        start, end = self.part.start, self.part.wanted.end
         entries, step = self._entries(), self._options.max_records_per_batch
         if not self._are_planned(entries):
-            wanted = self._part.wanted
+            wanted = self.part.wanted
             self._on_lost(LostRange(wanted.queue, wanted.start, end, f"{MADE_AGAIN} since this range was planned"))
             return
-        if self._part.is_batch:
+        if self.part.is_batch:
             self._firsts = np.flatnonzero(entries["size"] != BLANK_SIZE) + start
         for low in range(0, end - start, step):
             some = entries[low : low + step]
@@ -143,13 +262,13 @@ class StoreRows:
 
     def _entries(self) -> Entries:
         """The entries of all wanted messages."""
-        part = self._part
+        part = self.part
         tail = np.frombuffer(part.tail, ENTRIES)
         return np.concatenate([self._queue.entries(part.start, min(part.wanted.end, part.tail_start)), tail])
 
     def _are_planned(self, entries: Entries) -> bool:
         """Whether these are entries of the topic that was planned."""
-        part = self._part
+        part = self.part
         if part.last_at == NOT_IN_FILES:
             return True
         last = self._queue.first_of(min(part.wanted.end, part.tail_start) - 1)
@@ -163,14 +282,9 @@ class StoreRows:
             if self.blanks_are_lost:
                 self._lose(offsets[~is_message], entries["physical"][~is_message].astype(np.int64), "a blank entry")
             entries, offsets = entries[is_message], offsets[is_message]
-        physical, sizes = entries["physical"].astype(np.int64), entries["size"].astype(np.int64)
-        numbers = np.searchsorted(self._log.bases, physical, side="right") - 1
-        known = np.maximum(numbers, 0)
-        at = physical - self._log.bases[known]
-        fits = (sizes >= MIN_RECORD) & (numbers >= 0) & (at + sizes <= self._log.sizes[known])
+        physical, sizes, numbers, at, fits = located(self._log, entries)
         self._lose(offsets[~fits], physical[~fits], "the log has no such bytes")
-        edges = np.flatnonzero(np.diff(numbers)) + 1
-        for rows in np.split(np.arange(len(numbers)), edges):
+        for rows in by_file(numbers):
             rows = rows[fits[rows]]
             if not len(rows):
                 continue
@@ -183,9 +297,9 @@ class StoreRows:
 
     def _of_file(self, number: int, view: memoryview, at: Ints, sizes: Ints, offsets: Ints) -> Iterator[pa.RecordBatch]:
         heads = heads_at(view, at)
-        right = self._as_said(number, heads, at, sizes, offsets)
+        base = int(self._log.bases[number])
+        right = as_said(base, heads, at, sizes, offsets, self.part.wanted.queue.queue_id)
         if not right.all():
-            base = self._log.bases[number]
             self._lose(offsets[~right], base + at[~right], "the record is not that of the queue's entry")
             at, offsets, heads = at[right], offsets[right], heads[right]
         waiting = [(at, offsets, heads)]
@@ -203,27 +317,15 @@ class StoreRows:
                 self._lose(offsets[bad], self._log.bases[number] + at[bad], error.reason)
                 waiting.append((np.delete(at, error.row), np.delete(offsets, error.row), np.delete(heads, error.row)))
 
-    def _as_said(self, number: int, heads: NDArray[Any], at: Ints, sizes: Ints, offsets: Ints) -> Mask:
-        """Whether each record is that of its entry."""
-        magic = heads["magic"]
-        right: Mask = (
-            (heads["size"] == sizes)
-            & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-            & (physical_offsets(heads) == at + self._log.bases[number])
-            & (heads["queue_id"] == self._part.wanted.queue.queue_id)
-            & (heads["queue_offset"] == offsets)
-        )
-        return right
-
     def _batches(self, view: memoryview, at: Ints, heads: NDArray[Any]) -> list[pa.RecordBatch]:
         """The rows of these records, all of them or an error."""
         records = Records(view, at, heads)
         if self._options.check_crc:
             check_bodies(records)
-        if not self._part.is_batch:
+        if not self.part.is_batch:
             return [self._decode(records)]
         messages, rows = unwrapped(records) if holds_batches(records) else (records, np.arange(len(records)))
-        wanted, step, low = self._part.wanted, self._options.max_records_per_batch, 0
+        wanted, step, low = self.part.wanted, self._options.max_records_per_batch, 0
         found: list[pa.RecordBatch] = []
         try:
             low, end = map(int, np.searchsorted(check_order(messages), [wanted.start, wanted.end]))
@@ -235,23 +337,19 @@ class StoreRows:
         return found
 
     def _decode(self, messages: Records) -> pa.RecordBatch:
-        batch = decode(messages, self._part.wanted.queue.broker_name, self._schema)
-        tags = self._options.tags
-        if tags and not (passed := has_tag(messages, tags)).all():
-            batch = batch.filter(pa.array(passed))
-        return batch
+        return decode_tagged(messages, self.part.wanted.queue.broker_name, self._schema, self._options)
 
     def _lose(self, offsets: Ints, physical: Ints, reason: str) -> None:
         """Report these messages, in ranges of consecutive ones."""
         if not len(offsets):
             return
-        ends, wanted = offsets + 1, self._part.wanted
-        if self._part.is_batch:
+        ends, wanted = offsets + 1, self.part.wanted
+        if self.part.is_batch:
             ends = np.append(self._firsts, wanted.end)[np.searchsorted(self._firsts, offsets, side="right")]
         edges = np.flatnonzero(offsets[1:] != ends[:-1]) + 1
         for run, over, places in zip(*(np.split(each, edges) for each in (offsets, ends, physical)), strict=True):
             low, high, where = max(int(run[0]), wanted.start), min(int(over[-1]), wanted.end), int(places[0])
             why = f"damaged at byte {where} of the log: {reason}"
-            if where < self._part.log_start:
-                why = f"deleted: the log starts at {self._part.log_start}"
+            if where < self.part.log_start:
+                why = f"deleted: the log starts at {self.part.log_start}"
             self._on_lost(LostRange(wanted.queue, low, high, why))

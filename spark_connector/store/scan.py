@@ -261,12 +261,17 @@ class _Scan:
 
     def _keep_run(self, run: LogRun) -> None:
         places = run.topic_numbers << 32 | run.queue_ids
-        for code in np.unique(places[run.is_queued]).tolist():
+        queued = np.flatnonzero(run.is_queued)
+        # One sort, not a look at all rows for each of thousands of queues. It keeps the order within a queue.
+        by_place = queued[np.argsort(places[queued], kind="stable")]
+        for rows in np.split(by_place, np.flatnonzero(np.diff(places[by_place])) + 1):
+            if not len(rows):
+                continue  # nothing is queued
+            code = int(places[rows[0]])
             place = run.topics[code >> 32], code & 0xFFFFFFFF
-            rows = run.is_queued & (places == code)
             if place not in self._always:
-                rows &= run.physical >= self._keep_from
-            if rows.any():
+                rows = rows[run.physical[rows] >= self._keep_from]
+            if len(rows):
                 offsets = run.offsets[rows]
                 tail = self._tail(place, int(offsets[0]))
                 tail.put_run(offsets, run.physical[rows], run.sizes[rows], f"{place[0]}/{place[1]}")

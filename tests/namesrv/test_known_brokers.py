@@ -60,6 +60,18 @@ def test_a_broker_that_left_is_missing_in_the_routes_of_its_topics(
     assert absent(table) == []
 
 
+def test_a_broker_that_comes_back_in_part_and_leaves_again_is_missing_in_all_of_its_topics(
+    table: RouteTable[object],
+) -> None:
+    table.close("b")
+    some = registration(addr="b:1", name="broker-b", topics=("both",))
+    table.register(replace(some, part=RegistrationPart(0, False)), "b2", 1)
+    table.close("b2")
+    assert absent(table) == lost("broker-b", LOST, has_topic=True)
+    table.register(registration(addr="c:1", name="broker-c", topics=("only-b", "other")), "c", 2)
+    assert absent(table, "only-b") == lost("broker-b", LOST, has_topic=True)
+
+
 def test_a_broker_is_not_missing_that_left_for_good(table: RouteTable[object]) -> None:
     table.register(replace(B, is_drained=True), "b", 1)
     table.close("b")  # it died before it was empty

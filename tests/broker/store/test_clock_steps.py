@@ -59,3 +59,13 @@ def test_steps_are_counted_and_old_ones_are_put_together() -> None:
     assert [step.number for step in steps.since(steps.count - 2)] == [steps.count - 1, steps.count]
     assert (steps.times_back, steps.back_ms) == (MAX_STEPS, 3_000 * MAX_STEPS)
     assert steps.moved_since(0, 0, 0) == wall_ms - 10**12
+
+
+def test_a_step_does_not_precede_what_follows_the_cut_end_of_a_log() -> None:
+    steps = ClockSteps()
+    steps.see(10**12, 0, 1_000)
+    # The log was cut to 400 meanwhile, and the clock set back by an hour within the same second.
+    step = steps.see(10**12 - 3_600_000 + 1_000, 1_000, 400)
+    assert step is not None
+    assert steps.moved_since(0, 399, 10**12 - 5_000) == -3_600_000
+    assert steps.moved_since(0, 400, 10**12 - 3_600_000 + 2_000) == 0

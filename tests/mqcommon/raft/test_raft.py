@@ -396,6 +396,7 @@ FAR = (1 << 63) - 1
         lambda term, last: InstallSnapshot("a", "c", term, Snapshot(last + 5, FAR, Members({"c": "c"}), b"")),
         lambda term, last: VoteRequest("b", "c", term + 1, FAR, term, False, True),
         lambda term, last: VoteRequest("b", "c", term + 1, last, FAR, False, True),
+        lambda term, last: VoteRequest("b", "c", term + 1, last, term + 2, False, True),
     ],
 )
 def test_an_absurd_number_in_a_message_locks_nobody_out(forged: Callable[[int, int], RaftMessage]) -> None:

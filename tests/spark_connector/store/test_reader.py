@@ -19,9 +19,20 @@ from mqcommon.message.record import Record
 from sdk.arrow import decode
 from spark_connector.offsets import DataLost
 from spark_connector.source import RocketMQDataSource
+from spark_connector.store.files import ReadOnlyFiles
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
 from tests.broker.store.support import put, put_batch, read_all
-from tests.spark_connector.stores import SCHEMA, copied, few_examples, opened, options_of, read, reader, served
+from tests.spark_connector.stores import (
+    LOG_BYTES,
+    SCHEMA,
+    copied,
+    few_examples,
+    opened,
+    options_of,
+    read,
+    reader,
+    served,
+)
 from tests.support.golden_store import VERSIONS, rows, unpack
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
@@ -118,6 +129,39 @@ def test_a_task_reads_several_queues(killed: Path, tasks: int) -> None:
     # The sizes of messages are looked up in the files: many bytes are many tasks.
     assert len(reader(killed, bytesPerTask="1", maxTasks="2").partitions()) == 2
     assert len(reader(killed).partitions()) == 1
+
+
+def test_small_parts_of_queues_are_decoded_together(killed: Path) -> None:
+    """In the order of the log, and one by one when a message is damaged, which is then named."""
+    source = reader(killed, maxTasks="1")
+    (task,) = source.partitions()
+    found = [batch.to_pylist() for batch in source.read(task)]
+    assert len(task.value) == 3
+    places = [int(row["offsetMsgId"][-16:], 16) for rows in found for row in rows]
+    assert places == sorted(places)
+    assert len(found) == len({place // LOG_BYTES for place in places})
+    at = [row["queueOffset"] for rows in found for row in rows if (row["topic"], row["queueId"]) == ("a", 1)]
+    assert at == list(range(len(at)))
+    tagged = reader(killed, maxTasks="1", subExpression="odd").read(task)
+    assert {row["tags"] for batch in tagged for row in batch.to_pylist()} == {"odd"}
+    damaged = found[1][1]
+    file = killed / "commitlog" / f"{LOG_BYTES:020d}"
+    data = bytearray(file.read_bytes())
+    data[data.index(damaged["body"])] ^= 1
+    file.write_bytes(bytes(data))
+    left = read(killed, maxTasks="1", failOnDataLoss="false", checkCrc="true")
+    assert len(left) == len(places) - 1 and damaged not in left
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 5_000, bytes(100_000), b"x" + bytes(100_000)])
+def test_zeros_at_the_end_of_a_file_need_not_be_read(data: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "queue"
+    file.write_bytes(data)
+    os.truncate(file, len(data) + 1_000_000)
+    end = ReadOnlyFiles().data_end(str(file))
+    assert len(data.rstrip(b"\0")) <= end <= len(data) + 1_000_000
+    if not file.stat().st_blocks * 512 >= len(data) + 1_000_000:  # the file system has holes
+        assert end < len(data) + 100_000
 
 
 def test_messages_that_no_queue_has_are_read_from_the_log(killed: Path, tmp_path: Path) -> None:

@@ -213,6 +213,22 @@ async def test_a_new_member_that_was_stopped_in_the_leaders_snapshot_takes_it_ag
         assert again.disk.entries.last == base
 
 
+async def test_a_member_that_is_killed_after_it_forgot_a_tail_has_lost_nothing_that_it_promised() -> None:
+    member = await Member(MemoryFiles()).start()
+    assert await member.take(log_of(leader(b"old", b"older"), 1))
+    persist = member.raft.ready().persist
+    assert persist is not None and persist.entries
+    await member.disk.write(persist)
+    left: list[MemoryFiles] = []
+    member.fs.before_call = lambda operation, path: left.append(member.fs.killed())
+    assert await member.take(replace(log_of(leader(b"new"), 2), entries=()))
+    assert await member.take(log_of(leader(b"new"), 2))
+    member.fs.before_call = None
+    for fs in [*left, member.fs.killed()]:
+        await Member(fs).start()  # no LostDisk
+    assert left
+
+
 async def test_a_tail_that_finds_no_room_to_be_saved_is_cut_later() -> None:
     member = await Member(MemoryFiles()).start()
     assert await member.take(log_of(leader(b"old"), 1))
