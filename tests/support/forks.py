@@ -1,5 +1,6 @@
 """A child of the test's process, made by `os.fork`."""
 
+import gc
 import os
 import select
 import traceback
@@ -14,7 +15,9 @@ def in_child(work: Callable[[], str]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        # Nothing of the parent's is unwound here: `os._exit` runs no handlers and no finalizers.
+        # Nothing of the parent's is unwound here: `os._exit` runs no handlers and no finalizers, and what other tests
+        # have left is not collected. Objects of gRPC would look for their threads, which only the parent has.
+        gc.freeze()
         try:
             text = "+" + work()
         except BaseException:
@@ -22,12 +25,15 @@ def in_child(work: Callable[[], str]) -> str:
         os.write(writing, text.encode())
         os._exit(0)
     os.close(writing)
+    status = 0
     try:
         text = _read_all(reading, child)
     finally:
         os.close(reading)
-        os.waitpid(child, 0)
-    assert text.startswith("+"), f"in the child: {text[1:]}"
+        _, status = os.waitpid(child, 0)
+    # A child that crashes has written nothing: its exit code is minus the signal's number.
+    ending = f"exit code {os.waitstatus_to_exitcode(status)}"
+    assert text.startswith("+"), f"in the child: {text[1:] or ending}"
     return text[1:]
 
 
