@@ -127,8 +127,7 @@ def _into(sources: Sources) -> Steps[_Rows]:
 
 def _out(sources: Sources, read: Sequence[_Pair]) -> Steps[_Rows]:
     counts = dict.fromkeys(read, (0, 0))
-    # A list, as counters come and go between two steps.
-    counts.update(((group, topic), (meter.nums, meter.size)) for topic, group, meter in list(sources.stats.get_meters()))
+    counts.update(((group, topic), (meter.nums, meter.size)) for topic, group, meter in sources.stats.get_meters())
     rows: _Rows = []
     for number, ((group, topic), (nums, size)) in enumerate(counts.items(), 1):
         if number % ROWS == 0:

@@ -1,5 +1,6 @@
-"""The text formats of Prometheus (classic, and OpenMetrics), in slices: so that a page of some hundred thousand lines does not block an event loop.
+"""The text formats of Prometheus, classic and OpenMetrics, in slices.
 
+So a page of some hundred thousand lines does not block an event loop.
 OpenTelemetry's own text takes longer than the whole scrape may: it makes objects for each line. Here a line is one
 formatting operation, and escaping is looked at once for a slice. Pure.
 """
@@ -66,7 +67,7 @@ def page(
 
 def _head(metric: Metric, text_format: TextFormat) -> str:
     unit = f" ({metric.unit})" if metric.unit else ""
-    # In OpenMetrics a counter is named without the suffix that its values have; the table has all names with the suffix.
+    # In OpenMetrics a counter is named without the suffix that its values have; our tables have the suffix.
     is_open = text_format is TextFormat.OPEN_METRICS and metric.kind == "counter"
     name = metric.name.removesuffix("_total") if is_open else metric.name
     return f"# HELP {name} {metric.help}{unit}\n# TYPE {name} {metric.kind}\n"

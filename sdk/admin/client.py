@@ -464,9 +464,15 @@ class Admin:
         answers = await self._ask.each_of_topic(topic, ask)
         return [span for answer in answers.all() for span in answer.consume_time_span_set]
 
-    async def broker_consume_stats(self, addr: str, *, only_ordered: bool = False) -> ConsumeStatsList:
-        """The progress of all groups of the broker, or of those with ordered topics."""
-        header = groups.GetBrokerConsumeStatsRequestHeader(only_ordered)
+    async def broker_consume_stats(
+        self, addr: str, *, only_ordered: bool = False, members: bool = False, traffic: bool = False
+    ) -> ConsumeStatsList:
+        """The progress of all groups of the broker, or of those with ordered topics.
+
+        Skylark's brokers add the connected ``members`` of each group if asked, and with ``traffic`` the groups of each
+        topic with the messages in and out; BrokerError when all that is too large for one answer.
+        """
+        header = groups.GetBrokerConsumeStatsRequestHeader(only_ordered, members or None, traffic or None)
         return (await self._ask.call(addr, groups.GET_BROKER_CONSUME_STATS, header)).body()
 
     # --- messages and queues
