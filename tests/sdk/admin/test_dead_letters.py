@@ -12,9 +12,11 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from mqcommon.errors import InvalidArgument, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, UserError
 from mqcommon.message.message import Message, MessageExt, decode_messages
 from mqcommon.message.properties import FAIL_REASON, FAIL_TIME, RESENT_TIMES, encode_properties
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryPolicy, SimpleConsumer, blocking
 from sdk.admin import dead_letter_files, resent_marks
@@ -22,6 +24,7 @@ from sdk.admin.cli import mqadmin
 from sdk.admin.dead_letter_files import DeadLetterFile
 from sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
 from sdk.client import ClientHandle
+from sdk.consumer.reader import PullResult
 from sdk.testing import Cluster
 from tests.sdk.arrow.records import Stored
 from tests.sdk.fakes import until
@@ -192,6 +195,27 @@ async def test_a_broker_that_cannot_remember_is_named(cluster: Servers, monkeypa
         lambda: CliRunner().invoke(mqadmin, ["resendDlq", "-g", "g", "--id", tea, "-n", cluster.nameserver])
     )
     assert "left out, since sent again before: 1" in shown.output and "broker broker-a cannot remember" in shown.output
+
+
+async def test_who_may_not_read_marks_sees_dead_letters_and_resends_them_only_again(
+    cluster: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tea,) = await killed(cluster, b"tea")
+    pull = PullConsumer.pull
+
+    async def guarded(consumer: PullConsumer, mq: MessageQueue, offset: int, **more: Any) -> PullResult:
+        if mq.topic == resent_marks.DLQ_RESENT_TOPIC:
+            raise BrokerError(ResponseCode.NO_PERMISSION, "User:shop has no permission", cluster.broker)
+        return await pull(consumer, mq, offset, **more)
+
+    monkeypatch.setattr(PullConsumer, "pull", guarded)
+    async with Admin(cluster.nameserver) as admin:
+        assert [letter.resends for letter in await admin.dead_letters("g")] == [0]
+        for choice in ({}, {"ids": [tea]}):
+            with pytest.raises(BrokerError, match="no permission"):
+                await admin.resend_dead_letters("g", **choice)
+        counts = await admin.resend_dead_letters("g", ids=[tea], again=True)
+        assert (counts.done, counts.forgetful) == (1, ["broker-a"])
 
 
 async def test_a_message_that_is_no_mark_is_ignored(cluster: Servers) -> None:
