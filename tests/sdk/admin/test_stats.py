@@ -262,8 +262,10 @@ def monitored() -> Rounds:
 
 
 def test_round_after_round_until_ctrl_c() -> None:
-    result = run(monitored(), "startMonitoring", "-i", "0.001")
+    world = monitored()
+    result = run(world, "startMonitoring", "-i", "0.001")
     assert (result.exit_code, result.stderr) == (0, "")
+    assert world.called("consume_stats") == [("idle", None, None)] * 2, "the others are in the answer about all groups"
     one = [
         f"[MONITOR] {LINE}beginRound",
         "[MONITOR] reportUndoneMsgs: UndoneMsgs [consumerGroup=g, topic=%RETRY%g, undoneMsgsTotal=0,"
