@@ -28,6 +28,7 @@ from sdk.consumer.reader import PullResult
 from sdk.testing import Cluster
 from tests.sdk.arrow.records import Stored
 from tests.sdk.fakes import until
+from tests.support import waiting
 from tests.support.in_process import Servers, until_known
 
 AT_ONCE = RetryPolicy(dead_letter_on=Exception)
@@ -162,6 +163,21 @@ async def test_what_was_sent_again_is_known_after_a_kill_of_the_broker() -> None
         await trio.to_thread.run_sync(cluster.brokers[0].start)
         async with Admin(cluster.nameserver) as admin:
             assert [letter.resends for letter in await admin.dead_letters("g")] == [1, 0]
+
+
+async def test_a_slave_gets_the_marks() -> None:
+    async with Cluster(slaves=1, options={"brokerRole": "SYNC_MASTER"}) as cluster:
+        cluster.create_topic("one", queues=1)
+        servers = Servers(cluster.nameserver, cluster.brokers[0].address)
+        ids = await killed(servers, b"tea", b"cake")
+        async with Admin(cluster.nameserver) as admin:
+            assert (await admin.resend_dead_letters("g", ids=[ids[0]])).done == 1
+            slave = (await admin.cluster_info()).broker_addr_table["broker-a"].broker_addrs[1]
+
+            async def has_mark() -> bool:
+                return await admin.own_max_offset(slave, resent_marks.DLQ_RESENT_TOPIC, 0) == 1
+
+            await waiting.until(has_mark, "the slave has the mark")
 
 
 async def test_a_resend_that_fails_goes_on_after_what_it_has_sent(cluster: Servers) -> None:
