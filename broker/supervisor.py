@@ -206,12 +206,12 @@ class Supervisor:
             place = (options.health_host, options.health_port, "healthPort")
             await nursery.start(serve_pages, place, health, HEALTH_PAGES, "health")
 
-    async def _healthy(self) -> "Page":
+    async def _healthy(self, accept: str) -> "Page":
         from remoting.metrics.http_pages import text_page
 
         return text_page(HTTPStatus.OK, "ok")
 
-    async def _ready(self) -> "Page":
+    async def _ready(self, accept: str) -> "Page":
         from remoting.metrics.http_pages import text_page
 
         away = [running.name for running in self._all if not running.is_ready]
@@ -221,9 +221,9 @@ class Supervisor:
             return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not serving: {', '.join(away)}")
         return text_page(HTTPStatus.OK, "ok")
 
-    async def _metrics(self) -> "Page":
+    async def _metrics(self, accept: str) -> "Page":
         from remoting.metrics.http_pages import Page
-        from remoting.metrics.prometheus_text import CONTENT_TYPE
+        from remoting.metrics.prometheus_text import TextFormat
 
         pages: dict[str, str] = {}
 
@@ -244,7 +244,7 @@ class Supervisor:
         ]
         own = "\n".join(rows) + "\n"
         found = [pages[each.name] for each in self._all if each.name in pages]
-        return Page(HTTPStatus.OK, [merged_pages([own, *found]).encode()], CONTENT_TYPE)
+        return Page(HTTPStatus.OK, [merged_pages([own, *found]).encode()], TextFormat.CLASSIC.value)
 
 
 def merged_pages(pages: Iterable[str]) -> str:

@@ -34,6 +34,8 @@ REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 # Followed by a static topic's name: how far messages that came late into queues that have moved were sent on.
 LATE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}LATE_"
 LATE_GROUP = "CID_RMQ_SYS_LATE_GROUP"
+# Which dead letters tools have sent again by choice: sdk/admin/resent_marks.py. RocketMQ's brokers lack the topic.
+DLQ_RESENT_TOPIC = f"{SYSTEM_TOPIC_PREFIX}DLQ_RESENT"
 # The group by which administrators' tools read. Its offsets say how far a tool came; no message waits for it.
 TOOLS_GROUP = "TOOLS_CONSUMER"
 # Followed by a broker's name: a topic whose route tells RocketMQ's brokers which members of their set are alive.
@@ -94,7 +96,10 @@ def system_topics(
     broker_topic: bool = True,
     trace_topic: str = "",
 ) -> list[SystemTopic]:
-    """The list of RocketMQ 5.3; ``auto_create_queue_nums`` is None when sends do not create topics."""
+    """The list of RocketMQ 5.3, and DLQ_RESENT_TOPIC.
+
+    ``auto_create_queue_nums`` is None when sends do not create topics.
+    """
     read_write, inherited = PERM_READ_WRITE, PERM_READ_WRITE | PERM_INHERIT
     topics = [
         SystemTopic(SELF_TEST_TOPIC, 1, read_write),
@@ -108,6 +113,7 @@ def system_topics(
         SystemTopic(TRANS_OP_TOPIC, 1, read_write),
         SystemTopic(TIMER_TOPIC, 1, read_write),
         SystemTopic(f"{REVIVE_TOPIC_PREFIX}{cluster_name}", 8, read_write),
+        SystemTopic(DLQ_RESENT_TOPIC, 1, read_write),
         SystemTopic(f"{MEMBER_GROUP_PREFIX}{broker_name}", 1, PERM_INHERIT),
     ]
     if auto_create_queue_nums is not None:

@@ -202,6 +202,10 @@ class Clients:
         """The members of all consumer groups."""
         return [(group, member) for group in self._consumers.values() for member in group.members.values()]
 
+    def consumer_groups(self) -> list[ConsumerGroup]:
+        """All groups with at least one member."""
+        return list(self._consumers.values())
+
     def divided_groups(self) -> list[ConsumerGroup]:
         """The groups whose members have different subscriptions."""
         return [group for group in self._consumers.values() if len(group.clients_of) > 1]

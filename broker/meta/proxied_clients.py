@@ -60,6 +60,12 @@ class ProxiedClients:
             (one, data) for one in members.values() for data in one.client.consumer_data_set if data.group_name == group
         ]
 
+    def all_consumers(self) -> Iterator[tuple[str, Proxied, ConsumerData]]:
+        """The members of all consumer groups, as `consumers`."""
+        for group in list(self._consumers):
+            for one, data in self.consumers(group):
+                yield group, one, data
+
     def producers(self, group: str) -> list[Proxied]:
         """The members of a producer group. One with two proxies is there once."""
         return list({one.client_id: one for one in self._producers.get(group, {}).values()}.values())

@@ -12,7 +12,6 @@ from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
 from broker.metrics import table
 from broker.metrics.lag import is_system
-from broker.observe.meter import Meter
 from broker.observe.stats import BrokerStats, SizedStats
 from broker.options import BrokerOptions
 from broker.replication.role import RoleMachine
@@ -78,37 +77,68 @@ class Sources:
 
 
 def message_columns(sources: Sources) -> Steps[list[Column]]:
-    """Messages in and out, by topic and by group."""
-    topics, into, out = sources.metadata.topics, [], []
-    for number, (topic, meter) in enumerate(sources.stats.topic_meters(), 1):
-        if number % ROWS == 0:
-            yield None
-        config = topics.get(topic)
-        kind = (config.attributes.get("message.type") if config else None) or "NORMAL"
-        into.append(((topic, kind.lower(), is_system(topic)), meter))
-    # A list, as counters come and go between two steps.
-    for number, (topic, group, meter) in enumerate(list(sources.stats.get_meters()), 1):
-        if number % ROWS == 0:
-            yield None
-        out.append(((topic, group, flag(is_retry_topic(topic)), is_system(topic, group)), meter))
-    dead = yield from _dead_letters(sources)
+    """Messages in and out, by topic and by group.
+
+    A counter begins at 0 when its topic, or its topic and group, are known: Prometheus sees no increase from nothing.
+    """
+    read = yield from _read_topics(sources)
+    into = yield from _into(sources)
+    out = yield from _out(sources, read)
+    dead = yield from _dead_letters(sources, read)
     return [
-        column(table.MESSAGES_IN, _nums(into)),
-        column(table.THROUGHPUT_IN, _sizes(into)),
-        column(table.MESSAGES_OUT, _nums(out)),
-        column(table.THROUGHPUT_OUT, _sizes(out)),
+        column(table.MESSAGES_IN, [(labels, count) for labels, count, _ in into]),
+        column(table.THROUGHPUT_IN, [(labels, size) for labels, _, size in into]),
+        column(table.MESSAGES_OUT, [(labels, count) for labels, count, _ in out]),
+        column(table.THROUGHPUT_OUT, [(labels, size) for labels, _, size in out]),
         column(table.TO_DLQ, dead),
         column(table.MESSAGE_SIZE, (yield from _sizes_of_messages(sources.stats))),
     ]
 
 
-def _dead_letters(sources: Sources) -> Steps[list[tuple[tuple[str, ...], int]]]:
-    """By group and topic; 0 where a group reads a topic, as Prometheus sees no increase from nothing to 1."""
-    counts: dict[tuple[str, str], int] = {}
+# A group, and a topic that it reads.
+_Pair = tuple[str, str]
+# Labels, messages and bytes.
+_Rows = list[tuple[tuple[str, ...], int, int]]
+
+
+def _read_topics(sources: Sources) -> Steps[list[_Pair]]:
+    """The groups with the topics that they have offsets of, or subscribe to."""
+    pairs: dict[_Pair, None] = {}
     for group, topics in (yield from sources.metadata.consumer_offsets.topics_by_group()).items():
-        counts.update(((group, topic), 0) for topic in topics)
-    counts.update((read, 0) for read in sources.clients.subscriptions())
+        pairs.update(((group, topic), None) for topic in topics)
+    pairs.update((pair, None) for pair in sources.clients.subscriptions())
     yield None
+    return list(pairs)
+
+
+def _into(sources: Sources) -> Steps[_Rows]:
+    topics = sources.metadata.topics
+    counts = dict.fromkeys(topics.names(), (0, 0))
+    counts.update((topic, (meter.nums, meter.size)) for topic, meter in sources.stats.topic_meters())
+    rows: _Rows = []
+    for number, (topic, (nums, size)) in enumerate(counts.items(), 1):
+        if number % ROWS == 0:
+            yield None
+        config = topics.get(topic)
+        kind = (config.attributes.get("message.type") if config else None) or "NORMAL"
+        rows.append(((topic, kind.lower(), is_system(topic)), nums, size))
+    return rows
+
+
+def _out(sources: Sources, read: Sequence[_Pair]) -> Steps[_Rows]:
+    counts = dict.fromkeys(read, (0, 0))
+    counts.update(((group, topic), (meter.nums, meter.size)) for topic, group, meter in sources.stats.get_meters())
+    rows: _Rows = []
+    for number, ((group, topic), (nums, size)) in enumerate(counts.items(), 1):
+        if number % ROWS == 0:
+            yield None
+        rows.append(((topic, group, flag(is_retry_topic(topic)), is_system(topic, group)), nums, size))
+    return rows
+
+
+def _dead_letters(sources: Sources, read: Sequence[_Pair]) -> Steps[list[tuple[tuple[str, ...], int]]]:
+    """By group and topic."""
+    counts = dict.fromkeys(read, 0)
     counts.update(((group, topic), meter.nums) for topic, group, meter in sources.stats.dead_letter_meters())
     rows: list[tuple[tuple[str, ...], int]] = []
     for number, ((group, topic), count) in enumerate(counts.items(), 1):
@@ -126,17 +156,6 @@ def _sizes_of_messages(stats: BrokerStats) -> Steps[list[tuple[tuple[str, ...], 
                 yield None
             rows.append(((topic, is_system(topic)), sizes.copy()))
     return rows
-
-
-_Rows = Sequence[tuple[tuple[str, ...], Meter]]
-
-
-def _nums(rows: _Rows) -> list[tuple[tuple[str, ...], int]]:
-    return [(labels, meter.nums) for labels, meter in rows]
-
-
-def _sizes(rows: _Rows) -> list[tuple[tuple[str, ...], int]]:
-    return [(labels, meter.size) for labels, meter in rows]
 
 
 def client_columns(clients: Clients) -> Steps[list[Column]]:

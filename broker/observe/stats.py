@@ -242,6 +242,10 @@ class BrokerStats:
             return None
         return meter.view(self._clock.now_ms(), of_size=unit == "SIZE")
 
+    def view_of(self, meter: Meter) -> BrokerStatsData:
+        """The messages that one of the meters below has counted."""
+        return meter.view(self._clock.now_ms())
+
     def topic_meters(self) -> list[tuple[str, Meter]]:
         """The counters of stored messages, by topic."""
         return list(self._topics.items())

@@ -15,7 +15,9 @@ from broker.cold_reads import reading
 from broker.identity import Identity
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
+from broker.meta.proxied_clients import ProxiedClients
 from broker.meta.pull_positions import furthest_pulled
+from broker.observe.group_overview import members_of_groups, readers_of_topics, traffic_of_topics
 from broker.observe.stats import BrokerStats
 from broker.part import Part
 from broker.store.store import MessageStore
@@ -71,6 +73,7 @@ class StatsHandlers(Part):
         store: MessageStore,
         metadata: Metadata,
         clients: Clients,
+        proxied: ProxiedClients,
         stats: BrokerStats,
         clock: Clock,
     ) -> None:
@@ -80,6 +83,7 @@ class StatsHandlers(Part):
         self._groups = metadata.groups
         self._offsets = metadata.consumer_offsets
         self._clients = clients
+        self._proxied = proxied
         self._stats = stats
         self._clock = clock
 
@@ -174,7 +178,10 @@ class StatsHandlers(Part):
         return (yield from answer_steps(GET_CONSUME_STATS, request, answer, channel.max_frame_bytes))
 
     def all_consume_stats(self, channel: Channel, request: Command) -> Steps[Command]:
-        """317: each group, with the progress in each topic; ``is_order``: in ordered topics only."""
+        """317: each group, with the progress in each topic; ``is_order``: in ordered topics only.
+
+        An answer with more than RocketMQ's is refused when it does not fit into a frame: the caller asks again without.
+        """
         header = GET_BROKER_CONSUME_STATS.header(request)
         topics_of = yield from self._offsets.topics_by_group()
         answer = ConsumeStatsList(broker_addr=self._identity.addr)
@@ -197,7 +204,17 @@ class StatsHandlers(Part):
         # Groups may have committed any offset, and the body has no larger numbers.
         answer.total_diff = as_long(answer.total_diff)
         answer.total_inflight_diff = as_long(answer.total_inflight_diff)
-        return (yield from answer_steps(GET_BROKER_CONSUME_STATS, request, answer, channel.max_frame_bytes))
+        if header.members:
+            answer.members = yield from members_of_groups(self._clients, self._proxied)
+        if header.traffic:
+            answer.readers = yield from readers_of_topics(self._clients, self._offsets)
+            answer.traffic = yield from traffic_of_topics(self._stats)
+        remedy = "ask for one group or topic at a time" if header.members or header.traffic else ""
+        return (
+            yield from answer_steps(
+                GET_BROKER_CONSUME_STATS, request, answer, channel.max_frame_bytes, remedy=remedy
+            )
+        )
 
     def time_span(self, channel: Channel, request: Command) -> Steps[Command]:
         """303: store times in each queue: of the first and last message, and of the last one that was consumed."""

@@ -306,7 +306,7 @@ def _request_parts(
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
         offset_handlers,
         ResetOffsetHandlers(store, core.metadata, clients, resets, options),
-        StatsHandlers(core.identity, store, core.metadata, clients, stats, core.clock),
+        StatsHandlers(core.identity, store, core.metadata, clients, proxied, stats, core.clock),
         AssignmentHandlers(
             core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options, core.namesrvs),
             core.persister.wait, core.open_client,

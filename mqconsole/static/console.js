@@ -22,6 +22,7 @@
       for (const part of document.querySelectorAll("[data-live]")) {
         const next = fresh.getElementById(part.id);
         if (!next || part.isEqualNode(next) || part.contains(document.activeElement)) continue;
+        if (part.querySelector("input:checked")) continue;  // rows that somebody has chosen
         part.replaceWith(document.adoptNode(next));
       }
     } catch (error) {

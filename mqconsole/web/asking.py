@@ -36,6 +36,10 @@ class Fields:
         """Whether a box is ticked."""
         return self.values.get(name, "") in ("1", "on", "true")
 
+    def ticked(self, prefix: str) -> list[str]:
+        """What follows ``prefix`` in the names of boxes that are ticked."""
+        return [name.removeprefix(prefix) for name in self.values if name.startswith(prefix) and self.flag(name)]
+
     def number(self, name: str, default: int, low: int, high: int) -> int:
         text = self.text(name)
         if not text:

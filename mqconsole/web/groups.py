@@ -63,7 +63,10 @@ LETTERS = (
     Column("topic", "Topic"),
     Column("msgId", "Message"),
     Column("deliveries", "Deliveries", texts.count, is_number=True),
-    Column("resentTimes", "Resent", texts.count, is_number=True),
+    Column(
+        "resentTimes", "Resent", texts.count, is_number=True,
+        hint="how many times it was sent to the group again, before it died last and since",
+    ),
     Column("failTime", "Died", texts.moment, is_number=True),
     Column("failReason", "Reason", lambda value: value or texts.NONE),
 )
@@ -190,10 +193,7 @@ async def _letters(ask: Asked, group: str, most: int) -> list[DeadLetter]:
         left -= letter.message.store_size
         return left >= 0
 
-    try:
-        return await ask.person.admin.dead_letters(group, matches=fits, most=most)
-    except RouteNotFound:
-        return []
+    return await ask.person.admin.dead_letters(group, matches=fits, most=most)
 
 
 def _letter_row(letter: DeadLetter) -> dict[str, Any]:
@@ -390,16 +390,22 @@ async def export_dead_letters(ask: Asked, group: str) -> Download:
 
 
 async def resend_dead_letters(ask: Asked, group: str) -> Done:
-    ids = tuple(one for one in ask.fields.text("ids").split(",") if one.strip())
-    if not ids and not ask.fields.flag("all"):
-        raise InvalidArgument("choose a dead letter, or all")
+    ids = (*ask.fields.ticked("pick-"), *(one for one in ask.fields.text("ids").split(",") if one.strip()))
+    again = ask.fields.flag("again")
+    if not ids and (again or not ask.fields.flag("all")):
+        raise InvalidArgument("choose a dead letter, or all that were not sent before")
     if len(ids) > MOST_RESENT:
         raise InvalidArgument(f"at most {MOST_RESENT} at once")
     result = await ask.person.run(
         resend_dlq, consumer_group=group, ids=ids, begin=None, end=None, reason=None, rate=RESEND_RATE,
-        all_groups=ask.fields.flag("to_topic"), dry_run=False,
+        all_groups=ask.fields.flag("to_topic"), again=again, dry_run=False,
     )  # fmt: skip
-    return Done(f"{_of(group)}/dead", f"{_letters_text(result['sent'])} sent again")
+    text = f"{_letters_text(result['sent'])} sent again"
+    if skipped := result["skipped"]:
+        text += f"; {_letters_text(skipped)} sent before, and left out"
+    if names := result["forgetful"]:
+        text += f"; cannot remember what was sent again: {', '.join(names)}"
+    return Done(f"{_of(group)}/dead", text)
 
 
 def _letters_text(count: int) -> str:

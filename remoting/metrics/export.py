@@ -14,7 +14,7 @@ import trio
 from mqcommon.metrics.metric import Column
 from mqcommon.metrics.options import MetricsOptions
 from remoting.metrics.health import HEALTH_PAGES, Health, missing, serve_pages
-from remoting.metrics.prometheus_text import CONTENT_TYPE, page
+from remoting.metrics.prometheus_text import TextFormat, format_for, page
 from remoting.net.steps import Stepper, Steps
 
 if TYPE_CHECKING:
@@ -74,14 +74,15 @@ class Exporter:
             place, {"/metrics": self._metrics, **self._health.pages()}, HEALTH_PAGES, "metrics", task_status
         )
 
-    async def _metrics(self) -> "Page":
+    async def _metrics(self, accept: str) -> "Page":
         from remoting.metrics.http_pages import Page
 
-        columns = await self._stepper.run(self._collect())
-        return Page(HTTPStatus.OK, await self._text(columns), CONTENT_TYPE)
+        text_format = format_for(accept)
+        return Page(HTTPStatus.OK, await self._text(text_format), text_format.value)
 
-    async def _text(self, columns: list[Column]) -> list[bytes]:
-        return await self._stepper.run(page(columns, self._common))
+    async def _text(self, text_format: TextFormat) -> list[bytes]:
+        columns = await self._stepper.run(self._collect())
+        return await self._stepper.run(page(columns, self._common, text_format))
 
     # --- OTLP_GRPC
 
@@ -114,7 +115,7 @@ class Exporter:
         while True:
             await trio.sleep(self._options.metric_logging_exporter_interval_in_mills / 1_000)
             lines = 0
-            for piece in await self._text(await self._stepper.run(self._collect())):
+            for piece in await self._text(TextFormat.CLASSIC):
                 for line in piece.decode().splitlines():
                     if not line.startswith("#"):
                         lines += 1

@@ -44,12 +44,12 @@ class Health:
         """Both pages."""
         return dict(zip(HEALTH_PAGES, (self._healthy, self._ready), strict=True))
 
-    async def _healthy(self) -> "Page":
+    async def _healthy(self, accept: str) -> "Page":
         from remoting.metrics.http_pages import text_page
 
         return text_page(HTTPStatus.OK, "ok")
 
-    async def _ready(self) -> "Page":
+    async def _ready(self, accept: str) -> "Page":
         from remoting.metrics.http_pages import text_page
 
         why = self._unready()

@@ -39,8 +39,8 @@ class Page:
     content_type: str = TEXT
 
 
-#: Pages by path.
-Pages = Mapping[str, Callable[[], Awaitable[Page]]]
+#: Pages by path; a page is made for the header ``Accept`` of a request.
+Pages = Mapping[str, Callable[[str], Awaitable[Page]]]
 
 
 def text_page(status: HTTPStatus, text: str) -> Page:
@@ -137,11 +137,12 @@ class PageServer:
         page = self._pages.get(path)
         if page is None:
             return text_page(HTTPStatus.NOT_FOUND, f"the pages are {' '.join(self._pages)}")
+        accept = ",".join(value.decode("latin-1") for name, value in request.headers if name == b"accept")
         if path in self._cheap:
-            return await page()
+            return await page(accept)
         # A page of metrics has all values in memory: only one of them at a time.
         async with self._one_at_a_time:
-            return await page()
+            return await page(accept)
 
     async def _request(self, connection: h11.Connection, transport: Transport) -> h11.Request:
         while True:

@@ -1,34 +1,76 @@
-"""The text format of Prometheus, in slices: so that a page of some hundred thousand lines does not block an event loop.
+"""The text formats of Prometheus, classic and OpenMetrics, in slices.
 
+So a page of some hundred thousand lines does not block an event loop.
 OpenTelemetry's own text takes longer than the whole scrape may: it makes objects for each line. Here a line is one
 formatting operation, and escaping is looked at once for a slice. Pure.
 """
 
 from collections.abc import Generator, Iterable, Sequence
+from enum import Enum
 
 from mqcommon.metrics.metric import Column, Histogram, Metric
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+class TextFormat(Enum):
+    """A format, by its content type. The names of values are the same in both."""
+
+    CLASSIC = "text/plain; version=0.0.4; charset=utf-8"
+    OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
 # Lines of one slice: about two milliseconds.
 SLICE = 1_000
 
 
-def page(columns: Iterable[Column], common: Sequence[tuple[str, str]]) -> Generator[None, None, list[bytes]]:
+def format_for(accept: str) -> TextFormat:
+    """The format for a header ``Accept``: classic unless OpenMetrics 1.0.0 is wanted at least as much."""
+    wanted = {TextFormat.CLASSIC: 0.0, TextFormat.OPEN_METRICS: 0.0}
+    for part in accept.lower().split(","):
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        given = dict(piece.partition("=")[::2] for piece in parameters)
+        if kind == "application/openmetrics-text" and given.get("version", "1.0.0") == "1.0.0":
+            which = TextFormat.OPEN_METRICS
+        elif kind in ("text/plain", "text/*", "*/*"):
+            which = TextFormat.CLASSIC
+        else:
+            continue
+        wanted[which] = max(wanted[which], _weight(given.get("q", "1")))
+    weight = wanted[TextFormat.OPEN_METRICS]
+    return TextFormat.OPEN_METRICS if 0 < weight >= wanted[TextFormat.CLASSIC] else TextFormat.CLASSIC
+
+
+def _weight(text: str) -> float:
+    """The weight ``q`` of a part of a header; 0 for what is no number from 0 to 1."""
+    try:
+        weight = float(text)
+    except ValueError:
+        return 0.0
+    return weight if 0 <= weight <= 1 else 0.0
+
+
+def page(
+    columns: Iterable[Column], common: Sequence[tuple[str, str]], text_format: TextFormat = TextFormat.CLASSIC
+) -> Generator[None, None, list[bytes]]:
     """The page in pieces, a turn of the loop after each. ``common``: labels of all lines."""
     pieces: list[bytes] = []
     for column in columns:
         if not column.values:
             continue
-        pieces.append(_head(column.metric).encode())
+        pieces.append(_head(column.metric, text_format).encode())
         for start in range(0, len(column.values), SLICE):
             pieces.append(_lines(column, start, common).encode())
             yield
+    if text_format is TextFormat.OPEN_METRICS:
+        pieces.append(b"# EOF\n")
     return pieces
 
 
-def _head(metric: Metric) -> str:
+def _head(metric: Metric, text_format: TextFormat) -> str:
     unit = f" ({metric.unit})" if metric.unit else ""
-    return f"# HELP {metric.name} {metric.help}{unit}\n# TYPE {metric.name} {metric.kind}\n"
+    # In OpenMetrics a counter is named without the suffix that its values have; our tables have the suffix.
+    is_open = text_format is TextFormat.OPEN_METRICS and metric.kind == "counter"
+    name = metric.name.removesuffix("_total") if is_open else metric.name
+    return f"# HELP {name} {metric.help}{unit}\n# TYPE {name} {metric.kind}\n"
 
 
 def _lines(column: Column, start: int, common: Sequence[tuple[str, str]]) -> str:

@@ -14,7 +14,7 @@ from typing import Literal, Self
 import orjson
 
 from mqcommon.addresses import format_address
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
@@ -464,9 +464,15 @@ class Admin:
         answers = await self._ask.each_of_topic(topic, ask)
         return [span for answer in answers.all() for span in answer.consume_time_span_set]
 
-    async def broker_consume_stats(self, addr: str, *, only_ordered: bool = False) -> ConsumeStatsList:
-        """The progress of all groups of the broker, or of those with ordered topics."""
-        header = groups.GetBrokerConsumeStatsRequestHeader(only_ordered)
+    async def broker_consume_stats(
+        self, addr: str, *, only_ordered: bool = False, members: bool = False, traffic: bool = False
+    ) -> ConsumeStatsList:
+        """The progress of all groups of the broker, or of those with ordered topics.
+
+        Skylark's brokers add the connected ``members`` of each group if asked, and with ``traffic`` the groups of each
+        topic with the messages in and out; BrokerError when all that is too large for one answer.
+        """
+        header = groups.GetBrokerConsumeStatsRequestHeader(only_ordered, members or None, traffic or None)
         return (await self._ask.call(addr, groups.GET_BROKER_CONSUME_STATS, header)).body()
 
     # --- messages and queues
@@ -566,6 +572,7 @@ class Admin:
 
         ``ids`` may be unique keys and offset message ids, of the dead letter or of the message that was consumed first.
         ``from_ms`` and ``to_ms`` are about when they died, by the broker's clock; ``matches`` chooses among them.
+        UserError when no broker knows the group.
         """
         found: list[DeadLetter] = []
 
@@ -573,7 +580,9 @@ class Admin:
             found.extend(letters[: most - len(found)])
 
         choice = DeadLetterChoice(ids, from_ms, to_ms, matches)
-        await DeadLetters(self._client, group, choice).each(take, None)
+        letters = DeadLetters(self._client, group, choice)
+        await letters.each(take, None)
+        await self._check_known(group, letters)
         return found
 
     async def resend_dead_letters(
@@ -586,25 +595,31 @@ class Admin:
         matches: Matches | None = None,
         rate: float | None = RATE,
         to_topic: bool = False,
+        again: bool = False,
         dry_run: bool = False,
         on_letter: Callable[[DeadLetter], object] | None = None,
         on_progress: OnProgress | None = None,
     ) -> DeadLetterCounts:
         """Deliver dead letters to the group again, at most ``rate`` a second; the choice is as in `dead_letters`.
 
-        They keep their unique keys, and have all attempts before them. Without a choice these are the ones that no such
-        call has sent before: brokers remember how far it came, also when it is cancelled. They go to the group's retry
+        They keep their unique keys, and have all attempts before them. Those that were sent again before are left out,
+        unless ``again``: their brokers remember each one, also when the call is cancelled. They go to the group's retry
         topic, so that no other group gets them; with ``to_topic`` to the topics that they came from, which is the only
         way to groups that consume in order or pop. The dead letters themselves stay where they are. ``dry_run`` sends
-        nothing. ``on_letter`` is called with each one before it is sent, ``on_progress`` after each part.
+        nothing. ``on_letter`` is called with each one before it is sent, ``on_progress`` after each part. UserError
+        when no broker knows the group.
         """
         choice = DeadLetterChoice(ids, from_ms, to_ms, matches)
-        letters = DeadLetters(self._client, group, choice)
+        letters = DeadLetters(self._client, group, choice, only_new=not again)
         is_read = False
         if not to_topic and not dry_run:
             is_read = await self._is_retry_topic_read(group)
-        resending = Resending(self._client, group, rate, on_letter, to_topic=to_topic, dry_run=dry_run, is_read=is_read)
-        return await letters.each(resending.take, on_progress, goes_on=choice.is_everything, dry_run=dry_run)
+        resending = Resending(
+            self._client, group, rate, on_letter, letters.remember, to_topic=to_topic, dry_run=dry_run, is_read=is_read
+        )
+        counts = await letters.each(resending.take, on_progress, dry_run=dry_run)
+        await self._check_known(group, letters)
+        return counts
 
     async def export_dead_letters(
         self,
@@ -625,7 +640,9 @@ class Admin:
         """
         letters = DeadLetters(self._client, group, DeadLetterChoice(ids, from_ms, to_ms, matches))
         async with DeadLetterFile(file, format_of(file, file_format)) as written:
-            return await letters.each(written.take, on_progress)
+            counts = await letters.each(written.take, on_progress)
+            await self._check_known(group, letters)
+            return counts
 
     # --- static topics
 
@@ -959,6 +976,17 @@ class Admin:
         return (await self._ask.call(addr, plain_acl.EXPLAIN_ACCESS, header)).body()
 
     # --- internals
+
+    async def _check_known(self, group: str, letters: DeadLetters) -> None:
+        """UserError when there were no dead letters to read because no broker knows the group."""
+        if letters.has_topic:
+            return
+        try:
+            # Brokers make the retry topic when a member joins; unlike all groups, anybody may ask for its route.
+            await self.topic_route(retry_topic(group))
+        except RouteNotFound:
+            if not await self.group_exists(group):
+                raise UserError(f"no broker knows group {group}") from None
 
     async def _is_retry_topic_read(self, group: str) -> bool:
         """Whether the members of the group read its retry topic; False when none is connected.

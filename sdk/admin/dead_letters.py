@@ -3,20 +3,21 @@
 What is sent goes to the group's retry topic, so that no other group gets it, or to the topic that the message was sent
 to first. Consumers that pop do not read the retry topic: what they give back comes again in topics of the broker's own.
 So what was popped goes there only while a member that is connected reads it.
-A dead letter stays in its topic; how far a resend without a choice came is an offset of TOOLS_CONSUMER there, a group
-that every broker has. It is committed after each part, so a resend that was killed goes on there: a part may be sent
-twice, and none is left out. Neighbours: dead_letter_files.py writes dead letters to files.
+A dead letter stays in its topic, and brokers remember that it was sent again, so that no resend repeats it unasked. How
+far a resend without a choice came is an offset of TOOLS_CONSUMER there, a group that every broker has; what was chosen
+has marks (resent_marks.py). Both are noted after each message was sent: a resend that is killed in between sends that
+one message again, and leaves none out. Neighbours: dead_letter_files.py writes dead letters to files.
 """
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import field
 from math import inf
+from typing import NamedTuple
 
 import trio
 
 from mqcommon.arguments import check_int, wrong_type
-from mqcommon.clock import SystemClock
 from mqcommon.errors import InvalidArgument, RouteNotFound, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.failure import FailureNote
@@ -34,18 +35,15 @@ from mqcommon.message.properties import (
     REAL_TOPIC,
     RESENT_TIMES,
     RETRY_TOPIC,
-    encode_properties,
 )
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, TOOLS_GROUP, dlq_topic, retry_topic
-from remoting.net.call import call
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
+from sdk.admin.resent_marks import ResentMarks
+from sdk.admin.tool_send import send_as_tool
 from sdk.client import ClientHandle, sharing
-from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
 from sdk.retry import until_answered
 from sdk.routes import TopicRoute
 
-SENDER = "TOOLS_PRODUCER"
 #: How many messages a second are sent unless the caller says otherwise.
 RATE = 100.0
 # The messages of a part are in memory.
@@ -68,10 +66,14 @@ USE_TOPIC = (
 
 @lazy_dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that ``group`` has given up. Who failed with it last, when and why are empty if nobody has said so."""
+    """A message that ``group`` has given up. Who failed with it last, when and why are empty if nobody has said so.
+
+    ``resends``: how many times this dead letter was sent again, as its broker remembers; RocketMQ's brokers cannot.
+    """
 
     group: str
     message: MessageExt
+    resends: int = 0
 
     @property
     def topic(self) -> str:
@@ -91,9 +93,9 @@ class DeadLetter:
 
     @property
     def resent_times(self) -> int:
-        """How many times it was taken out of the dead letters before."""
+        """How many times the message was taken out of the dead letters, before it died last and since."""
         text = self.message.properties.get(RESENT_TIMES, "")
-        return int(text) if _COUNT.fullmatch(text) else 0
+        return (int(text) if _COUNT.fullmatch(text) else 0) + self.resends
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -135,14 +137,30 @@ class DeadLetterChoice:
 class DeadLetterCounts:
     """How far the work is: of ``total`` dead letters so many were ``read``, ``chosen``, and ``done`` (sent or written).
 
-    ``missing`` are those of the ids that no dead letter has, once all are read.
+    ``skipped`` match the choice, and are not among the chosen since they were sent again before. ``missing`` are those
+    of the ids that no dead letter has, once all are read. ``forgetful`` are names of brokers that cannot remember what
+    is sent again by choice.
     """
 
     total: int = 0
     read: int = 0
     chosen: int = 0
     done: int = 0
+    skipped: int = 0
     missing: list[str] = field(default_factory=list)
+    forgetful: list[str] = field(default_factory=list)
+
+
+class _Span(NamedTuple):
+    """Dead letters of one queue: offsets from ``start`` up to, not including, ``end``.
+
+    Those before ``resent_to`` were all sent again by resends without a choice, or had been sent before these.
+    """
+
+    mq: MessageQueue
+    start: int
+    end: int
+    resent_to: int
 
 
 OnProgress = Callable[[DeadLetterCounts], object]
@@ -150,9 +168,15 @@ Take = Callable[[Sequence[DeadLetter]], Awaitable[None]]
 
 
 class DeadLetters:
-    """The dead letters of ``group``, a name that servers know, for one user of ``client``."""
+    """The dead letters of ``group``, a name that servers know, for one user of ``client``.
 
-    def __init__(self, client: ClientHandle, group: str, choice: DeadLetterChoice) -> None:
+    ``only_new``: those that were sent again before are left out. Without a choice it goes on where the last such object
+    stopped.
+    """
+
+    def __init__(
+        self, client: ClientHandle, group: str, choice: DeadLetterChoice, *, only_new: bool = False
+    ) -> None:
         if group.startswith(DLQ_PREFIX):
             raise InvalidArgument(
                 f"give the group, not the topic of its dead letters: {group.removeprefix(DLQ_PREFIX)}"
@@ -163,6 +187,8 @@ class DeadLetters:
         self._client = client
         self._group = group
         self._choice = choice
+        self._only_new = only_new
+        self._goes_on = only_new and choice.is_everything
         self._reader = PullConsumer(
             sharing(client.instance),
             group=TOOLS_GROUP,
@@ -170,71 +196,103 @@ class DeadLetters:
             heartbeat=False,
             start_timeout_ms=None,
         )
+        self._marks = ResentMarks(client, self._reader, group, is_strict=only_new)
+        #: After `each`: whether the group has a topic of dead letters.
+        self.has_topic = True
 
-    async def each(
-        self, take: Take, on_progress: OnProgress | None, *, goes_on: bool = False, dry_run: bool = False
-    ) -> DeadLetterCounts:
-        """Give the chosen ones to ``take``, part by part, oldest of each queue first.
-
-        With ``goes_on`` begin where the last such call ended, and note where this one does, unless it is a ``dry_run``.
-        """
+    async def each(self, take: Take, on_progress: OnProgress | None, *, dry_run: bool = False) -> DeadLetterCounts:
+        """Give the chosen ones to ``take``, part by part, oldest of each queue first."""
         counts, left = DeadLetterCounts(), set(self._choice.ids or ())
         async with self._reader as reader:
-            spans = [(mq, *await self._span(mq, goes_on=goes_on)) for mq in await self._queues()]
-            counts.total = sum(end - start for _, start, end in spans)
-            for mq, start, end in spans:
-                at = start
-                while at < end:
-                    result = await reader.pull(mq, at, max_count=min(PART_COUNT, end - at), max_bytes=PART_BYTES)
+            spans = [await self._span(mq) for mq in await self._queues()]
+            counts.total = sum(span.end - span.start for span in spans)
+            for span in spans:
+                at = span.start
+                while at < span.end:
+                    result = await reader.pull(
+                        span.mq, at, max_count=min(PART_COUNT, span.end - at), max_bytes=PART_BYTES
+                    )
                     # A queue that stores whole batches may give messages before and after those that were asked for.
-                    found = [message for message in result.messages if at <= message.queue_offset < end]
-                    letters = [DeadLetter(self._group, message) for message in found]
-                    chosen = [letter for letter in letters if self._choice.has(letter)]
-                    for letter in chosen:
-                        left.difference_update(letter.ids)
-                    counts.chosen += len(chosen)
+                    found = [message for message in result.messages if at <= message.queue_offset < span.end]
+                    chosen = await self._chosen(span, found, counts, left)
                     await take(chosen)
                     counts.done += 0 if dry_run else len(chosen)
                     if result.next_offset <= at:
                         break
-                    counts.read += min(result.next_offset, end) - at
-                    at = min(result.next_offset, end)
-                    if goes_on and not dry_run:
-                        await reader.commit_offset(mq, at)
+                    counts.read += min(result.next_offset, span.end) - at
+                    at = min(result.next_offset, span.end)
+                    if self._goes_on and not dry_run:
+                        await reader.commit_offset(span.mq, at)
                     if on_progress is not None:
                         on_progress(counts)
         counts.missing = [one for one in self._choice.ids or () if one in left]
         return counts
+
+    async def remember(self, letter: DeadLetter) -> None:
+        """Have the letter's broker remember that the letter was sent again now. `each` must be under way."""
+        message = letter.message
+        if self._goes_on:
+            mq = MessageQueue(dlq_topic(self._group), message.broker_name, message.queue_id)
+            await self._reader.commit_offset(mq, message.queue_offset + 1)
+        else:
+            await self._marks.add(message, letter.resends + 1)
+
+    async def _chosen(
+        self, span: _Span, found: Sequence[MessageExt], counts: DeadLetterCounts, left: set[str]
+    ) -> list[DeadLetter]:
+        """The letters to take among a part of the queue; counts them, and takes their ids out of ``left``."""
+        # Read again for each part: somebody else may be sending the same dead letters.
+        broker_name = span.mq.broker_name
+        if not await self._marks.catch_up(broker_name) and not self._goes_on and broker_name not in counts.forgetful:
+            counts.forgetful.append(broker_name)
+        chosen: list[DeadLetter] = []
+        for message in found:
+            resends = max(self._marks.times(message), int(message.queue_offset < span.resent_to))
+            letter = DeadLetter(self._group, message, resends)
+            if not self._choice.has(letter):
+                continue
+            left.difference_update(letter.ids)
+            if resends and self._only_new:
+                counts.skipped += 1
+            else:
+                chosen.append(letter)
+        counts.chosen += len(chosen)
+        return chosen
 
     async def _queues(self) -> list[MessageQueue]:
         topic = dlq_topic(self._group)
         try:
             queues = await self._reader.message_queues(topic)
         except RouteNotFound:
+            self.has_topic = False
             return []  # the group has never given up a message
         if not queues:
             text = f"topic {topic} cannot be read: mqadmin updateTopicPerm -t {topic} -p 6 lets it"
             raise UserError(text)
         return queues
 
-    async def _span(self, mq: MessageQueue, *, goes_on: bool) -> tuple[int, int]:
-        """The offsets [first, last + 1) of the queue's messages of the chosen time."""
+    async def _span(self, mq: MessageQueue) -> _Span:
+        """The queue's messages of the chosen time."""
         reader, choice = self._reader, self._choice
+        resent_to = await reader.committed_offset(mq) or 0
         start = await reader.min_offset(mq)
         if choice.from_ms is not None:
             start = max(start, await reader.search_offset(mq, choice.from_ms))
-        if goes_on:
-            start = max(start, await reader.committed_offset(mq) or 0)
+        if self._goes_on:
+            start = max(start, resent_to)
         end = await (reader.max_offset(mq) if choice.to_ms is None else reader.search_offset(mq, choice.to_ms))
-        return start, max(start, end)
+        return _Span(mq, start, max(start, end), resent_to)
 
 
 class Resending:
-    """Sends dead letters of ``group`` again, ``rate`` a second, and tells ``on_letter`` of each before that."""
+    """Sends dead letters of ``group`` again, ``rate`` a second.
+
+    Of each it tells ``on_letter`` before, and awaits ``remember`` after that.
+    """
 
     def __init__(
         self, client: ClientHandle, group: str, rate: float | None, on_letter: Callable[[DeadLetter], object] | None,
-        *, to_topic: bool, dry_run: bool, is_read: bool = False,
+        remember: Callable[[DeadLetter], Awaitable[None]], *, to_topic: bool, dry_run: bool, is_read: bool = False,
     ) -> None:  # fmt: skip
         """``is_read``: whether a member that is connected reads the group's retry topic."""
         if rate is not None:
@@ -246,6 +304,7 @@ class Resending:
         self._group = group
         self._pause_s = 1 / rate if rate is not None else 0.0
         self._on_letter = on_letter
+        self._remember = remember
         self._to_topic = to_topic
         self._dry_run = dry_run
         self._is_read = is_read
@@ -263,6 +322,7 @@ class Resending:
             await trio.sleep_until(self._next_at)
             self._next_at = max(self._next_at, trio.current_time()) + self._pause_s
             await self._send(letter)
+            await self._remember(letter)
 
     async def _send(self, letter: DeadLetter) -> None:
         message, topic = letter.message, letter.topic
@@ -281,18 +341,9 @@ class Resending:
         else:
             properties[RETRY_TOPIC], topic = topic, retry_topic(self._group)
         # The body goes as it is stored: one that is compressed, or cannot be read, stays so.
-        body, sys_flag = message.record.body, message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
+        sys_flag = message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
         queue = await self._queue(topic)
-        header = SendMessageRequestHeader(
-            SENDER, topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, queue.queue_id, sys_flag, SystemClock().now_ms(),
-            message.flag, encode_properties(properties), 0, False,
-        )  # fmt: skip
-        client = self._client
-
-        async def ask() -> None:
-            await client.ask_master(queue, lambda at: call(at, SEND_MESSAGE_V2, header, body))
-
-        await until_answered(ask, client.timeout_ms, client.instance.backoff)
+        await send_as_tool(self._client, queue, message.record.body, properties, flag=message.flag, sys_flag=sys_flag)
 
     async def _queue(self, topic: str) -> MessageQueue:
         """The queues of the topic in turn."""

@@ -76,7 +76,10 @@ class Desk:
         )
         self.runtime = RuntimeInfo("/store", sources)
         identity = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
-        self.stats_handlers = StatsHandlers(identity, self.store, meta.metadata, self.clients, self.stats, meta.clock)
+        self.proxied = ProxiedClients()
+        self.stats_handlers = StatsHandlers(
+            identity, self.store, meta.metadata, self.clients, self.proxied, self.stats, meta.clock
+        )
         self.removal = TopicRemoval(
             meta.metadata, self.stats, lambda: self.durable(), lambda *topic: self.delete_messages(*topic),
             lambda: (self.store.log.start, self.store.log.end), self.store.has_queues_before,
@@ -92,7 +95,6 @@ class Desk:
             ResetOffsetHandlers(self.store, meta.metadata, self.clients, self.resets, meta.options),
             self.stats_handlers,
         ]
-        self.proxied = ProxiedClients()
         self.client_handlers = ClientHandlers(
             self.clients, self.proxied, meta.topics, meta.groups, meta.options, meta.clock
         )

@@ -46,7 +46,7 @@ async def console(listener: Listener) -> None:
 
 
 async def metrics(listener: Listener) -> None:
-    async def page() -> Any:
+    async def page(accept: str) -> Any:
         return text_page(HTTPStatus.OK, "ok")
 
     await PageServer({"/hello": page}).serve(listener)

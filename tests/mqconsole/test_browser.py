@@ -250,9 +250,10 @@ def test_a_person_walks_through_the_console(page: Page, shop: Cluster) -> None:
     page.until(has_dead_letter, "the group has a dead letter")
     page.open("/groups/given-up/dead")
     assert "ValueError: no no-such-item for me" in page.text("#live-letters")
-    msg_id = page.text("#live-letters tbody td:nth-child(2)")
-    page.fill("/groups/given-up/dead/resend", ids=msg_id)
+    page.click("#live-letters input[type=checkbox]")
+    page.fill("/groups/given-up/dead/resend")
     assert page.text(".notice.good") == "1 dead letter was sent again"
+    assert page.text("#live-letters tbody td:nth-child(4)") == "1"
     # A topic is deleted only when its name is typed.
     page.open("/topics/failing")
     page.unfold("Delete this topic")

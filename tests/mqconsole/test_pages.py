@@ -247,7 +247,33 @@ async def test_dead_letters_are_listed_exported_and_resent(who: Browser, cluster
     assert "1 dead letter was sent" in await done(who, "/groups/given-up/dead/resend", ids=msg_id)
     listed = await api(who, f"/messages?by=time&topic={quote('%RETRY%given-up')}")
     assert [row["msgId"] for row in listed["messages"]["rows"]] == [msg_id]
-    assert (await api(who, "/groups/nobody/dead"))["letters"]["total"] == 0
+    assert "no broker knows group nobody" in (await who.get("/groups/nobody/dead")).text
+    healthy = await who.get("/groups/shop/dead")
+    assert healthy.status_code == 200 and 'type="checkbox"' not in healthy.text
+
+
+async def test_a_ticked_dead_letter_is_sent_again_once_unless_again_is_ticked(who: Browser, cluster: Cluster) -> None:
+    cluster.create_topic("twice", queues=1)
+    await give_up(cluster.nameserver, "impatient", "twice", b"tea")
+
+    async def is_there() -> bool:
+        return (await api(who, "/groups/impatient"))["deadLetters"] == 1
+
+    await until(is_there, "the NameServer knows the topic of dead letters")
+    (row,) = (await api(who, "/groups/impatient/dead"))["letters"]["rows"]
+    assert row["resentTimes"] == 0
+    box = f"pick-{row['offsetMsgId']}"
+    assert f'form="resend" name="{box}"' in (await who.get("/groups/impatient/dead")).text
+    resend = "/groups/impatient/dead/resend"
+    assert "1 dead letter was sent again" in await done(who, resend, **{box: "1"})
+    left_out = await done(who, resend, **{box: "1"})
+    assert "0 dead letters were sent again; 1 dead letter was sent before, and left out" in left_out
+    (row,) = (await api(who, "/groups/impatient/dead"))["letters"]["rows"]
+    assert row["resentTimes"] == 1
+    assert "1 dead letter was sent again" in await done(who, resend, **{box: "1", "again": "1"})
+    listed = await api(who, f"/messages?by=time&topic={quote('%RETRY%impatient')}")
+    assert len(listed["messages"]["rows"]) == 2
+    assert "choose a dead letter" in await done(who, resend, all="1", again="1")
 
 
 async def test_a_trace_is_shown_over_time(who: Browser, cluster: Cluster) -> None:

@@ -16,11 +16,13 @@ from sdk import (
     Problem,
     Producer,
     PushConsumer,
+    RetryPolicy,
     SimpleConsumer,
     TopicConfig,
 )
 from sdk.consumer import read_retry
 from sdk.testing import Cluster
+from tests.support.in_process import until_known
 from tests.support.waiting import DEADLINE_S, until
 
 SECRET = "a secret of the super user"
@@ -94,3 +96,34 @@ async def test_an_application_does_what_its_user_may(
         async with Admin(at) as nobody:
             with pytest.raises(BrokerError, match="username cannot be null"):
                 await nobody.broker_config(broker)
+
+
+async def test_a_user_with_these_rights_sends_dead_letters_again() -> None:
+    def fail(message: MessageExt) -> None:
+        raise ValueError("no tea")
+
+    options = {name: value for name, value in OPTIONS.items() if name != "brokerRole"}
+    async with Cluster(options=options) as cluster, Admin(cluster.nameserver, credentials=ROOT) as root:
+        at, broker = cluster.nameserver, cluster.brokers[0].address
+        await root.create_topic(broker, TopicConfig("T", 1, 1))
+        async with Producer(at, credentials=ROOT) as producer:
+            sent = await producer.send(Message("T", b"tea"))
+        wanted = {"group": "g", "subscriptions": {"T": "*"}, "credentials": ROOT}
+        retry = RetryPolicy(dead_letter_on=Exception)
+        first = ConsumeFrom.FIRST_OFFSET
+        async with PushConsumer(at, **wanted, handler=fail, consume_from=first, retry=retry) as consumer:
+            await until(lambda: consumer.failed == 1 and consumer.cached == 0, "the message is a dead letter")
+        await until_known(root, "%DLQ%g")
+        await root.create_user(broker, UserInfo("app", "a secret of the app"))
+        rights = [
+            ("Group:g", "Sub"), ("Group:g", "Get"), ("Topic:%DLQ%g", "Sub"), ("Group:TOOLS_CONSUMER", "Sub"),
+            ("Topic:rmq_sys_DLQ_RESENT", "Sub"),
+        ]  # fmt: skip
+        await root.create_acl(broker, allowing(*rights))
+        async with Admin(at, credentials=APP) as admin:
+            with pytest.raises(BrokerError, match=r"no permission to access Topic:rmq_sys_DLQ_RESENT") as refused:
+                await admin.resend_dead_letters("g", ids=[sent.msg_id])
+            assert "the next resend sends it once more" in str(refused.value.__notes__)
+            await root.update_acl(broker, allowing(*rights, ("Topic:rmq_sys_DLQ_RESENT", "Pub")))
+            assert (await admin.resend_dead_letters("g", ids=[sent.msg_id])).done == 1
+            assert (await admin.resend_dead_letters("g", ids=[sent.msg_id])).skipped == 1

@@ -7,12 +7,12 @@ from mqcommon.addresses import split_address
 from tests.support.waiting import DEADLINE_S
 
 
-async def get(address: str, path: str) -> tuple[int, str]:
+async def get(address: str, path: str, accept: str = "*/*") -> tuple[int, str]:
     """Status and text of a page."""
     stream = await trio.open_tcp_stream(*split_address(address))
     async with stream:
         with trio.fail_after(DEADLINE_S):
-            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\n\r\n".encode())
             found = b"".join([piece async for piece in stream])
     head, _, body = found.partition(b"\r\n\r\n")
     return int(head.split()[1]), body.decode()

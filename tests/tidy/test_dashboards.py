@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from broker.metrics.table import BROKER_METRICS
 from namesrv.metrics import NAMESRV_METRICS
 from tests.tidy.tree import ROOT
 
+FOLDER = Path(__file__).parent
 DIRECTORY = ROOT / "conf" / "metrics"
 RULES = DIRECTORY / "skylark-alerts.yml"
 # Labels that Prometheus adds, or all of a daemon's metrics have.
@@ -34,9 +36,9 @@ def expressions() -> list[tuple[str, str]]:
     rules = RULES.read_text(encoding="utf-8").split("- alert:")[1:]
     found = []
     for rule in rules:
-        expr = re.search(r"expr: (.*)", rule)
+        expr = re.search(r"expr: (?:>-)?(.*?)\n +(?:for|labels):", rule, re.DOTALL)
         assert expr
-        found.append((expr[1], " ".join(re.findall(r"\$labels\.(\w+)", rule))))
+        found.append((" ".join(expr[1].split()), " ".join(re.findall(r"\$labels\.(\w+)", rule))))
     panels = json.loads((DIRECTORY / "skylark-dashboard.json").read_text(encoding="utf-8"))["panels"]
     for panel in panels:
         for target in panel["targets"]:
@@ -64,9 +66,16 @@ def test_an_expression_shows_only_labels_that_its_sum_keeps() -> None:
             assert set(shown.split()) <= {label.strip() for label in kept[0].split(",")}, expr
 
 
-def test_prometheus_takes_the_rules() -> None:
+@pytest.mark.parametrize(("command", "file"), [("check", RULES), ("test", FOLDER / "alerts.yml")])
+def test_alerts_fire_when_they_should(command: str, file: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool (Debian: prometheus) is not installed")
-    done = subprocess.run([promtool, "check", "rules", RULES], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([promtool, command, "rules", file], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_test() -> None:
+    names = re.findall(r"- alert: (\w+)", RULES.read_text(encoding="utf-8"))
+    tested = re.findall(r"alertname: (\w+)", (FOLDER / "alerts.yml").read_text(encoding="utf-8"))
+    assert set(names) == set(tested)

@@ -114,9 +114,15 @@ class QueryConsumeTimeSpanRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetBrokerConsumeStatsRequestHeader(Header):
-    """317. ``is_order``: only ordered topics."""
+    """317. ``is_order``: only ordered topics.
+
+    Two fields are for Skylark's brokers, and add to the answer what else would take a request for each group.
+    ``members``: who is connected. ``traffic``: which groups read each topic, and the messages in and out.
+    """
 
     is_order: bool = required(read_flag)
+    members: bool | None = optional(read_flag)
+    traffic: bool | None = optional(read_flag)
 
 
 PULL: Final = "PULL"
@@ -271,13 +277,39 @@ class ConsumeStats(Body):
 
 
 @lazy_dataclass(slots=True)
+class GroupMembers(Body):
+    """The connected members of a group: the version of each by client id, and what one of them says of the group."""
+
+    versions: dict[str, int] = member(map_of(INT))
+    consume_type: str = member(TEXT, "")
+    message_model: str = member(TEXT, "")
+
+
+@lazy_dataclass(slots=True)
+class Traffic(Body):
+    """Messages sent to a topic, or those that ``group`` got: a second in the last minute, and all of the last day."""
+
+    topic: str = member(TEXT, "")
+    group: str = member(TEXT, "")
+    tps: float = member(REAL, 0.0)
+    of_day: int = member(LONG, 0)
+
+
+@lazy_dataclass(slots=True)
 class ConsumeStatsList(Body):
-    """All groups of a broker (317): for each a map with one key, the group, to its progress in each topic."""
+    """All groups of a broker (317): for each a map with one key, the group, to its progress in each topic.
+
+    The last three members are Skylark's own, and None in the answers of other brokers: the members of each group, the
+    groups that read each topic (as 300), and the messages in and out.
+    """
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = member(list_of(map_of(list_of(body_of(ConsumeStats)))))
     broker_addr: str = member(TEXT, "")
     total_diff: int = member(LONG, 0)
     total_inflight_diff: int = member(LONG, 0)
+    members: dict[str, GroupMembers] | None = member(map_of(body_of(GroupMembers)), None)
+    readers: dict[str, list[str]] | None = member(map_of(list_of(TEXT)), None)
+    traffic: list[Traffic] | None = member(list_of(body_of(Traffic)), None)
 
 
 @lazy_dataclass(slots=True)

@@ -83,6 +83,13 @@ def _resent_lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"{result['chosen']} of {result['read']} dead letters of {result['group']} would be sent again"
     else:
         yield f"{result['sent']} of {result['read']} dead letters of {result['group']} were sent again"
+    if result["skipped"]:
+        yield f"left out, since sent again before: {result['skipped']} (--again sends these, too)"
+    for name in result["forgetful"]:
+        yield (
+            f"broker {name} cannot remember what is sent again by choice (RocketMQ's brokers and earlier versions of "
+            "Skylark cannot): the next resend of the same choice repeats it"
+        )
 
 
 @command(
@@ -96,6 +103,7 @@ def _resent_lines(result: Mapping[str, Any]) -> Iterator[str]:
         ["--all-groups", "--allGroups", "all_groups"], is_flag=True,
         help="send to the topics that the messages came from: all groups that read them get them",
     ),
+    click.Option(["--again"], is_flag=True, help="also those that were sent again before"),
     click.Option(["--dry-run", "--dryRun", "dry_run"], is_flag=True, help="show what would be sent, and send nothing"),
     show=_resent_lines,
 )  # fmt: skip
@@ -108,13 +116,15 @@ async def resend_dlq(
     reason: str | None,
     rate: float,
     all_groups: bool,
+    again: bool,
     dry_run: bool,
 ) -> dict[str, Any]:
     """Deliver dead letters to their group again.
 
-    Without --id, --from, --to and --reason these are the ones that no such run has sent before; brokers remember how
-    far it came. They go to the group's retry topic, so that other groups do not get them, keep their ids, and have all
-    attempts before them. Groups that consume in order or pop need --all-groups. The dead letters stay in their topic.
+    Those that were sent again before are left out; brokers remember them, and --again overrides that. Without --id,
+    --from, --to and --reason it sends all others. They go to the group's retry topic, so that other groups do not get
+    them, keep their ids, and have all attempts before them. Groups that consume in order or pop need --all-groups. The
+    dead letters stay in their topic.
     """
     letters: list[dict[str, Any]] = []
 
@@ -123,12 +133,13 @@ async def resend_dlq(
             letters.append(_row(letter))
 
     counts = await session.admin.resend_dead_letters(
-        consumer_group, **_chosen(ids, begin, end, reason), rate=rate, to_topic=all_groups, dry_run=dry_run,
-        on_letter=note, on_progress=_say_progress(session),
+        consumer_group, **_chosen(ids, begin, end, reason), rate=rate, to_topic=all_groups, again=again,
+        dry_run=dry_run, on_letter=note, on_progress=_say_progress(session),
     )  # fmt: skip
     _say_missing(session, counts, consumer_group)
     return {
         "group": consumer_group, "dryRun": dry_run, "read": counts.read, "chosen": counts.chosen,
+        "skipped": counts.skipped, "forgetful": counts.forgetful,
         "sent": 0 if dry_run else counts.done, "letters": letters,
     }  # fmt: skip
 

@@ -23,8 +23,7 @@ from sdk.admin.session import Session, in_rounds, watch_option
 from sdk.admin.targets import MASTER_ID, Scope, Target, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.clients import ConsumerConnection
-    from remoting.protocol.requests.groups import ConsumeStats, SubscriptionGroupConfig
+    from remoting.protocol.requests.groups import ConsumeStats, GroupMembers, SubscriptionGroupConfig
 
 _QUEUE = (
     ("#Topic", "topic"),
@@ -111,18 +110,17 @@ async def client_ips(session: Session, group: str) -> dict[MessageQueue, str]:
     return owners
 
 
-def group_row(group: str, stats: "ConsumeStats", consumers: "ConsumerConnection | None") -> dict[str, Any]:
-    """The row of a group; ``consumers`` is None when no consumer is connected."""
-    connections = list(consumers.connection_set) if consumers is not None else []
+def group_row(group: str, stats: "ConsumeStats", members: "GroupMembers | None") -> dict[str, Any]:
+    """The row of a group; ``members`` is None when no consumer is connected."""
     diff = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
     version = kind = model = ""
-    if consumers is not None and connections:
-        version = version_name(min(one.version for one in connections))
-        kind = "PULL" if consumers.consume_type == "CONSUME_ACTIVELY" else "PUSH"
-        model = consumers.message_model
+    if members is not None and members.versions:
+        version = version_name(min(members.versions.values()))
+        kind = "PULL" if members.consume_type == "CONSUME_ACTIVELY" else "PUSH"
+        model = members.message_model
     return {
         "group": group,
-        "count": len(connections),
+        "count": 0 if members is None else len(members.versions),
         "version": version,
         "type": kind,
         "messageModel": model,
@@ -357,20 +355,16 @@ async def _all_groups(session: Session) -> list[dict[str, Any]]:
     topics = await session.admin.topic_list()
     groups = sorted(topic.removeprefix(_RETRY) for topic in topics if topic.startswith(_RETRY))
 
-    progress = await progress_of_groups(session) if groups else GroupProgress()
+    progress = await progress_of_groups(session, members=True) if groups else GroupProgress()
 
     async def look(group: str) -> dict[str, Any]:
         stats = progress.stats.get(group)
         if stats is None:
             # Its configuration may have been deleted, and its offsets be there.
             stats = await session.admin.consume_stats(group)
-        addrs = progress.addrs.get(group, ())
-        try:
-            consumers = await session.admin.consumer_connection(group, addrs[0] if len(addrs) == 1 else None)
-        except (BrokerError, RouteNotFound):
-            # No consumer is connected: the group is shown as offline, with its lag.
-            return group_row(group, stats, None)
-        return group_row(group, stats, consumers)
+        if progress.members is not None:
+            return group_row(group, stats, progress.members.get(group))
+        return group_row(group, stats, await _members_of(session, group, progress.addrs.get(group, ())))
 
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
@@ -380,6 +374,18 @@ async def _all_groups(session: Session) -> list[dict[str, Any]]:
     for one in (await session.admin.cluster_info()).absent_brokers or ():
         session.warn(f"broker {one.broker_name} is away: what groups have not read there is not counted")
     return list(answers.values.values())
+
+
+async def _members_of(session: Session, group: str, addrs: Sequence[str]) -> "GroupMembers | None":
+    """The members of one group, which brokers at ``addrs`` list; None when no consumer is connected."""
+    from remoting.protocol.requests.groups import GroupMembers
+
+    try:
+        found = await session.admin.consumer_connection(group, addrs[0] if len(addrs) == 1 else None)
+    except (BrokerError, RouteNotFound):
+        return None
+    versions = {one.client_id: one.version for one in found.connection_set}
+    return GroupMembers(versions, found.consume_type, found.message_model)
 
 
 _RULE = "=" * 29

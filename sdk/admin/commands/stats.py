@@ -9,7 +9,7 @@ import click
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from sdk.admin.command import command
-from sdk.admin.commands.group_progress import GroupProgress, progress_of_groups
+from sdk.admin.commands.group_progress import GroupProgress, TopicTraffic, progress_of_groups
 from sdk.admin.failures import explain
 from sdk.admin.params import broker_name, option, topic_option
 from sdk.admin.reading import queue_text
@@ -61,7 +61,7 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
     # For one topic its groups are asked for, which are few.
-    progress = await progress_of_groups(session) if topic is None else GroupProgress()
+    progress = await progress_of_groups(session, traffic=True) if topic is None else GroupProgress()
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
         lambda name: _rows(session, progress, name),
@@ -81,15 +81,37 @@ async def _rows(session: Session, progress: GroupProgress, topic: str) -> list[d
         names = ", ".join(one.broker_name for one in route.absent_brokers)
         session.warn(f"topic {topic}: what brokers have that are away is not counted: {names}")
     masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
-    put_tps, put = await _sums(session, masters, "TOPIC_PUT_NUMS", topic)
-    base = {"topic": topic, "accumulation": 0, "inTps": put_tps, "inMsg24Hour": put}
     broker_names = [one.broker_name for one in route.broker_datas]
+    told = [progress.traffic[addr] for addr in masters if addr in progress.traffic]
+    if len(told) == len(broker_names):
+        sums = {group: _told_sums(told, topic, group) for group in ("", *_readers(told, topic))}
+    else:
+        sums = await _asked_sums(session, masters, topic)
+    put_tps, put = sums.pop("")
+    base = {"topic": topic, "accumulation": 0, "inTps": put_tps, "inMsg24Hour": put}
     rows: list[dict[str, Any]] = []
-    for group in await session.admin.groups_of_topic(topic):
-        got_tps, got = await _sums(session, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+    for group, (got_tps, got) in sums.items():
         left = await _accumulation(session, progress, group, topic, broker_names)
         rows.append({**base, "consumerGroup": group, "accumulation": left, "outTps": got_tps, "outMsg24Hour": got})
     return rows or [{**base, "consumerGroup": None, "outTps": 0.0, "outMsg24Hour": 0}]
+
+
+def _readers(told: Sequence[TopicTraffic], topic: str) -> list[str]:
+    return sorted({group for one in told for group in one.readers.get(topic, ())})
+
+
+def _told_sums(told: Sequence[TopicTraffic], topic: str, group: str) -> tuple[float, int]:
+    """As `_sums`, of what all the brokers have told; without a group of what was sent."""
+    rows = [row for one in told if (row := one.counted.get((topic, group))) is not None]
+    return sum((row.tps for row in rows), 0.0), sum(row.of_day for row in rows)
+
+
+async def _asked_sums(session: Session, masters: Sequence[str], topic: str) -> dict[str, tuple[float, int]]:
+    """The sums of each group of the topic, and under "" those of what was sent, asked for one by one."""
+    sums = {"": await _sums(session, masters, "TOPIC_PUT_NUMS", topic)}
+    for group in await session.admin.groups_of_topic(topic):
+        sums[group] = await _sums(session, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+    return sums
 
 
 async def _sums(session: Session, masters: Sequence[str], name: str, key: str) -> tuple[float, int]:
@@ -391,9 +413,12 @@ async def start_monitoring(session: Session, interval: float) -> None:
 async def _round(session: Session) -> dict[str, Any]:
     topics = sorted(await session.admin.topic_list())
     groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
+    progress = await progress_of_groups(session) if groups else GroupProgress()
+    if not progress.is_whole:
+        groups = [group for group in groups if group in progress.stats]
 
     async def undone(group: str) -> list[dict[str, Any]]:
-        stats = await session.admin.consume_stats(group)
+        stats = progress.stats.get(group) or await session.admin.consume_stats(group)
         lags = {queue.topic for queue, one in stats.offset_table.items() if one.broker_offset > one.consumer_offset}
         return undone_of(group, stats, {topic: await session.admin.topic_stats(topic) for topic in sorted(lags)})
 

@@ -24,6 +24,7 @@ SYSTEM_TOPICS = {
     "RMQ_SYS_TRACE_TOPIC": (1, 6),
     "DefaultCluster_REPLY_TOPIC": (1, 6),
     "rmq_sys_wheel_timer": (1, 6),
+    "rmq_sys_DLQ_RESENT": (1, 6),
     "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
     "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
     "broker-a": (1, 7),

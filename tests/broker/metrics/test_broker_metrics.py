@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as families
 
 from broker.metrics.exporter_names import RUNTIME_METRICS
 from broker.metrics.table import BROKER_METRICS, OLD_METRICS
@@ -18,6 +19,7 @@ from remoting.net.client import RemotingClient
 from remoting.protocol.command import Command
 from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
 from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader
 from tests.broker.delivery.pop.support import WAIT_MS, Popper
 from tests.broker.running import pull_request, running, send_request
 from tests.support.collector import collecting
@@ -25,6 +27,7 @@ from tests.support.scrape import get, names_and_labels, samples
 from tests.support.waiting import until
 
 COMMON = ("cluster", "node_type", "node_id")
+COMMON_LABELS = (("cluster", "DefaultCluster"), ("node_type", "broker"), ("node_id", "broker-a"))
 
 
 @asynccontextmanager
@@ -95,6 +98,31 @@ async def test_the_page_has_the_names_and_labels_of_the_table(caplog: pytest.Log
         "rocketmq_finish_message_latency", "rocketmq_pop_revive_retry_messages_total",
         "skylark_different_subscription",
     }  # fmt: skip
+
+
+async def test_open_metrics_has_all_that_the_classic_text_has(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog, exporter_compatible_names=True) as (client, addr, pages):
+        await messages(client, addr)
+        _, classic = await get(pages, "/metrics")
+        _, text = await get(pages, "/metrics", "application/openmetrics-text; version=1.0.0")
+    found = {(one.name, *sorted(one.labels.items())) for family in families(text) for one in family.samples}
+    expected = {(name, *sorted((*labels, *COMMON_LABELS))) for name, labels in samples(classic, *COMMON)}
+    assert found == expected
+
+
+async def test_counters_begin_at_zero_once_their_subject_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog) as (client, addr, pages):
+        header = CreateTopicRequestHeader("unused", "TBW102", 1, 1, 6, "SINGLE_TAG", order=False)
+        await call(Remote(client, addr, 5_000), UPDATE_AND_CREATE_TOPIC, header)
+        fields = {"consumerGroup": "new", "topic": "unused", "queueId": 0, "commitOffset": 0}
+        assert (await client.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, fields))).code == 0
+        found = samples((await get(pages, "/metrics"))[1], *COMMON)
+    topic = {("topic", "unused"), ("is_system", "false")}
+    group = {*topic, ("consumer_group", "new")}
+    for way, labels in (("in", {*topic, ("message_type", "normal")}), ("out", {*group, ("is_retry", "false")})):
+        for name in (f"rocketmq_messages_{way}_total", f"rocketmq_throughput_{way}_total"):
+            assert found[name, frozenset(labels)] == 0
+    assert found["rocketmq_send_to_dlq_messages_total", frozenset(group)] == 0
 
 
 async def test_pops_sizes_and_the_runtime_table(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,10 +20,13 @@ from remoting.protocol.requests.groups import (
     QUERY_TOPICS_BY_CONSUMER,
     ConsumeStats,
     ConsumeStatsList,
+    GroupMembers,
     QueryConsumeTimeSpanBody,
     SubscriptionGroupConfig,
+    Traffic,
 )
 from remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET, CorrectionOffsets
+from remoting.protocol.requests.proxied import ProxiedClient
 from remoting.protocol.requests.topics import (
     GET_TOPIC_STATS_INFO,
     QUERY_TOPIC_CONSUME_BY_WHO,
@@ -267,3 +270,39 @@ async def test_offsets_far_past_the_end_do_not_break_the_sums() -> None:
     answer = await desk.ask(ALL, {"isOrder": False})
     found = decode_body(ConsumeStatsList, answer.body)
     assert (found.total_diff, found.total_inflight_diff) == (-LONG_MAX - 1, 0)
+
+
+async def test_all_that_tools_show_of_groups_comes_with_their_progress() -> None:
+    desk = desk_with_messages()
+    desk.meta.groups.put(SubscriptionGroupConfig("g"))
+    desk.meta.offsets.commit("g", "T", 1, 2)
+    desk.meta.offsets.commit("left", "T", 1, 2)
+    connect(desk, "g", "T")
+    connect(desk, "new", "U")
+    client = ProxiedClient("proxied", "10.0.0.9:1", "GO", 500, [], [ConsumerData("h", consume_type="CONSUME_POP")])
+    assert desk.proxied.note(Caller().channel, client, 0)
+    desk.stats.put("T", 30, 3)
+    desk.stats.get("g", "T", 20, 2)
+    plain = decode_body(ConsumeStatsList, (await desk.ask(ALL, {"isOrder": "false"})).body)
+    assert plain.members is None and plain.readers is None and plain.traffic is None
+    asked = {"isOrder": "false", "members": "true", "traffic": "true"}
+    found = decode_body(ConsumeStatsList, (await desk.ask(ALL, asked)).body)
+    assert found.consume_stats_list == plain.consume_stats_list
+    assert found.members == {
+        "g": GroupMembers({"client": 479}, "CONSUME_ACTIVELY", "CLUSTERING"),
+        "new": GroupMembers({"client": 479}, "CONSUME_ACTIVELY", "CLUSTERING"),
+        "h": GroupMembers({"proxied": 500}, "CONSUME_POP", "CLUSTERING"),
+    }
+    assert found.readers is not None
+    assert {topic: sorted(names) for topic, names in found.readers.items()} == {"T": ["g", "left"], "U": ["new"]}
+    assert found.traffic == [Traffic("T", "", 3.0, 30), Traffic("T", "g", 2.0, 20)]
+
+
+async def test_more_than_a_frame_holds_is_refused_where_a_part_would_mislead() -> None:
+    desk = desk_with_messages()
+    for number in range(50):
+        connect(desk, f"g{number}", "T")
+    small = Caller(max_frame_bytes=3_000)
+    asked = {"isOrder": "false", "members": "true"}
+    answer = await desk.ask(ALL, asked, channel=small.channel)
+    assert answer.code == 1 and "ask for one group or topic at a time" in (answer.remark or "")

@@ -17,22 +17,26 @@ from tests.support.memory_transport import MemoryNetwork
 HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-async def hello() -> Page:
+async def hello(accept: str) -> Page:
     return Page(HTTPStatus.OK, [b"hel", b"lo"])
 
 
-async def not_ready() -> Page:
+async def echo(accept: str) -> Page:
+    return text_page(HTTPStatus.OK, accept)
+
+
+async def not_ready(accept: str) -> Page:
     return text_page(HTTPStatus.SERVICE_UNAVAILABLE, "the store is full")
 
 
-async def broken() -> Page:
+async def broken(accept: str) -> Page:
     raise ValueError("a bug")
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[MemoryNetwork]:
     network = MemoryNetwork()
-    pages = {"/hello": hello, "/readyz": not_ready, "/broken": broken}
+    pages = {"/hello": hello, "/readyz": not_ready, "/broken": broken, "/echo": echo}
     async with trio.open_nursery() as nursery:
         nursery.start_soon(PageServer(pages).serve, network.listen("127.0.0.1:5557"))
         yield network
@@ -62,6 +66,12 @@ async def test_pages_are_answered_and_closed() -> None:
         assert found.startswith(b"HTTP/1.1 200 OK\r\n") and found.endswith(b"\r\n\r\n")
         found = await ask(network, b"GET /readyz HTTP/1.0\r\n\r\n")
         assert found.startswith(b"HTTP/1.1 503 Service Unavailable\r\n") and found.endswith(b"the store is full\n")
+
+
+async def test_a_page_gets_what_the_client_accepts() -> None:
+    async with serving() as network:
+        asked = b"GET /echo HTTP/1.1\r\nHost: a\r\nAccept: text/html;q=0.5\r\nACCEPT: */*\r\n\r\n"
+        assert (await ask(network, asked)).endswith(b"\r\n\r\ntext/html;q=0.5,*/*\n")
 
 
 @pytest.mark.parametrize(
@@ -118,9 +128,9 @@ async def test_clients_with_half_a_request_keep_nobody_out(autojump_clock: trio.
 async def test_pages_that_cost_little_are_answered_while_another_is_made() -> None:
     network, is_made = MemoryNetwork(), trio.Event()
 
-    async def slow() -> Page:
+    async def slow(accept: str) -> Page:
         await is_made.wait()
-        return await hello()
+        return await hello(accept)
 
     async with trio.open_nursery() as nursery:
         server = PageServer({"/slow": slow, "/hello": hello}, cheap=["/hello"])

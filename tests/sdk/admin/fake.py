@@ -24,9 +24,11 @@ from remoting.protocol.requests.clients import (
 from remoting.protocol.requests.groups import (
     ConsumeStats,
     ConsumeStatsList,
+    GroupMembers,
     QueueTimeSpan,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
+    Traffic,
 )
 from remoting.protocol.requests.query import ConsumeQueueEntries
 from remoting.protocol.requests.routes import AbsentBroker, BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -46,7 +48,10 @@ PULL_COUNT = 32
 
 @dataclass
 class World:
-    """What the fakes answer; a key of ``errors`` is (method,) or (method, address or name)."""
+    """What the fakes answer; a key of ``errors`` is (method,) or (method, address or name).
+
+    ``is_rocketmq``: brokers tell nothing that only Skylark's do.
+    """
 
     brokers: dict[str, dict[int, str]] = field(default_factory=lambda: {"broker-a": {0: MASTER, 1: SLAVE}})
     topics: list[str] = field(default_factory=list)
@@ -70,6 +75,7 @@ class World:
     messages: list[Any] = field(default_factory=list)
     entries: dict[str, ConsumeQueueEntries] = field(default_factory=dict)
     contested: dict[str, dict[int, str]] | None = None
+    is_rocketmq: bool = False
     errors: dict[tuple[str, ...], SkylarkError] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     opened: list[Settings] = field(default_factory=list)
@@ -133,6 +139,26 @@ def _entries(world: World, addr: str, topic: str, queue_id: int, index: int, cou
     return replace(stored, queue_data=stored.queue_data[index : index + min(count, MAX_ENTRIES)])
 
 
+def _progress_of_all(
+    world: World, addr: str, only_ordered: bool, members: bool, traffic: bool
+) -> ConsumeStatsList:
+    answer = ConsumeStatsList([{group: [one]} for group, one in world.consume_stats.items()], addr, 3)
+    if members and not world.is_rocketmq:
+        answer.members = {
+            group: GroupMembers(
+                {one.client_id: one.version for one in found.connection_set}, found.consume_type, found.message_model
+            )
+            for group, found in world.consumers.items()
+        }
+    if traffic and not world.is_rocketmq:
+        answer.readers = world.groups
+        answer.traffic = [
+            Traffic(*key.partition("@")[::2], data.stats_minute.tps, data.stats_day.sum)
+            for (_, key), data in world.counters.items()
+        ]
+    return answer
+
+
 #: What methods of `Admin` return, from the World and their arguments; None of those that are not here.
 ANSWERS: dict[str, Callable[..., Any]] = {
     "cluster_info": _cluster_info,
@@ -163,9 +189,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     },
     "roll_back_offsets": lambda world, *_: [Rollback(mq, 9, 8, at, at) for mq, at in world.offsets.items()],
     "consume_time_spans": lambda world, *_: world.spans,
-    "broker_consume_stats": lambda world, addr, only_ordered: ConsumeStatsList(
-        [{group: [one]} for group, one in world.consume_stats.items()], addr, 3
-    ),
+    "broker_consume_stats": _progress_of_all,
     "query_message_by_key": lambda world, topic, key, *_: [one for one in world.messages if one.keys == key],
     "query_by_unique_key": lambda world, topic, key, *_: [one for one in world.messages if one.msg_id == key],
     "view_messages": lambda world, found: [one for one in world.messages if one.offset_msg_id == found],

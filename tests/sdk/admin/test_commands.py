@@ -439,14 +439,16 @@ def test_progress_with_client_ips() -> None:
 @pytest.mark.parametrize(
     ("kind", "text"), [("CONSUME_PASSIVELY", "PUSH   CLUSTERING"), ("CONSUME_ACTIVELY", "PULL                 ")]
 )
-def test_progress_of_all_groups_that_are_online(kind: str, text: str) -> None:
+@pytest.mark.parametrize("is_rocketmq", [True, False])
+def test_progress_of_all_groups_that_are_online(kind: str, text: str, is_rocketmq: bool) -> None:
     world = World(
-        topics=["%RETRY%G"], consume_stats={"G": ConsumeStats(consume_tps=2.7)}, consumers={"G": consumer(kind)}
-    )
+        topics=["%RETRY%G"], consume_stats={"G": ConsumeStats(consume_tps=2.7)}, consumers={"G": consumer(kind)},
+        is_rocketmq=is_rocketmq,
+    )  # fmt: skip
     [_, line] = run(world, "consumerProgress").stdout.splitlines()
     # Each broker is asked once for all of its groups.
-    assert world.called("broker_consume_stats") == [(MASTER, False)] and not world.called("consume_stats")
-    assert world.called("consumer_connection") == [("G", MASTER)]
+    assert world.called("broker_consume_stats") == [(MASTER, False, True, False)] and not world.called("consume_stats")
+    assert world.called("consumer_connection") == ([("G", MASTER)] if is_rocketmq else [])
     assert f"2       V3_1_8                   {text}" in line
     assert line.split()[-2:] == ["2", "0"]
 
@@ -461,6 +463,31 @@ def test_a_group_that_no_broker_lists_is_asked_for_and_one_whose_broker_is_away_
     result = run(away, "consumerProgress")
     assert (result.exit_code, len(result.stdout.splitlines())) == (1, 1) and "groups of broker" in result.stderr
     assert not away.called("consume_stats")
+
+
+def test_what_is_too_large_for_one_answer_is_asked_for_group_by_group() -> None:
+    world = World(topics=["%RETRY%G"], consume_stats={"G": ConsumeStats()}, consumers={"G": consumer()})
+    whole, asked = BrokerError(1, "only 5 of 9 entries fit into a frame", MASTER), world.asked
+
+    def refuse_more(method: str, *arguments: Any) -> None:
+        asked(method, *arguments)
+        if method == "broker_consume_stats" and arguments[-2:] != (False, False):
+            raise whole
+
+    world.asked = refuse_more  # type: ignore[method-assign]
+    result = run(world, "consumerProgress")
+    assert (result.exit_code, result.stderr) == (0, "") and "V3_1_8" in result.stdout
+    assert world.called("broker_consume_stats")[-1] == (MASTER, False, False, False)
+    assert world.called("consumer_connection") == [("G", MASTER)]
+
+
+def test_members_of_a_group_at_several_brokers_are_counted_once() -> None:
+    world = World(
+        brokers={"broker-a": {0: MASTER}, "broker-b": {0: SLAVE}}, topics=["%RETRY%G"],
+        consume_stats={"G": ConsumeStats()}, consumers={"G": consumer()},
+    )  # fmt: skip
+    [_, line] = run(world, "consumerProgress").stdout.splitlines()
+    assert line.split()[1] == "2" and len(world.called("broker_consume_stats")) == 2
 
 
 def test_producer_connection() -> None:

@@ -45,15 +45,18 @@ def recorded() -> tuple[World, list[str]]:
     return world, [head, *rows]
 
 
-def test_as_rocketmq_prints_it() -> None:
+@pytest.mark.parametrize("is_rocketmq", [True, False])
+def test_as_rocketmq_prints_it(is_rocketmq: bool) -> None:
     world, (head, *rows) = recorded()
+    world.is_rocketmq = is_rocketmq
     result = run(world, "statsAll")
     assert (result.exit_code, result.stderr) == (0, "")
     first, *others = result.stdout.splitlines()
     assert first == head
     assert sorted(others) == sorted(rows)
     # Each broker is asked once for all of its groups.
-    assert world.called("broker_consume_stats") == [(MASTER, False)] and not world.called("consume_stats")
+    assert world.called("broker_consume_stats") == [(MASTER, False, False, True)] and not world.called("consume_stats")
+    assert bool(world.called("broker_stats")) == bool(world.called("groups_of_topic")) == is_rocketmq
 
 
 def test_one_topic_and_active_topics() -> None:
@@ -78,8 +81,9 @@ def test_a_counter_or_a_group_that_is_not_there_counts_nothing() -> None:
 
 def test_a_broker_that_does_not_answer_is_told() -> None:
     world = World(
-        topics=["T", "U"], routes={"T": route()}, errors={("broker_stats",): RequestTimeout(MASTER, 315, 3000)}
-    )
+        topics=["T", "U"], routes={"T": route()}, errors={("broker_stats",): RequestTimeout(MASTER, 315, 3000)},
+        is_rocketmq=True,
+    )  # fmt: skip
     result = run(world, "statsAll")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "topic T" in result.stderr
@@ -258,8 +262,10 @@ def monitored() -> Rounds:
 
 
 def test_round_after_round_until_ctrl_c() -> None:
-    result = run(monitored(), "startMonitoring", "-i", "0.001")
+    world = monitored()
+    result = run(world, "startMonitoring", "-i", "0.001")
     assert (result.exit_code, result.stderr) == (0, "")
+    assert world.called("consume_stats") == [("idle", None, None)] * 2, "the others are in the answer about all groups"
     one = [
         f"[MONITOR] {LINE}beginRound",
         "[MONITOR] reportUndoneMsgs: UndoneMsgs [consumerGroup=g, topic=%RETRY%g, undoneMsgsTotal=0,"
