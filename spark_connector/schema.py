@@ -28,6 +28,7 @@ from mqcommon.errors import UserError
 from sdk.arrow.schema import COLUMNS, PROPERTIES
 
 HEADERS = "headers"
+VALUE = "value"
 
 # Values of the option schemaStyle.
 ROCKETMQ, KAFKA, EXTERNALS = "rocketmq", "kafka", "externals"
@@ -77,6 +78,8 @@ _EXTERNALS: _Columns = (
 )
 _STYLES: Mapping[str, _Columns] = MappingProxyType({ROCKETMQ: _COLUMNS, KAFKA: _KAFKA, EXTERNALS: _EXTERNALS})
 _OPTIONAL = {(ROCKETMQ, PROPERTIES), (KAFKA, HEADERS)}
+#: The column of each style that has the body.
+BODY_COLUMNS: Mapping[str, str] = MappingProxyType({ROCKETMQ: "body", KAFKA: VALUE, EXTERNALS: "body"})
 
 
 def spark_schema(*, include_properties: bool, style: str = ROCKETMQ) -> StructType:
