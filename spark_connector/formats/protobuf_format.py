@@ -4,9 +4,10 @@ Types are mapped as by Spark's ``from_protobuf``: enums are their names, uint32 
 google.protobuf.Timestamp a timestamp. A field with presence that is not set is null; others have their default.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -42,6 +43,8 @@ except ModuleNotFoundError:
 # Descriptors: their classes are those of the C library, or of Python.
 _Field = Any
 _Message = Any
+#: Makes a message, or one of its values, what Arrow takes.
+Read = Callable[[Any], Any]
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 _UINT64 = DecimalType(20, 0)
@@ -68,6 +71,7 @@ class ProtobufFormat(Format):
         #: The type of the messages.
         self.kind = _struct_of(descriptor, ())
         self._class = GetMessageClass(descriptor)
+        self._read = _reader_of(descriptor)
 
     def decode(self, body: bytes) -> Any:
         message = self._class()
@@ -75,7 +79,7 @@ class ProtobufFormat(Format):
             message.ParseFromString(body)
         except DecodeError as error:
             raise BadValue(f"it is no message {self._class.DESCRIPTOR.full_name}: {error}") from None
-        return _value_of(message)
+        return self._read(message)
 
     def encode(self, value: dict[str, Any]) -> bytes:
         message = self._class()
@@ -140,34 +144,50 @@ def _is_map(field: _Field) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _value_of(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    descriptor: _Message = message.DESCRIPTOR
-    for field in descriptor.fields:
-        name = field.name
-        if field.has_presence and not message.HasField(name):
-            found[name] = None
-        elif _is_map(field):
-            entry = field.message_type.fields_by_name
-            key, value = entry["key"], entry["value"]
-            pairs = getattr(message, name)
-            found[name] = [(_single(key, each), _single(value, pairs[each])) for each in pairs]
-        elif field.is_repeated:
-            found[name] = [_single(field, one) for one in getattr(message, name)]
-        else:
-            found[name] = _single(field, getattr(message, name))
-    return found
+def _reader_of(descriptor: _Message) -> Read:
+    """Makes a message of this type the value of a struct."""
+    fields = [(field.name, field.has_presence, _field_reader(field)) for field in descriptor.fields]
+
+    def read(message: Any) -> dict[str, Any]:
+        return {
+            name: None if has_presence and not message.HasField(name) else get(message)
+            for name, has_presence, get in fields
+        }
+
+    return read
 
 
-def _single(field: _Field, value: Any) -> Any:
+def _field_reader(field: _Field) -> Read:
+    """Makes a message the value of this field, which is set."""
+    get = attrgetter(field.name)
+    if _is_map(field):
+        entry = field.message_type.fields_by_name
+        key, value = _single_reader(entry["key"]), _single_reader(entry["value"])
+        return lambda message: [(_read(key, each), _read(value, one)) for each, one in get(message).items()]
+    single = _single_reader(field)
+    if field.is_repeated:
+        return lambda message: [_read(single, one) for one in get(message)]
+    return get if single is None else lambda message: single(get(message))
+
+
+def _read(read: Read | None, value: Any) -> Any:
+    return value if read is None else read(value)
+
+
+def _single_reader(field: _Field) -> Read | None:
+    """Makes one value of the field what Arrow takes; None when Arrow takes the value as it is."""
     if field.message_type is not None:
-        if field.message_type.full_name == _TIMESTAMP:
-            return value.seconds * 1_000_000 + value.nanos // 1_000  # Arrow's: microseconds since 1970
-        return _value_of(value)
+        return _read_time if field.message_type.full_name == _TIMESTAMP else _reader_of(field.message_type)
     if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return str(value) if known is None else known.name  # a later version of the enum may have more
-    return Decimal(value) if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64 else value
+        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+        return lambda number: names.get(number, str(number))  # a later version of the enum may have more
+    return Decimal if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64 else None
+
+
+def _read_time(value: Any) -> int:
+    """Arrow's timestamp: microseconds since 1970."""
+    found: int = value.seconds * 1_000_000 + value.nanos // 1_000
+    return found
 
 
 def _fill(message: Message, value: dict[str, Any]) -> None:
