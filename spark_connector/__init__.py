@@ -2,6 +2,7 @@
 
 source.py      the data source; `register(spark)` checks the workers' Python first
 options/       what users may write in ``option(...)``
+formats/       bodies as values of Spark's types, and back
 reading/       batches from brokers
 store/         batches from a store directory
 stream/        micro-batches

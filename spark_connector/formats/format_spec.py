@@ -1,12 +1,17 @@
 """Which format with which schema: made on the driver, which reads descriptor files, and opened in workers."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from mqcommon.errors import UserError
 from spark_connector.formats.format import Format
+
+if TYPE_CHECKING:
+    from spark_connector.formats.avro_format import AvroFormat
+    from spark_connector.formats.protobuf_format import ProtobufFormat
 
 JSON, AVRO, CBOR, PROTOBUF = "json", "avro", "cbor", "protobuf"
 #: Formats whose types are those of the column; the schemas of others say the types.
@@ -24,35 +29,29 @@ class FormatSpec:
 
     def type_of_schema(self) -> StructType | None:
         """The type of all values; None when the column's type says it. UserError when the schema cannot be used."""
-        match self.kind:
-            case "avro":
-                from spark_connector.formats.avro_format import AvroFormat
-
-                return AvroFormat(self.schema).kind
-            case "protobuf":
-                from spark_connector.formats.protobuf_format import ProtobufFormat
-
-                return ProtobufFormat(self.descriptors, self.message).kind
-        return None
+        form = self._by_schema()
+        return None if form is None else form.kind
 
     def open(self, column: StructType) -> Format:
-        """The format, for a column of this type; packages of formats are imported here."""
-        match self.kind:
-            case "avro":
-                from spark_connector.formats.avro_format import AvroFormat
+        """The format, for a column of this type."""
+        return self._by_schema() or self._by_column(column)
 
-                return AvroFormat(self.schema)
-            case "protobuf":
-                from spark_connector.formats.protobuf_format import ProtobufFormat
+    # Here the packages of formats are imported: only those that are used must be installed.
+    def _by_schema(self) -> "AvroFormat | ProtobufFormat | None":
+        if self.kind == AVRO:
+            from spark_connector.formats.avro_format import AvroFormat
 
-                return ProtobufFormat(self.descriptors, self.message)
-            case "cbor":
-                from spark_connector.formats.json_cbor import CborFormat
+            return AvroFormat(self.schema)
+        if self.kind == PROTOBUF:
+            from spark_connector.formats.protobuf_format import ProtobufFormat
 
-                return CborFormat(column)
-        from spark_connector.formats.json_cbor import JsonFormat
+            return ProtobufFormat(self.descriptors, self.message)
+        return None
 
-        return JsonFormat(column, to_arrow_type(column, timezone="UTC"))
+    def _by_column(self, column: StructType) -> Format:
+        from spark_connector.formats.json_cbor import CborFormat, JsonFormat
+
+        return CborFormat(column) if self.kind == CBOR else JsonFormat(column, to_arrow_type(column, timezone="UTC"))
 
     def checked(self, name: str, given: DataType) -> StructType:
         """The type of the column ``name``, if the format has such values; else UserError."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
-from mqcommon.errors import ConnectFailed, RouteNotFound, UserError
+from mqcommon.errors import ConnectFailed, RouteNotFound, SendFailed, UserError
 from mqcommon.message.message import Message, WithOwnKeys
 from mqcommon.message.properties import encode_properties
 from mqcommon.message.queue import MessageQueue
@@ -78,7 +78,7 @@ class MemoryProducer:
     def send_many(self, topic: str, messages: WithOwnKeys) -> None:
         if self.failures:
             self.failures -= 1
-            raise ConnectFailed("a:1", "refused")
+            raise SendFailed("not stored") from ConnectFailed("a:1", "refused")
         for message, key in zip(messages.messages, messages.encoded_keys, strict=True):
             assert isinstance(message, Message)
             self.sent.append((topic, message, key))
