@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from mqcommon.errors import UserError
@@ -51,7 +50,7 @@ class FormatSpec:
     def _by_column(self, column: StructType) -> Format:
         from spark_connector.formats.json_cbor import CborFormat, JsonFormat
 
-        return CborFormat(column) if self.kind == CBOR else JsonFormat(column, to_arrow_type(column, timezone="UTC"))
+        return CborFormat(column) if self.kind == CBOR else JsonFormat(column)
 
     def checked(self, name: str, given: DataType) -> StructType:
         """The type of the column ``name``, if the format has such values; else UserError."""

@@ -33,6 +33,7 @@ from mqcommon.errors import UserError
 from remoting.protocol.strict_cbor import loads_values
 from spark_connector.formats.format import BadValue, Format, shown
 from spark_connector.formats.plain_values import reader_of, writer_of
+from spark_connector.schema import arrow_type
 
 # Types that Arrow's reader takes from JSON as `reader_of` does: its floats may be rounded otherwise, its times have
 # other texts.
@@ -42,11 +43,11 @@ _ALIKE = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, D
 class JsonFormat(Format):
     """One JSON object a body, in UTF-8."""
 
-    def __init__(self, kind: StructType, arrow: pa.DataType) -> None:
+    def __init__(self, kind: StructType) -> None:
         _check_keys(kind)
         self._read = reader_of(kind)
         self._write = writer_of(kind, binary_as_text=True)
-        self._columns = pa.schema(list(arrow)) if _is_alike(kind) else None
+        self._columns = pa.schema(list(arrow_type(kind))) if _is_alike(kind) else None
 
     def decode(self, body: bytes) -> Any:
         try:

@@ -44,7 +44,7 @@ Change = Callable[[Any], Any]
 
 
 def reader_of(kind: DataType) -> Change:
-    """Makes decoded values what Arrow takes for ``kind``; UserError for types that JSON and CBOR do not have here."""
+    """Makes decoded values what Arrow takes for ``kind``; UserError for types that values do not have."""
     match kind:
         case StructType():
             fields = [(field.name, reader_of(field.dataType)) for field in kind.fields]
@@ -57,7 +57,7 @@ def reader_of(kind: DataType) -> Change:
             return partial(_read_decimal, kind.scale)
     if type(kind) not in _READERS:
         raise UserError(
-            f"option valueFormat: type {kind.simpleString()} cannot be read; use string and cast it afterwards"
+            f"option valueFormat: values have no type {kind.simpleString()}; use string or another type, and cast"
         )
     return _READERS[type(kind)]
 

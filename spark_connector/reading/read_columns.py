@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from mqcommon.errors import SkylarkError, UserError
@@ -23,7 +22,7 @@ from spark_connector.formats.value_columns import decode_column
 from spark_connector.options.formats import value_spec
 from spark_connector.options.read import DEAD_LETTER, FAIL, NULL, ReadOptions
 from spark_connector.reading.dead_letters import DeadLetter, DeadLetters
-from spark_connector.schema import BODY_COLUMNS, VALUE, arrow_schema, spark_schema
+from spark_connector.schema import BODY_COLUMNS, VALUE, arrow_schema, arrow_type, spark_schema
 
 _ORIGIN = ("topic", "brokerName", "queueId", "queueOffset")
 #: By badRows: the columns that are needed of bad rows.
@@ -77,7 +76,7 @@ class ReadColumns:
             )
         others = arrow_schema(StructType([one for one in schema if one.name != VALUE]), options.schema_style)
         fields = list(others)
-        value = pa.field(VALUE, to_arrow_type(self._kind, timezone="UTC"))
+        value = pa.field(VALUE, arrow_type(self._kind))
         #: What Spark gets.
         self.shown = pa.schema([*fields[: self._place], value, *fields[self._place :]])
         self._told = _TOLD[options.bad_rows]

@@ -7,23 +7,23 @@ import pyarrow as pa
 from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from spark_connector.formats.format_spec import FormatSpec
 from spark_connector.formats.value_columns import decode_column, encode_column
+from spark_connector.schema import arrow_type
 
 
 def decoded(spec: FormatSpec, kind: StructType, *bodies: bytes) -> tuple[list[Any], dict[int, str]]:
     """The values, and the reasons of bad ones."""
-    found = decode_column(spec.open(kind), pa.array(bodies, pa.binary()), to_arrow_type(kind, timezone="UTC"))
+    found = decode_column(spec.open(kind), pa.array(bodies, pa.binary()), arrow_type(kind))
     found.values.validate(full=True)
     return found.values.to_pylist(), dict(found.bad)
 
 
 def encoded(spec: FormatSpec, kind: StructType, *values: Any) -> list[bytes | None]:
     """The bodies of rows of that type."""
-    column = pa.array(values, to_arrow_type(kind, timezone="UTC"))
+    column = pa.array(values, arrow_type(kind))
     bodies: list[bytes | None] = encode_column(spec.open(kind), column).to_pylist()
     return bodies
 

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -28,6 +27,7 @@ from mqcommon.errors import UserError
 from spark_connector.formats.format_spec import FormatSpec
 from spark_connector.formats.json_cbor import JsonFormat
 from spark_connector.formats.value_columns import decode_column
+from spark_connector.schema import arrow_type
 from tests.spark_connector.formats.columns import decoded, encoded
 
 JSON = FormatSpec("json")
@@ -150,13 +150,13 @@ PIECES = st.lists(st.sampled_from(['{"a":1}', "{", "}", '"', "[", "]", ",", "\n"
 
 @given(st.lists(st.one_of(FITTING.map(json.dumps), OBJECTS.map(json.dumps), PIECES.map("".join)), max_size=4))
 def test_columns_at_once_have_the_values_of_one_body_after_the_other(texts: list[str]) -> None:
-    form, bodies = JsonFormat(PLAIN, to_arrow_type(PLAIN)), pa.array([text.encode() for text in texts], pa.binary())
+    form, bodies = JsonFormat(PLAIN), pa.array([text.encode() for text in texts], pa.binary())
     whole = form.decode_all(bodies)
     if whole is None:
         return
-    one_by_one = JsonFormat(PLAIN, to_arrow_type(PLAIN))
+    one_by_one = JsonFormat(PLAIN)
     one_by_one._columns = None
-    found = decode_column(one_by_one, bodies, to_arrow_type(PLAIN))
+    found = decode_column(one_by_one, bodies, arrow_type(PLAIN))
     assert found.bad == {}
     assert whole.type == found.values.type
     assert whole.to_pylist() == found.values.to_pylist()
@@ -167,4 +167,4 @@ def test_columns_of_fitting_objects_are_decoded_at_once(rows: list[dict[str, Any
     for row in rows:
         row.pop("z", None)
     bodies = pa.array([json.dumps(row).encode() for row in rows], pa.binary())
-    assert JsonFormat(PLAIN, to_arrow_type(PLAIN)).decode_all(bodies) is not None
+    assert JsonFormat(PLAIN).decode_all(bodies) is not None
