@@ -2,14 +2,14 @@
 
 source.py      the data source; `register(spark)` checks the workers' Python first
 options/       what users may write in ``option(...)``
+formats/       bodies as values of Spark's types, and back
 reading/       batches from brokers
 store/         batches from a store directory
 stream/        micro-batches
 writing/       ``df.write`` and ``df.writeStream``
 jobs/          programs for ``spark-submit``
 schema.py      columns, in Spark's and in Arrow's types, and in the styles of other sources
-offsets.py     ranges of offsets: pure arithmetic
-tasks.py       how ranges are grouped into tasks: pure, too; parallelism.py says how many the cluster runs at once
+offsets.py     ranges of offsets; tasks.py groups them into tasks: pure. parallelism.py: how many tasks run at once
 styles.py      columns of stored records in those styles; sdk/arrow decodes them
 worker_pickle.py   pickling, with a clear error when a worker runs another Python, or another version (version.py)
 one_line.py    errors without the traceback of Spark's workers

@@ -14,10 +14,17 @@ import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
+    ByteType,
     DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -28,6 +35,7 @@ from mqcommon.errors import UserError
 from sdk.arrow.schema import COLUMNS, PROPERTIES
 
 HEADERS = "headers"
+VALUE = "value"
 
 # Values of the option schemaStyle.
 ROCKETMQ, KAFKA, EXTERNALS = "rocketmq", "kafka", "externals"
@@ -77,6 +85,8 @@ _EXTERNALS: _Columns = (
 )
 _STYLES: Mapping[str, _Columns] = MappingProxyType({ROCKETMQ: _COLUMNS, KAFKA: _KAFKA, EXTERNALS: _EXTERNALS})
 _OPTIONAL = {(ROCKETMQ, PROPERTIES), (KAFKA, HEADERS)}
+#: The column of each style that has the body.
+BODY_COLUMNS: Mapping[str, str] = MappingProxyType({ROCKETMQ: "body", KAFKA: VALUE, EXTERNALS: "body"})
 
 
 def spark_schema(*, include_properties: bool, style: str = ROCKETMQ) -> StructType:
@@ -105,6 +115,38 @@ def arrow_schema(schema: StructType, style: str = ROCKETMQ) -> pa.Schema:
             )
         fields.append(pa.field(field.name, arrow, nullable=field.nullable))
     return pa.schema(fields)
+
+
+_ARROW: Mapping[type[DataType], pa.DataType] = MappingProxyType(
+    {
+        StringType: pa.string(),
+        BinaryType: pa.binary(),
+        BooleanType: pa.bool_(),
+        ByteType: pa.int8(),
+        ShortType: pa.int16(),
+        IntegerType: pa.int32(),
+        LongType: pa.int64(),
+        FloatType: pa.float32(),
+        DoubleType: pa.float64(),
+        DateType: pa.date32(),
+        TimestampType: _TIME,
+    }
+)
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The Arrow type that Spark expects for a value of ``kind``, which a format has (formats/)."""
+    match kind:
+        case StructType():
+            return pa.struct([pa.field(one.name, arrow_type(one.dataType), one.nullable) for one in kind.fields])
+        case ArrayType():
+            return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
+        case MapType():
+            key = pa.field("key", arrow_type(kind.keyType), nullable=False)
+            return pa.map_(key, pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull))
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+    return _ARROW[type(kind)]
 
 
 QUEUE_BITS = 12

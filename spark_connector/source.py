@@ -21,7 +21,7 @@ from spark_connector.options.read import ReadOptions, only_of_streams
 from spark_connector.options.write import WriteOptions
 from spark_connector.parallelism import tell
 from spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
-from spark_connector.schema import spark_schema
+from spark_connector.reading.read_columns import default_columns
 from spark_connector.store.local import local_rows
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
 from spark_connector.stream.reader import RefusedStreamReader, RocketMQStreamReader
@@ -44,11 +44,10 @@ class RocketMQDataSource(DataSource):
     def name(cls) -> str:
         return "rocketmq"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """All columns of a message; ``properties`` only with ``includeProperties=true``."""
         with one_line():
-            options = ReadOptions.parse(self.options)
-            return spark_schema(include_properties=options.include_properties, style=options.schema_style)
+            return default_columns(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
@@ -82,7 +81,14 @@ class RocketMQDataSource(DataSource):
         if overwrite:
             _refuse('messages of a topic cannot be overwritten; use .mode("append")')
         with one_line():
-            return RocketMQBatchWriter(WriteOptions.parse(self.options), schema)
+            options = WriteOptions.parse(self.options)
+            writer = RocketMQBatchWriter(options, schema)
+            if options.topic and not options.create_topic:
+                # Here: it imports the event loop, which workers that read do without.
+                from spark_connector.writing.topic_io import check_topic_exists
+
+                check_topic_exists(options)
+            return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For ``writeStream``; Spark asks for it before each epoch, and after it."""

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from mqcommon.errors import InvalidArgument, UserError
+from mqcommon.errors import InvalidArgument, RequestRefused, UserError
 from mqcommon.message.queue import MessageQueue
-from mqcommon.options.fields import option, options_of
+from mqcommon.names import check_topic
+from mqcommon.options.fields import BYTES, option, options_of
 from sdk.consumer.expression import Sql, subscription_to
 from spark_connector.offsets import COMMITTED, EARLIEST, LATEST, Wanted, check_order, parse_offsets
 from spark_connector.options.connection import ConnectionOptions
+from spark_connector.options.formats import FORMAT_HELP, FORMATS, MESSAGE_HELP, check_format
 from spark_connector.parallelism import parallelism
 from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ
 from spark_connector.tasks import TASKS_PER_CORE, Splitting
@@ -50,6 +52,9 @@ STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "lat
 ENDING_WORDS: Mapping[str, int] = MappingProxyType({"latest": LATEST})
 # What to do when messages that should be read do not exist.
 FAIL, SKIP, REPORT = "fail", "skip", "report"
+# What to do with messages whose body is no value of valueFormat.
+NULL, DEAD_LETTER = "null", "deadLetter"
+BAD_ROWS_SUFFIX = "-bad-rows"
 # What a stream does while a broker is away.
 HOLD, CONTINUE = "hold", "continue"
 ANY_GROUP = "spark-rocketmq"
@@ -99,6 +104,7 @@ class ReadOptions(ConnectionOptions):
         8 * 1024 * 1024,
         "how much a task reads, as brokers store it, by the mean size of messages: where there is less to read there"
         " are fewer tasks than maxTasks (0: always maxTasks)",
+        unit=BYTES,
         minimum=0,
     )
     min_rows_per_task: int = option(
@@ -174,6 +180,24 @@ class ReadOptions(ConnectionOptions):
         False, "filters of the query narrow what is read; needs spark.sql.python.filterPushdown.enabled=true"
     )
 
+    # --- what bodies are
+    value_format: str = option("", FORMAT_HELP, choices=FORMATS)
+    value_schema: str = option(
+        "",
+        "of valueFormat. json, cbor: fields as in DDL, `id bigint, name string`; avro: the schema in JSON; protobuf: a"
+        " file of `protoc --include_imports --descriptor_set_out`",
+    )
+    value_message: str = option("", MESSAGE_HELP)
+    bad_rows: str = option(
+        FAIL,
+        "what to do with a message whose body valueFormat cannot decode: fail; give the row with `value` null; or send"
+        " the message to badRowsTopic and leave out the row",
+        choices=(FAIL, NULL, DEAD_LETTER),
+    )
+    bad_rows_topic: str = option(
+        "", f"topic for badRows=deadLetter; without it the topic's own name and `{BAD_ROWS_SUFFIX}`"
+    )
+
     # --- files in place of pulls, or of brokers
     local_store_path: str = option(
         "",
@@ -198,6 +222,7 @@ class ReadOptions(ConnectionOptions):
     max_bytes_per_trigger: int = option(
         0,
         "streams: most bytes of a micro-batch, as brokers store them, by the mean size of messages (0: no limit)",
+        unit=BYTES,
         minimum=0,
     )
     commit_offsets: bool = option(
@@ -217,7 +242,9 @@ class ReadOptions(ConnectionOptions):
         choices=(HOLD, CONTINUE),
     )
     broker_away_hold_ms: int = option(
-        120_000, "streams: how long `onBrokerAway=hold` holds; then the stream continues, and says so", unit="ms",
+        120_000,
+        "streams: how long `onBrokerAway=hold` holds; then the stream continues, and says so",
+        unit="ms",
         minimum=0,
     )
 
@@ -311,6 +338,39 @@ class ReadOptions(ConnectionOptions):
         if self.commit_offsets:
             self._check_group("commitOffsets=true")
         check_order(self.wanted_start, self.wanted_end)
+        check_format(self)
+        self._check_bad_rows()
+
+    def _check_bad_rows(self) -> None:
+        if self.bad_rows != FAIL and not self.value_format:
+            raise UserError(f"option badRows: {self.bad_rows} needs valueFormat: without it no body is decoded")
+        if self.bad_rows_topic and self.bad_rows != DEAD_LETTER:
+            raise UserError("option badRowsTopic needs badRows=deadLetter")
+        if self.bad_rows != DEAD_LETTER:
+            return
+        if self.store_path:
+            raise UserError(
+                "option badRows: deadLetter sends messages, and storePath reads a directory without a broker; give"
+                " null or fail"
+            )
+        if self.bad_rows_topic:
+            try:
+                check_topic(self.bad_rows_topic)
+            except RequestRefused as refused:
+                raise UserError(f"option badRowsTopic: {refused.remark}") from None
+        # Bad rows of a stream would come back to it for ever.
+        if self.topic_pattern:
+            if not self.bad_rows_topic or re.fullmatch(self.topic_pattern, self.bad_rows_topic):
+                raise UserError(
+                    "option badRowsTopic: badRows=deadLetter with topicPattern needs a name that the pattern does not"
+                    " match"
+                )
+        elif read_too := {self.dead_letter_topic(topic) for topic in self.topics}.intersection(self.topics):
+            raise UserError(f"option badRowsTopic: {' and '.join(sorted(read_too))} is read, too; name another topic")
+
+    def dead_letter_topic(self, topic: str) -> str:
+        """Where messages of ``topic`` go that cannot be decoded."""
+        return self.bad_rows_topic or topic + BAD_ROWS_SUFFIX
 
     def _check_group(self, reason: str) -> None:
         """Raise UserError unless the user names the group whose offsets are used."""

@@ -11,7 +11,9 @@ from mqcommon.arguments import INT_MAX
 from mqcommon.errors import RequestRefused, UserError
 from mqcommon.names import check_group, check_topic
 from mqcommon.options.fields import option
+from spark_connector.formats.format_spec import BY_COLUMN
 from spark_connector.options.connection import ConnectionOptions
+from spark_connector.options.formats import FORMAT_HELP, FORMATS, MESSAGE_HELP, check_format
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ class WriteOptions(ConnectionOptions):
         60_000, "how long a task waits for brokers and NameServers that are away, before it fails", unit="ms", minimum=0
     )
 
+    # --- what bodies are
+    value_format: str = option("", FORMAT_HELP, choices=FORMATS)
+    value_schema: str = option(
+        "",
+        "of valueFormat. avro: the schema in JSON; protobuf: a file of `protoc --include_imports --descriptor_set_out`;"
+        " json, cbor: none, they take the types of the column",
+    )
+    value_message: str = option("", MESSAGE_HELP)
+
     # --- Spark passes these options of its own to the sinks of streams
     checkpoint_location: str = option("", "Spark's own, for streams: where a query keeps what it has done")
     query_name: str = option("", "Spark's own, for streams: a name to show")
@@ -47,6 +58,12 @@ class WriteOptions(ConnectionOptions):
     def check(self) -> None:
         """Raise UserError for combinations of options that are invalid."""
         super().check()
+        check_format(self)
+        if self.value_format in BY_COLUMN and self.value_schema:
+            raise UserError(
+                f"option valueSchema: {self.value_format} is written with the types of the column value; leave it out,"
+                " and cast columns that should have others"
+            )
         if "," in self.topic:
             raise UserError(
                 f"option topic is {self.topic!r}, but rows are written to one topic; leave it out, and let a column"

@@ -23,10 +23,11 @@ from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
+from spark_connector.reading.dead_letters import check_dead_letter_topics
 from spark_connector.reading.planning import QueueDirectory, list_topics, plan, sampled, tasks_of, with_topics
 from spark_connector.reading.pulling import JOIN_BYTES, Buffer, QueueReader, ReadFailed, ahead, joined, pulls
 from spark_connector.reading.pushdown import ALL, wanted_by
-from spark_connector.schema import arrow_schema
+from spark_connector.reading.read_columns import ReadColumns
 from spark_connector.styles import decode
 from spark_connector.tasks import ReadTask
 from spark_connector.worker_pickle import pack
@@ -60,12 +61,11 @@ class RocketMQBatchReader(DataSourceReader):
         local: LocalRows | None = None,
     ) -> None:
         self._options = options
-        self._schema = schema
         self._connect = connect or open_consumer
         self._list_topics = topics
         self._local = local
         self._only = ALL
-        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
+        self._columns = ReadColumns(options, schema)  # raises for an unusable schema before anything is planned
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)
@@ -74,12 +74,13 @@ class RocketMQBatchReader(DataSourceReader):
         """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
         with one_line(), self._connect(self._options) as consumer:
             options = with_topics(self._options, self._list_topics)
+            check_dead_letter_topics(options, consumer)
             ranges = plan(consumer, options, self._only)
             return [InputPartition(one) for one in tasks_of(ranges, options, sampled(consumer))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        return rows_of(partition, self._options, self._schema, self._connect, self._local)
+        return rows_of(partition, self._options, self._columns, self._connect, self._local)
 
 
 class PushDownReader(RocketMQBatchReader):
@@ -96,7 +97,7 @@ class PushDownReader(RocketMQBatchReader):
 def rows_of(
     partition: InputPartition,
     options: ReadOptions,
-    schema: StructType,
+    columns: ReadColumns,
     connect: Connect,
     local: LocalRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -105,14 +106,19 @@ def rows_of(
     if task is None:  # Spark passes None when there are no partitions
         return
     keep_freed_memory()
-    columns = arrow_schema(schema, options.schema_style)
     with one_line(), connect(options) as consumer:
-        if local is None:
-            yield from _pulled_rows(task.ranges, options, columns, consumer)
-            return
-        for wanted in task.ranges:
-            rest = wanted._replace(start=(yield from local(options, wanted, columns, consumer)))
-            yield from _pulled_rows((rest,), options, columns, consumer)
+        yield from columns.finished(_stored_rows(task, options, columns.stored, consumer, local))
+
+
+def _stored_rows(
+    task: ReadTask, options: ReadOptions, schema: pa.Schema, consumer: Consumer, local: LocalRows | None
+) -> Iterator[pa.RecordBatch]:
+    if local is None:
+        yield from _pulled_rows(task.ranges, options, schema, consumer)
+        return
+    for wanted in task.ranges:
+        rest = wanted._replace(start=(yield from local(options, wanted, schema, consumer)))
+        yield from _pulled_rows((rest,), options, schema, consumer)
 
 
 def _pulled_rows(

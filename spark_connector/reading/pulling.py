@@ -75,7 +75,7 @@ def when_back(
     while True:
         try:
             return ask()
-        except AWAY as error:
+        except (*AWAY, SendFailed) as error:
             if is_final(error) or (now() - started) * 1000 >= wait_ms:
                 raise
             failures += 1

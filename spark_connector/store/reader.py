@@ -26,7 +26,7 @@ from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import plan, tasks_of, with_topics
 from spark_connector.reading.pushdown import ALL, wanted_by
-from spark_connector.schema import arrow_schema
+from spark_connector.reading.read_columns import ReadColumns
 from spark_connector.store.files import (
     ENTRIES,
     KINDS,
@@ -49,9 +49,8 @@ class StoreReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
         self._only = ALL
-        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
+        self._columns = ReadColumns(options, schema)  # raises for an unusable schema before anything is planned
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)
@@ -76,20 +75,22 @@ class StoreReader(DataSourceReader):
         if parts is None:  # Spark passes None when there are no partitions
             return
         keep_freed_memory()
-        options = self._options
-        schema = arrow_schema(self._schema, options.schema_style)
-        with one_line(), reading(options.directory):
-            log = LogBytes(ReadOnlyFiles(), options.directory)
-            for some in together(parts, options.max_records_per_batch):
-                rows = [
-                    StoreRows(options.directory, log, part, schema, options, lambda lost: report_lost([lost], options))
-                    for part in some
-                ]
-                if len(rows) > 1 and (batches := decode_together(log, rows, schema, options)) is not None:
-                    yield from batches
-                    continue
-                for each in rows:
-                    yield from each.batches()
+        with one_line(), reading(self._options.directory):
+            yield from self._columns.finished(self._stored_rows(parts))
+
+    def _stored_rows(self, parts: Sequence[StorePart]) -> Iterator[pa.RecordBatch]:
+        options, schema = self._options, self._columns.stored
+        log = LogBytes(ReadOnlyFiles(), options.directory)
+        for some in together(parts, options.max_records_per_batch):
+            rows = [
+                StoreRows(options.directory, log, part, schema, options, lambda lost: report_lost([lost], options))
+                for part in some
+            ]
+            if len(rows) > 1 and (batches := decode_together(log, rows, schema, options)) is not None:
+                yield from batches
+                continue
+            for each in rows:
+                yield from each.batches()
 
 
 class PushDownStoreReader(StoreReader):

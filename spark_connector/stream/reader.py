@@ -20,8 +20,9 @@ from mqcommon.errors import SkylarkError
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
+from spark_connector.reading.dead_letters import check_dead_letter_topics
 from spark_connector.reading.planning import list_clusters, list_topics
-from spark_connector.schema import arrow_schema
+from spark_connector.reading.read_columns import ReadColumns
 from spark_connector.store.local import local_rows
 from spark_connector.stream.driver import StreamDriver
 from spark_connector.stream.offsets import StreamOffsets
@@ -46,9 +47,8 @@ class RocketMQStreamReader(DataSourceStreamReader):
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
-        self._schema = schema
+        self._columns = ReadColumns(options, schema)  # raises for an unusable schema before anything is planned
         self._connect = connect or open_consumer
-        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
         self._asking = replace(options, pull_timeout_ms=min(options.pull_timeout_ms, ASK_TIMEOUT_MS))
         self._look_up = (topics, clusters, now)
         self._driver: StreamDriver | None = None
@@ -89,7 +89,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         local = local_rows if self._options.local_store_path else None
-        return rows_of(partition, self._options, self._schema, self._connect, local)
+        return rows_of(partition, self._options, self._columns, self._connect, local)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when the micro-batch up to ``end`` is done."""
@@ -107,6 +107,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
         if self._driver is None:
             self._opened = ExitStack()
             consumer = self._opened.enter_context(self._connect(self._asking))
+            check_dead_letter_topics(self._options, consumer)
             self._driver = StreamDriver(consumer, self._asking, *self._look_up)
         return self._driver
 

@@ -2,6 +2,7 @@
 
 writer.py      what Spark calls, and the producers of a task
 rows.py        which columns a DataFrame has, messages of its rows, and their unique keys
+bodies.py      bodies and keys of columns that are no bytes or text
 once.py        each row once, whatever is run again
 topic_io.py    the topic that is written: sends, and looks for what was sent
 """

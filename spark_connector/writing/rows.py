@@ -29,6 +29,7 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -37,8 +38,9 @@ from mqcommon.errors import SkylarkError, UserError
 from mqcommon.message.message import Message, own_properties
 from mqcommon.message.properties import RESERVED
 from mqcommon.message.queue import MessageQueue
+from spark_connector.formats.format_spec import FormatSpec
 from spark_connector.options.write import WriteOptions
-from spark_connector.schema import spark_schema
+from spark_connector.schema import VALUE, spark_schema
 
 #: The property of a claim that has the row's name, and the attempt that sent it.
 ROW = "SPARK_ROW"
@@ -107,7 +109,7 @@ COLUMN_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         BODY: ("binary", "string"),
         TOPIC: _TEXT,
         TAGS: _TEXT,
-        KEYS: ("string", "array<string>"),
+        KEYS: ("string", "array<string>", "binary"),
         PROPERTIES: ("map<string,string>",),
         FLAG: _NUMBER,
         SHARDING_KEY: _TEXT,
@@ -117,11 +119,10 @@ COLUMN_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         DELIVER_TIME: ("timestamp", "bigint"),
     }
 )
-#: Kafka's name of the body.
-_ALIASES = MappingProxyType({"value": BODY})
+#: Kafka's names.
+_ALIASES = MappingProxyType({VALUE: BODY, "key": KEYS})
 _KAFKA_COLUMNS = MappingProxyType(
     {
-        "key": "rename it to shardingKey (rows of one key go to one queue) or to keys (to find messages by it)",
         "headers": "make it a map<string,string> named properties",
         "partition": "name a queue with the columns brokerName and queueId",
     }
@@ -139,8 +140,11 @@ class Layout:
     positions: Mapping[str, int]
 
 
-def layout_of(schema: StructType, options: WriteOptions) -> Layout:
-    """The layout of ``schema``; UserError, with the remedy, for columns that cannot be written."""
+def layout_of(schema: StructType, options: WriteOptions, spec: FormatSpec | None = None) -> Layout:
+    """The layout of ``schema``, whose bodies are of the format ``spec``.
+
+    UserError, with the remedy, for columns that cannot be written.
+    """
     names = {name.lower(): name for name in COLUMN_TYPES} | _ALIASES
     positions: dict[str, int] = {}
     for position, column in enumerate(schema.fields):
@@ -150,10 +154,22 @@ def layout_of(schema: StructType, options: WriteOptions) -> Layout:
         if name in positions:
             other = schema.fields[positions[name]].name
             raise UserError(f"columns {other} and {column.name} are both the {name}; drop one of them")
-        _check_type(column.name, COLUMN_TYPES[name], column.dataType)
+        if name == BODY and spec is not None:
+            _check_value(column, spec)
+        else:
+            _check_type(column.name, COLUMN_TYPES[name], column.dataType)
         positions[name] = position
     _check_together(positions, options)
     return Layout(positions)
+
+
+def _check_value(column: StructField, spec: FormatSpec) -> None:
+    if column.name.lower() != VALUE:
+        raise UserError(
+            f"column {column.name} is a body, and with valueFormat={spec.kind} bodies are made of the column value;"
+            ' make a struct of that name, as in df.select(struct("*").alias("value"))'
+        )
+    spec.checked(column.name, column.dataType)
 
 
 def _check_type(name: str, allowed: tuple[str, ...], given: DataType) -> None:
@@ -182,7 +198,7 @@ def _check_together(positions: Mapping[str, int], options: WriteOptions) -> None
     if BODY not in positions:
         raise UserError(
             'no column body; name the column with the messages so, as in df.select(df["text"].alias("body")), or make'
-            ' one of several with to_json(struct("*"))'
+            ' one of several with to_json(struct("*")), or with the option valueFormat of struct("*").alias("value")'
         )
     if not options.topic and TOPIC not in positions:
         raise UserError('no topic is given; use .option("topic", "name"), or a column topic')
@@ -215,6 +231,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class RowRefused(SkylarkError):
     """A row that cannot be a message; the text says which one, and why."""
+
+
+def refused_row(number: int, reason: object) -> RowRefused:
+    """The error for a row of the partition."""
+    return RowRefused(f"row {number} of the partition (counted from 0) cannot be sent: {reason}")
 
 
 class Place(NamedTuple):
@@ -256,16 +277,15 @@ def lots_of(batch: pa.RecordBatch, layout: Layout, topic: str, first_row: int = 
                 lot.places[len(lot.messages)] = place
             lot.messages.append(_message(name, row))
         except (SkylarkError, TypeError) as error:
-            raise RowRefused(f"row {number} of the partition (counted from 0) cannot be sent: {error}") from None
+            raise refused_row(number, error) from None
     return list(lots.values())
 
 
 def _bodies(column: pa.Array, first_row: int) -> list[bytes | Message]:
     if column.null_count:
         row = first_row + pc.index(column.is_null(), True).as_py()
-        raise RowRefused(
-            f"row {row} of the partition (counted from 0) cannot be sent: column body is null; leave such rows out, as"
-            ' in df.where("body is not null"), or fill them'
+        raise refused_row(
+            row, 'column body is null; leave such rows out, as in df.where("body is not null"), or fill them'
         )
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())

@@ -20,14 +20,14 @@ from mqcommon.message.message import Message, MessageExt, OwnKeyMessage, WithOwn
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import AUTO_CREATE_TOPIC, PERM_INHERIT
 from sdk import TopicConfig
-from sdk.blocking import Admin, Producer
+from sdk.blocking import Admin, Client, Producer, PullConsumer
 from sdk.routes import master_of
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options.connection import ConnectionOptions
 from spark_connector.options.read import ReadOptions
 from spark_connector.options.write import WriteOptions
 from spark_connector.reading.batch_reader import Consumer, decode_buffer
-from spark_connector.reading.pulling import joined, pulls
+from spark_connector.reading.pulling import joined, pulls, when_back
 from spark_connector.writing.once import CLOCKS_MS, Claim, FoundRows, Rows
 from spark_connector.writing.rows import ROW, Place, name_in
 
@@ -166,7 +166,7 @@ class TopicIO:
         except RouteNotFound as error:
             if error.is_passing:
                 raise
-            raise RouteNotFound(self._topic, f'{error.reason}, and so does .option("createTopic", "true")') from None
+            raise unknown_topic(error) from None
         # A broker that is in no route now may have rows of this task: without it they would be sent twice.
         missing = self._queues.difference(queues)
         if missing:
@@ -174,6 +174,39 @@ class TopicIO:
             raise RouteNotFound(self._topic, f"no NameServer knows its queues of {names} any more", is_passing=True)
         self._queues.update(queues)
         return queues
+
+
+def unknown_topic(error: RouteNotFound) -> RouteNotFound:
+    """The error with what else can be done."""
+    return RouteNotFound(error.topic, f'{error.reason}, and so does .option("createTopic", "true")')
+
+
+def check_topic_exists(options: WriteOptions) -> None:
+    """Raise RouteNotFound when no task could send to the topic. For the driver: its error is the first line of Spark's.
+
+    Waits for NameServers as tasks do.
+    """
+    with (
+        Client(**options.client) as client,
+        Admin(client) as admin,
+        PullConsumer(client, group=options.producer_group, heartbeat=False, start_timeout_ms=None) as consumer,
+    ):
+        try:
+            when_back(lambda: consumer.topic_queues(options.topic), options.broker_wait_ms)
+        except RouteNotFound as error:
+            if error.is_passing:
+                raise
+            if options.dedup or not _creates_topics(admin):
+                raise unknown_topic(error) from None
+
+
+def _creates_topics(admin: Admin) -> bool:
+    """Whether a send creates its topic."""
+    try:
+        admin.topic_route(AUTO_CREATE_TOPIC)
+    except RouteNotFound:
+        return False
+    return True
 
 
 def create_missing(topic: str, admin: Admin, consumer: Consumer, timeout_ms: float) -> None:

@@ -24,9 +24,11 @@ from pyspark.sql.types import StructType
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.errors import InvalidArgument, SkylarkError, UserError
 from spark_connector.one_line import one_line
+from spark_connector.options.formats import value_spec
 from spark_connector.options.write import WriteOptions
 from spark_connector.reading.pulling import when_back
 from spark_connector.worker_pickle import pack
+from spark_connector.writing.bodies import Bodies
 from spark_connector.writing.once import Once, SendLimits, WriteFailed
 from spark_connector.writing.rows import BODY, FLAG, KEYS, TAGS, TOGETHER, Layout, Lot, RowKeys, layout_of, lots_of
 
@@ -212,7 +214,9 @@ class _Writing:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._layout = layout_of(schema, options)
+        spec = value_spec(options)
+        self._layout = layout_of(schema, options, spec)
+        self._bodies = Bodies(spec, schema, self._layout)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)
@@ -225,7 +229,7 @@ class _Writing:
             # Rows are counted while they are sent, so that an error can say what stays in the topic.
             kind = Deduplicated if self._options.dedup else Plain
             with kind(self._options, task) as target:
-                batches = arrow_batches(iterator, self._schema)
+                batches = self._bodies.made(arrow_batches(iterator, self._schema))
                 return send_batches(batches, self._layout, self._options.topic, target, Written(task.partition))
 
     def _note_commit(self, messages: Sequence[Written | None], what: str) -> None:

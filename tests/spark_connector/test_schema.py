@@ -1,8 +1,24 @@
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, IntegerType, StructType
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
-from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ, arrow_schema, spark_schema
+from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ, arrow_schema, arrow_type, spark_schema
 
 
 @pytest.mark.parametrize("style", [ROCKETMQ, KAFKA, EXTERNALS])
@@ -14,6 +30,16 @@ def test_arrow_types_are_what_spark_expects(style: str) -> None:
 def test_a_users_schema_keeps_order_and_nullability() -> None:
     schema = StructType().add("queueId", IntegerType(), nullable=False).add("body", BinaryType())
     assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
+
+
+def test_types_of_values_are_what_spark_expects() -> None:
+    kind = StructType().add("m", MapType(StringType(), ArrayType(DecimalType(20, 3))))
+    for number, one in enumerate(
+        (BooleanType(), ByteType(), ShortType(), IntegerType(), LongType(), FloatType(), DoubleType(), BinaryType())
+    ):
+        kind.add(f"f{number}", one)
+    kind.add("at", TimestampType()).add("s", StructType().add("d", DateType(), nullable=False))
+    assert arrow_type(kind).equals(to_arrow_type(kind, timezone="UTC"), check_metadata=True)
 
 
 def test_properties_only_when_wanted() -> None:

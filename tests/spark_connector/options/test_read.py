@@ -54,7 +54,7 @@ def test_a_misspelt_option_names_the_nearest() -> None:
 
 
 def test_an_option_near_to_none_lists_all() -> None:
-    with pytest.raises(UserError, match="option zzz is unknown; options are accessKey, assign, brokerAwayHoldMs, brok"):
+    with pytest.raises(UserError, match="option zzz is unknown; options are accessKey, assign, badRows, bad"):
         ReadOptions.parse({**GOOD, "zzz": "1"})
 
 
@@ -294,3 +294,47 @@ def test_which_options_only_streams_have() -> None:
         "MaxOffsetsPerTrigger",
         "commitOffsets",
     ]
+
+
+def test_sizes_take_units() -> None:
+    options = ReadOptions.of_stream({**STREAM, "bytesPerTask": "64MB", "maxBytesPerTrigger": "1 GiB"})
+    assert (options.bytes_per_task, options.max_bytes_per_trigger) == (64 << 20, 1 << 30)
+    with pytest.raises(UserError, match="bytesPerTask: '64 megs' is not an integer, nor a size as 64MB"):
+        ReadOptions.parse({**STREAM, "bytesPerTask": "64 megs"})
+
+
+LETTERS = {"valueFormat": "json", "badRows": "deadLetter"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"valueFormat": "xml"}, "option valueFormat: 'xml' is not a choice; give json or avro or cbor or protobuf"),
+        ({"valueSchema": "id bigint"}, "options valueSchema and valueMessage need valueFormat"),
+        ({"valueFormat": "avro"}, "option valueFormat: avro needs valueSchema"),
+        ({"valueFormat": "protobuf", "valueSchema": "x"}, "belongs to valueFormat=protobuf"),
+        ({"valueFormat": "json", "valueMessage": "x"}, "belongs to valueFormat=protobuf"),
+        ({"badRows": "null"}, "option badRows: null needs valueFormat"),
+        ({"valueFormat": "json", "badRowsTopic": "x"}, "option badRowsTopic needs badRows=deadLetter"),
+        ({**LETTERS, "badRowsTopic": "a b"}, "option badRowsTopic: "),
+        ({**LETTERS, "topic": "t,t-bad-rows"}, "option badRowsTopic: t-bad-rows is read, too; name another topic"),
+        ({**LETTERS, "badRowsTopic": "t"}, "option badRowsTopic: t is read, too"),
+        ({**LETTERS, "topic": "", "topicPattern": "t.*"}, "needs a name that the pattern does not match"),
+        ({**LETTERS, "topic": "", "topicPattern": "t.*", "badRowsTopic": "tx"}, "needs a name that the pattern"),
+    ],
+)
+def test_options_of_formats_that_exclude_each_other_are_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        ReadOptions.parse({**STREAM, **given})
+    assert said in str(caught.value)
+
+
+def test_a_directory_has_no_dead_letters() -> None:
+    with pytest.raises(UserError, match="storePath reads a directory without a broker; give null or fail"):
+        ReadOptions.parse({"topic": "t", "storePath": "/store", **LETTERS})
+
+
+def test_dead_letters_have_a_topic_for_each_topic_or_one_for_all() -> None:
+    assert ReadOptions.parse({**STREAM, **LETTERS}).dead_letter_topic("t") == "t-bad-rows"
+    named = ReadOptions.parse({"nameserver": "h:1", "topicPattern": "t.*", **LETTERS, "badRowsTopic": "bad"})
+    assert named.dead_letter_topic("t") == "bad"

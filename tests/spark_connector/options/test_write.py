@@ -35,6 +35,8 @@ def test_credentials_are_shared_and_hidden() -> None:
         ({"producerGroup": "a b"}, "options topic and producerGroup: "),
         ({"numRetries": "-1"}, "numRetries: -1 is too small"),
         ({"secretKey": "x"}, "must both be set"),
+        ({"valueFormat": "json", "valueSchema": "id bigint"}, "json is written with the types of the column value"),
+        ({"valueFormat": "avro"}, "option valueFormat: avro needs valueSchema"),
     ],
 )
 def test_mistakes_say_what_to_do(given: dict[str, str], said: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pytest
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import LongType, StructType
 
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.store import MessageStore
@@ -171,3 +172,17 @@ def test_the_source_reads_local_files_when_it_is_told_to() -> None:
     for path, reads in (("", None), ("/store", local.local_rows)):
         reader = RocketMQDataSource({"topic": "a", "localStorePath": path}).reader(SCHEMA)
         assert isinstance(reader, RocketMQBatchReader) and reader._local is reads
+
+
+def test_a_value_is_decoded_of_the_files(tmp_path: Path) -> None:
+    directory = tmp_path / BROKER
+    with opened(options_of(directory)) as store:
+        for number in range(COUNT):
+            put(store, "a", 0, b'{"id":%d}' % number)
+    schema = StructType().add("value", StructType().add("id", LongType()))
+    options = ReadOptions.parse({"topic": "a", "localStorePath": str(directory), "valueFormat": "json"})
+    with broker_on(directory) as broker:
+        reader = RocketMQBatchReader(options, schema, lambda _: broker, local=local.local_rows)  # type: ignore[arg-type, return-value]  # of a consumer only what is used
+        batches = list(reader.read(InputPartition(ReadTask((OffsetRange(QUEUE, 0, COUNT),)))))
+        assert broker.given == 2, "the first message and the last"
+    assert [row["value"]["id"] for batch in batches for row in batch.to_pylist()] == list(range(COUNT))

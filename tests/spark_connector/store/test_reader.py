@@ -6,11 +6,13 @@ import shutil
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import LongType, StructType
 
 from broker.store.store import MessageStore
 from mqcommon.errors import StoreCorrupt, UserError
@@ -18,6 +20,8 @@ from mqcommon.message.compression import COMPRESSIONS, MissingPackage, compresse
 from mqcommon.message.record import Record
 from sdk.arrow import decode
 from spark_connector.offsets import DataLost
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.read_columns import BadBody
 from spark_connector.source import RocketMQDataSource
 from spark_connector.store.files import ReadOnlyFiles
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
@@ -440,3 +444,21 @@ def test_which_reader(directory: Path) -> None:
     stream = source.streamReader(SCHEMA)
     with pytest.raises(UserError, match=r"readStream cannot read a store directory; use spark\.read"):
         stream.initialOffset()
+
+
+def test_a_value_is_decoded_of_messages_in_files(tmp_path: Path) -> None:
+    with opened(options_of(tmp_path / "store")) as store:
+        for number in range(9):
+            put(store, "a", 0, b'{"id":%d}' % number if number % 4 else b"rubbish", b"TAGS\x01%d\x02" % (number % 4))
+    schema = StructType().add("queueOffset", LongType()).add("value", StructType().add("id", LongType()))
+
+    def found(**given: str) -> list[tuple[int, Any]]:
+        options = {"storePath": str(tmp_path / "store"), "topic": "a", "valueFormat": "json", **given}
+        source = StoreReader(ReadOptions.parse(options), schema)
+        batches = [batch for one in source.partitions() for batch in source.read(one)]
+        return [(row["queueOffset"], row["value"]) for batch in batches for row in batch.to_pylist()]
+
+    assert found(badRows="null") == [(at, {"id": at} if at % 4 else None) for at in range(9)]
+    assert found(subExpression="1") == [(1, {"id": 1}), (5, {"id": 5})], "bodies of other messages are not decoded"
+    with pytest.raises(BadBody, match="topic a, broker store, queue 0: the body of the message at offset 0"):
+        found()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+from pyspark.sql.types import LongType, StructType
 
 from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
@@ -618,3 +619,25 @@ def test_an_old_spark_reads_on_after_a_restart(
     with caplog.at_level(logging.WARNING):
         assert read(old_reader(cluster), second, third) == []
     assert "b was away when the query was restarted" in caplog.text
+
+
+def test_a_stream_with_dead_letters_needs_their_topic_before_it_starts(cluster: MemoryCluster) -> None:
+    letters = {"valueFormat": "json", "badRows": "deadLetter"}
+    with pytest.raises(RouteNotFound, match="no route for topic t-bad-rows: badRows=deadLetter needs it"):
+        Query(cluster, **letters).trigger()
+    cluster.add(MessageQueue("t-bad-rows", "a", 0), 0)
+    assert Query(cluster, **letters).trigger()
+
+
+def test_a_micro_batch_has_values(cluster: MemoryCluster) -> None:
+    """The bodies are numbers, which are JSON, but no objects."""
+    schema = StructType().add("queueOffset", LongType()).add("value", StructType().add("id", LongType()))
+    given = {"topic": "t", "startingOffsets": "earliest", "valueFormat": "json", "badRows": "null"}
+    options = ReadOptions.of_stream(given)
+    reader = AdmittingStreamReader(options, schema, lambda _: cluster, lambda _: ["t"], lambda _: ["cluster"])
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    batches = [batch for one in reader.partitions(start, end) for batch in reader.read(one)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert len(rows) == 30
+    assert {row["value"] for row in rows} == {None}

@@ -14,7 +14,7 @@ from sdk.blocking import PullConsumer
 from sdk.testing import Cluster, cluster_fixture
 from spark_connector.options.write import WriteOptions
 from spark_connector.writing.rows import Lot, Place
-from spark_connector.writing.topic_io import send_all
+from spark_connector.writing.topic_io import check_topic_exists, send_all
 from spark_connector.writing.writer import Deduplicated, Task
 
 pair = cluster_fixture(brokers=2, scope="module")
@@ -133,3 +133,16 @@ def test_keys_go_with_their_messages() -> None:
     assert (list(many), many.encoded_keys) == ([b"a", b"c"], [b"UNIQ_KEY\x01KA\x02", b"UNIQ_KEY\x01KC\x02"])
     (key,) = producer.keys
     assert key == b"UNIQ_KEY\x01KB\x02"
+
+
+def test_a_job_for_an_unknown_topic_is_refused_on_the_driver() -> None:
+    """But not where its sends create the topic."""
+    with Cluster() as cluster:
+        cluster.create_topic("known", queues=1)
+        given = {"nameserver": cluster.nameserver, "topic": "nowhere"}
+        check_topic_exists(WriteOptions.parse({**given, "topic": "known"}))
+        check_topic_exists(WriteOptions.parse({**given, "dedup": "false"}))
+        with pytest.raises(RouteNotFound, match=r'mqadmin updateTopic .* so does \.option\("createTopic", "true"\)'):
+            check_topic_exists(WriteOptions.parse(given))
+    with Cluster(options={"autoCreateTopicEnable": False}) as cluster, pytest.raises(RouteNotFound):
+        check_topic_exists(WriteOptions.parse({**given, "nameserver": cluster.nameserver, "dedup": "false"}))

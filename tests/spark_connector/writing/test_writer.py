@@ -94,7 +94,8 @@ def test_a_writer_can_be_pickled_and_mistakes_are_found_before() -> None:
 
 def test_commit_and_abort_say_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    source = RocketMQDataSource({"topic": "t", "nameserver": "h:1"})
+    # Nobody looks for a topic that may be created.
+    source = RocketMQDataSource({"topic": "t", "nameserver": "h:1", "createTopic": "true"})
     batch: Any = source.writer(SCHEMA, overwrite=False)
     stream: Any = source.streamWriter(SCHEMA, overwrite=False)
     batch.commit([Written(0, 5, 3), Written(1, 2, 2)])
