@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+K = TypeVar("K")
 T = TypeVar("T")
 # From so many queues of a topic on a broker on, their offsets are asked for at once.
 MANY_QUEUES = 8
@@ -229,7 +230,7 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
     """The bounds of all queues that the options choose; BrokersMissing when some are not there."""
     queues = chosen(whole_queues(directory, options), options)
-    at_once = _bounds_at_once(directory, queues)
+    at_once = bounds_at_once(directory, queues, MANY_QUEUES)
     rest = [queue for queue in queues if queue not in at_once]
     # The ends first: if the topic is made again before its starts are asked for, the plan has the old topic's stamp,
     # and the tasks refuse the new topic.
@@ -242,24 +243,26 @@ def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQu
     return {queue: at_once.get(queue) or one_by_one[queue] for queue in queues}
 
 
-def _bounds_at_once(directory: QueueDirectory, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
-    """The bounds of queues that are many on their broker: two questions for all of them, in place of two for each.
+def bounds_at_once(
+    directory: QueueDirectory, queues: Iterable[MessageQueue], many_queues: int
+) -> dict[MessageQueue, QueueBounds]:
+    """The bounds of queues that are ``many_queues`` or more on their broker: two questions for all of them.
 
     Queues that the broker leaves out, and those of a broker that does not answer this, are not there.
     """
     places: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue in queues:
         places.setdefault((queue.topic, queue.broker_name), []).append(queue)
-    many = [found for found in places.values() if len(found) >= MANY_QUEUES]
+    many = [found for found in places.values() if len(found) >= many_queues]
     firsts = [found[0] for found in many]
     # As in `bounds_of`: the stamp comes first. It is the same for all queues of a topic on a broker.
     stamps = [position.created_ms for position in ask_all(directory.end_position, firsts)]
     spans = ask_all(lambda queue: _spans(directory, queue), firsts)
     return {
-        queue: QueueBounds(at[queue].start, max(at[queue]), stamp)
+        queue: QueueBounds(span.start, max(span), stamp)
         for found, stamp, at in zip(many, stamps, spans, strict=True)
         for queue in found
-        if queue in at
+        if (span := at.get(queue)) is not None
     }
 
 
@@ -356,8 +359,11 @@ def check_masters(
             )
 
 
-def ask_all(ask: Callable[[MessageQueue], T], queues: list[MessageQueue]) -> list[T]:
-    """The answers for all queues, asked at the same time."""
+def ask_all(ask: Callable[[K], T], things: Sequence[K]) -> list[T]:
+    """The answers for all ``things``, such as queues, asked at the same time."""
+    # Threads cost more than one answer does, and a stream asks ten times a second.
+    if len(things) <= 1:
+        return [ask(one) for one in things]
     # A question is a round trip: one after another, those of a thousand queues would take longer than the query.
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="rocketmq-plan") as threads:
-        return list(threads.map(ask, queues))
+        return list(threads.map(ask, things))
