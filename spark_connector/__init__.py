@@ -17,6 +17,7 @@ one_line.py    errors without the traceback of Spark's workers
 
 import sys
 
+from sdk.last_resort import print_warnings_of
 from spark_connector.version import VERSION
 
 try:
@@ -29,5 +30,8 @@ except ModuleNotFoundError as error:
         " worker of Spark, set PYSPARK_PYTHON to a Python that has it before the session starts",
         name=error.name,
     ) from None
+
+# The processes that Spark starts have no logging of their own. Each lost range and each broker is to be seen.
+print_warnings_of("spark_connector", lines=1_000)
 
 __all__ = ["VERSION", "RocketMQDataSource", "register"]
