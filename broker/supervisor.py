@@ -222,8 +222,8 @@ class Supervisor:
         return text_page(HTTPStatus.OK, "ok")
 
     async def _metrics(self) -> "Page":
+        from mqcommon.metrics.prometheus_text import CONTENT_TYPE
         from remoting.metrics.http_pages import Page
-        from remoting.metrics.prometheus_text import CONTENT_TYPE
 
         pages: dict[str, str] = {}
 

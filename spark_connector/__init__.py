@@ -6,7 +6,7 @@ reading/       batches from brokers
 store/         batches from a store directory
 stream/        micro-batches
 writing/       ``df.write`` and ``df.writeStream``
-jobs/          programs for ``spark-submit``
+jobs/, lag.py  programs for ``spark-submit``; how far queries are behind
 schema.py      columns, in Spark's and in Arrow's types, and in the styles of other sources
 offsets.py     ranges of offsets: pure arithmetic
 tasks.py       how ranges are grouped into tasks: pure, too; parallelism.py says how many the cluster runs at once

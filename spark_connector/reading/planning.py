@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from mqcommon.errors import UserError
+from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
+from sdk.arrow.records import Records
 from sdk.position import OffsetSpan, Position
 from sdk.routes import TopicQueues
 from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, within_bounds
@@ -175,23 +177,38 @@ class PatientDirectory:
         )
 
 
+class NextMessages(NamedTuple):
+    """What a few messages of a queue from an offset on say; 0 and None when there was none to look at.
+
+    ``mean_bytes``: their mean size, as they are stored. ``oldest_ms``: when the first was stored, by the broker's
+    clock.
+    """
+
+    mean_bytes: float
+    oldest_ms: int | None
+
+
+def next_messages(directory: QueueDirectory, queue: MessageQueue, offset: int) -> NextMessages:
+    """Look at the messages of ``queue`` from ``offset`` on."""
+    try:
+        pulled = directory.pull_bytes(queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0)
+    except AWAY:  # what is read needs none of this, and waits for the broker
+        return NextMessages(0, None)
+    mean_bytes = len(pulled.data) / max(pulled.next_offset - offset, 1)
+    try:
+        times = Records(pulled.data).column("store_timestamp")
+    except DamagedRecord:  # who reads the record says where it is
+        return NextMessages(mean_bytes, None)
+    return NextMessages(mean_bytes, int(times[0]) if len(times) else None)
+
+
 #: The mean size of a queue's messages from an offset on, as they are stored; 0 when there is none to look at.
 Sample = Callable[[MessageQueue, int], float]
 
 
 def sampled(directory: QueueDirectory) -> Sample:
     """The `Sample` that looks at the messages themselves."""
-
-    def sample(queue: MessageQueue, offset: int) -> float:
-        try:
-            pulled = directory.pull_bytes(
-                queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0
-            )
-        except AWAY:  # what is read needs no sizes, and waits for the broker
-            return 0
-        return len(pulled.data) / max(pulled.next_offset - offset, 1)
-
-    return sample
+    return lambda queue, offset: next_messages(directory, queue, offset).mean_bytes
 
 
 def tasks_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample) -> list[ReadTask]:

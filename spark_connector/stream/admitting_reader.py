@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
 from spark_connector.one_line import one_line
 from spark_connector.stream.offsets import StreamOffsets
 from spark_connector.stream.reader import RocketMQStreamReader
+from spark_connector.stream.report import REPORT
 
 
 class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
@@ -51,9 +52,12 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
             self._driving().freeze()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the queues ended in the last trigger, for the progress of the query."""
-        newest = self._driving().newest
-        return self._written(newest) if newest else None
+        """Where the queues ended in the last trigger, and the report, for the progress of the query."""
+        driver = self._driving()
+        if driver.newest is None:
+            return None
+        newest, report = self._written(driver.newest), driver.report().to_dict()
+        return {**newest, REPORT: report} if report else newest
 
     # The offsets of thousands of queues take longer to read and to write than a broker to tell their ends. An idle
     # stream reads and writes the same ones all the time.

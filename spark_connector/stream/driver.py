@@ -23,6 +23,8 @@ from spark_connector.options.read import FAIL, HOLD, ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import (
     DEFAULT_BYTES,
+    SAMPLE_QUEUES,
+    NextMessages,
     PatientDirectory,
     ask_all,
     bounds_at_once,
@@ -32,6 +34,7 @@ from spark_connector.reading.planning import (
     count_of,
     is_chosen,
     matching,
+    next_messages,
     sampled,
     starting,
     with_topics,
@@ -47,10 +50,12 @@ from spark_connector.stream.offsets import (
     check_cluster,
     first_end,
     made_again,
+    passed,
     rows_in,
     shares,
     waiting,
 )
+from spark_connector.stream.report import StreamReport
 from spark_connector.tasks import ReadTask, grouped, single
 
 if TYPE_CHECKING:
@@ -64,6 +69,8 @@ T = TypeVar("T")
 MANY_QUEUES = 3
 # An idle stream asks brokers this long after it asked them last. Spark lets 10 ms pass between triggers.
 IDLE_S = 0.09
+# The messages that wait are looked at once in this time, for the report.
+LOOK_S = 1.0
 
 
 class StreamQueues:
@@ -278,6 +285,11 @@ class StreamDriver:
         self._is_without_them = False
         #: The ends of all queues, as the brokers told them in the last trigger.
         self.newest: StreamOffsets | None = None
+        #: Where the micro-batch of that trigger ends.
+        self._reached: Mapping[MessageQueue, int] = {}
+        self._skipped_rows = 0
+        self._looked_s: float | None = None
+        self._next: dict[MessageQueue, NextMessages] = {}
 
     def initial(self) -> StreamOffsets:
         """Where a new query starts, the same however often Spark asks; all brokers that are listed must answer."""
@@ -330,10 +342,35 @@ class StreamDriver:
         asked_s = self._now()
         end = self._end(start, is_limited=is_limited)
         self._idle_since_s = asked_s if end is start and self._frozen is None else None
+        self._reached = end.at
         if end is not start:
             # Decided once, and kept in the checkpoint: after a restart the cluster may have another size.
             end = replace(end, tasks=count_of(between(start, end)[0], self._options, sampled(self._consumer)))
         return first_end(start, end) if start == self._initial else end
+
+    def report(self) -> StreamReport:
+        """What there is to say of the last trigger."""
+        rows = {queue: count for queue, count in waiting(self._reached, self._seen).items() if count}
+        self._look_at(rows)
+        oldest_ms: dict[str, int] = {}
+        sizes: dict[str, list[float]] = {}
+        for queue, found in self._next.items():
+            if queue in rows and found.oldest_ms is not None:
+                oldest_ms[queue.topic] = min(found.oldest_ms, oldest_ms.get(queue.topic, found.oldest_ms))
+                sizes.setdefault(queue.topic, []).append(found.mean_bytes)
+        mean_bytes = {topic: sum(some) / len(some) for topic, some in sizes.items()}
+        return StreamReport(oldest_ms, mean_bytes, self._skipped_rows, tuple(sorted(self._queues.away)))
+
+    def _look_at(self, rows: Mapping[MessageQueue, int]) -> None:
+        """Look at the next messages of the queues that have most, unless that was done a moment ago."""
+        if self._looked_s is not None and self._now() - self._looked_s < LOOK_S and self._next.keys() & rows.keys():
+            return
+        # With a limit, most of what waits is in these queues, and the queues advance alike.
+        largest = sorted(rows, key=lambda queue: -rows[queue])[:SAMPLE_QUEUES]
+        starts = {queue: max(self._reached.get(queue, 0), self._seen[queue].minimum) for queue in largest}
+        looks = ask_all(lambda queue: next_messages(self._consumer, queue, starts[queue]), largest)
+        self._next = dict(zip(largest, looks, strict=True))
+        self._looked_s = self._now()
 
     def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
         """The tasks of a micro-batch, the same ones when it is run again: sinks may know rows by their task."""
@@ -383,16 +420,16 @@ class StreamDriver:
         bounds = self._queues.bounds() if self._frozen is None else self._frozen
         self._check(start)
         self._seen = seen = self._queues.confirmed(bounds, start)
-        # With AvailableNow all were there at the beginning. Without a start (`unknown`) there is nothing to hold at.
-        if self._frozen is None and start.at and self._holds():
-            return start
         stamps = self._queues.stamps
         again = made_again(start, seen, stamps)
-        if again and options.when_lost == FAIL:
-            report_lost(between(start, advanced(start, seen, {}, stamps, again))[1], options)
         read_to = {queue: offset for queue, offset in start.at.items() if queue not in again}
         counts = waiting(read_to, seen)
         self.newest = advanced(start, seen, counts, stamps, again)
+        # With AvailableNow all were there at the beginning. Without a start (`unknown`) there is nothing to hold at.
+        if self._frozen is None and start.at and self._holds():
+            return start
+        if again and options.when_lost == FAIL:
+            report_lost(between(start, advanced(start, seen, {}, stamps, again))[1], options)
         total = sum(counts.values())
         # With AvailableNow nothing more comes, so it is not waited for.
         if total < min_rows and self._frozen is None and not self._has_waited_long():
@@ -409,6 +446,7 @@ class StreamDriver:
             end = advanced(start, seen, shares(counts, limit, turn=sum(start.at.values())), stamps, again)
         if end is not start:
             self._last_batch_s = self._now()
+            self._skipped_rows += passed(read_to, seen)
         return end
 
     def _holds(self) -> bool:

@@ -577,7 +577,15 @@ def test_what_waits_is_reported(cluster: MemoryCluster) -> None:
     query = Query(cluster, maxOffsetsPerTrigger="6")
     assert query.reader.reportLatestOffset() is None
     query.trigger()
-    assert query.reader.reportLatestOffset() == {"v": 1, "cluster": "cluster", "t|a|0": 10, "t|b|0": 120}
+    reported = query.reader.reportLatestOffset()
+    assert reported is not None
+    report = reported.pop("report")
+    assert reported == {"v": 1, "cluster": "cluster", "t|a|0": 10, "t|b|0": 120}
+    assert report == {"oldestMs": {"t": 2000}, "meanBytes": {"t": 94}}
+    query.now_s = 1
+    while query.trigger():
+        pass
+    assert query.reader.reportLatestOffset() == query.log[-1]
 
 
 # --- many queues, and none with messages

@@ -26,6 +26,15 @@ def page(columns: Iterable[Column], common: Sequence[tuple[str, str]]) -> Genera
     return pieces
 
 
+def whole_page(columns: Iterable[Column]) -> str:
+    """The page of few lines, at once."""
+    return "".join(
+        _head(column.metric) + "".join(_lines(column, start, ()) for start in range(0, len(column.values), SLICE))
+        for column in columns
+        if column.values
+    )
+
+
 def _head(metric: Metric) -> str:
     unit = f" ({metric.unit})" if metric.unit else ""
     return f"# HELP {metric.name} {metric.help}{unit}\n# TYPE {metric.name} {metric.kind}\n"
