@@ -73,12 +73,14 @@ class Lag:
         return None if None in sizes else sum(filter(None, sizes))
 
 
-def lag(progress: Mapping[str, Any]) -> Lag | None:
+def lag(progress: Mapping[str, Any] | None) -> Lag | None:
     """The lag after ``progress``: ``query.lastProgress``, or JSON of that. None when the progress does not tell.
 
     So it is when the query reads no topic here, and in the first micro-batch after a restart: that was planned before,
     and brokers are not asked again. Before PySpark 4.2 no progress tells.
     """
+    if progress is None:
+        return None
     read = [one for source in progress["sources"] if (one := _ends_of(source)) is not None]
     if not read:
         return None
@@ -94,7 +96,7 @@ def lag(progress: Mapping[str, Any]) -> Lag | None:
             if topic not in topics or topics[topic].rows < count:
                 topics[topic] = _topic_lag(topic, count, report, now_ms)
     return Lag(
-        str(progress["name"] or progress["id"]),
+        str(progress.get("name") or progress["id"]),
         dict(sorted(topics.items())),
         sum(report.skipped_rows for _, _, report in read),
         tuple(sorted({name for _, _, report in read for name in report.away})),

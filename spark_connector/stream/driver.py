@@ -156,10 +156,10 @@ class StreamQueues:
             lambda first: bounds_at_once(self._consumer, places[first.topic, first.broker_name], MANY_QUEUES),
         )
         for first, answer in answers.items():
-            if not answer:
+            if answer:  # all have the same stamp
+                self._note_stamp(first, next(iter(answer.values())).created_ms)
+            else:
                 self._one_by_one.add((first.topic, first.broker_name))
-            for bounds in list(answer.values())[:1]:  # the stamp of all
-                self._note_stamp(first, bounds.created_ms)
         return {queue: bounds for answer in answers.values() for queue, bounds in answer.items()}
 
     def _answered(self, queues: Sequence[MessageQueue], ask: Callable[[MessageQueue], T]) -> dict[MessageQueue, T]:
@@ -250,7 +250,7 @@ def _broker(queue: MessageQueue) -> str:
 
 
 class StreamDriver:
-    """One run of a query; ``now`` is a clock in seconds, ``idle_s`` how often brokers are asked that have nothing."""
+    """One run of a query; ``now`` is a clock in seconds, ``idle_s`` the time between questions of an idle stream."""
 
     def __init__(
         self,

@@ -92,6 +92,10 @@ def test_the_first_batch_after_a_restart_does_not_tell(cluster: MemoryCluster, l
     assert lag(progress(source(json.dumps(query.log[-1]), latest))) is None
 
 
+def test_a_query_that_has_just_started_has_no_progress() -> None:
+    assert lag(None) is None
+
+
 def test_other_sources_have_no_lag(cluster: MemoryCluster) -> None:
     query = Query(cluster, maxOffsetsPerTrigger="21")
     query.trigger()
