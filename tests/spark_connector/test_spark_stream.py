@@ -166,7 +166,8 @@ def test_the_example_of_the_manual(
     for block in section.split("```python\n")[1:]:
         code = block[: block.index("```")].replace("127.0.0.1:9876", cluster.nameserver)
         patient(partial(exec, code.replace('"flights/', f'"{tmp_path}{os.sep}flights/'), names))
-    assert capsys.readouterr().out == "0 messages are waiting\n"
+    spark.streams.removeListener(names["listener"])
+    assert capsys.readouterr().out == "0 messages are waiting, the oldest for 0 ms\n"
     assert spark.read.parquet(f"{tmp_path}/flights/messages").count() == 10
 
 
