@@ -222,8 +222,8 @@ class Supervisor:
         return text_page(HTTPStatus.OK, "ok")
 
     async def _metrics(self, accept: str) -> "Page":
+        from mqcommon.metrics.prometheus_text import TextFormat
         from remoting.metrics.http_pages import Page
-        from remoting.metrics.prometheus_text import TextFormat
 
         pages: dict[str, str] = {}
 

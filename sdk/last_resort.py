@@ -23,9 +23,12 @@ MAX_KINDS = 256
 class LastResort(logging.Handler):
     """Prints to stderr what no other handler gets. Lines of one kind come from the same statement."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, stream: TextIO | None = None) -> None:
-        """``stream``: None for what is sys.stderr at that moment."""
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, stream: TextIO | None = None, lines: int = LINES
+    ) -> None:
+        """``stream``: None for what is sys.stderr at that moment; ``lines``: of one kind in `WINDOW_S`."""
         super().__init__(logging.WARNING)
+        self._lines = lines
         self._clock = clock
         self._stream = stream
         self._formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -54,11 +57,11 @@ class LastResort(logging.Handler):
             since, count = self._kinds.pop(kind, (now, 0))
             left_out = 0
             if now - since >= WINDOW_S:
-                left_out, since, count = max(0, count - LINES), now, 0
+                left_out, since, count = max(0, count - self._lines), now, 0
             self._kinds[kind] = since, count + 1
             if len(self._kinds) > MAX_KINDS:
                 self._kinds.popitem(last=False)
-        return left_out if count < LINES else None
+        return left_out if count < self._lines else None
 
 
 def _has_handlers(name: str) -> bool:
@@ -71,9 +74,9 @@ def _has_handlers(name: str) -> bool:
     return False
 
 
-def print_warnings_of(*packages: str) -> None:
-    """Warnings of these packages reach stderr in a program without logging of its own."""
-    last_resort = LastResort()
+def print_warnings_of(*packages: str, lines: int = LINES) -> None:
+    """Warnings of these packages reach stderr in a program without logging of its own, ``lines`` of a kind a minute."""
+    last_resort = LastResort(lines=lines)
     for package in packages:
         logger = logging.getLogger(package)
         if not any(isinstance(handler, LastResort) for handler in logger.handlers):

@@ -7,7 +7,7 @@ reading/       batches from brokers
 store/         batches from a store directory
 stream/        micro-batches
 writing/       ``df.write`` and ``df.writeStream``
-jobs/          programs for ``spark-submit``
+jobs/, lag.py  programs for ``spark-submit``; how far queries are behind
 schema.py      columns, in Spark's and in Arrow's types, and in the styles of other sources
 offsets.py     ranges of offsets; tasks.py groups them into tasks: pure. parallelism.py: how many tasks run at once
 styles.py      columns of stored records in those styles; sdk/arrow decodes them
@@ -17,6 +17,7 @@ one_line.py    errors without the traceback of Spark's workers
 
 import sys
 
+from sdk.last_resort import print_warnings_of
 from spark_connector.version import VERSION
 
 try:
@@ -29,5 +30,8 @@ except ModuleNotFoundError as error:
         " worker of Spark, set PYSPARK_PYTHON to a Python that has it before the session starts",
         name=error.name,
     ) from None
+
+# The processes that Spark starts have no logging of their own. Each lost range and each broker is to be seen.
+print_warnings_of("spark_connector", lines=1_000)
 
 __all__ = ["VERSION", "RocketMQDataSource", "register"]

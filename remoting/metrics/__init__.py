@@ -3,6 +3,5 @@
 export.py  the exporter that metricsExporterType chooses
 health.py  /healthz and /readyz, on a port of their own or beside the metrics
 http_pages.py        HTTP
-prometheus_text.py   the text formats of Prometheus, in slices
 otlp.py    push to an OpenTelemetry collector, with OpenTelemetry's exporter
 """

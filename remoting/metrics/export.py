@@ -13,8 +13,8 @@ import trio
 
 from mqcommon.metrics.metric import Column
 from mqcommon.metrics.options import MetricsOptions
+from mqcommon.metrics.prometheus_text import TextFormat, format_for, page
 from remoting.metrics.health import HEALTH_PAGES, Health, missing, serve_pages
-from remoting.metrics.prometheus_text import TextFormat, format_for, page
 from remoting.net.steps import Stepper, Steps
 
 if TYPE_CHECKING:

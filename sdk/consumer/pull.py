@@ -186,10 +186,10 @@ class PullConsumer:
         """
         place = self._names.queue(MessageQueue(topic, broker_name, 0))
         table = await self._replicas.ask(place, lambda at: broker_api.topic_offsets(at, place.topic))
+        rows = [one for one in table.offset_table.items() if one[0].broker_name == broker_name]
+        queues = self._names.plain_queues(tuple([queue for queue, _ in rows]))
         return {
-            MessageQueue(topic, broker_name, queue.queue_id): OffsetSpan(row.min_offset, row.max_offset)
-            for queue, row in table.offset_table.items()
-            if queue.broker_name == broker_name
+            queue: OffsetSpan(row.min_offset, row.max_offset) for queue, (_, row) in zip(queues, rows, strict=True)
         }
 
     async def search_offset(

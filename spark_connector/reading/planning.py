@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from mqcommon.errors import UserError
+from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
+from sdk.arrow.records import Records
 from sdk.position import OffsetSpan, Position
 from sdk.routes import TopicQueues
 from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, within_bounds
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+K = TypeVar("K")
 T = TypeVar("T")
 # From so many queues of a topic on a broker on, their offsets are asked for at once.
 MANY_QUEUES = 8
@@ -174,23 +177,38 @@ class PatientDirectory:
         )
 
 
+class NextMessages(NamedTuple):
+    """What a few messages of a queue from an offset on say; 0 and None when there was none to look at.
+
+    ``mean_bytes``: their mean size, as they are stored. ``oldest_ms``: when the first was stored, by the broker's
+    clock.
+    """
+
+    mean_bytes: float
+    oldest_ms: int | None
+
+
+def next_messages(directory: QueueDirectory, queue: MessageQueue, offset: int) -> NextMessages:
+    """Look at the messages of ``queue`` from ``offset`` on."""
+    try:
+        pulled = directory.pull_bytes(queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0)
+    except AWAY:  # what is read needs none of this, and waits for the broker
+        return NextMessages(0, None)
+    mean_bytes = len(pulled.data) / max(pulled.next_offset - offset, 1)
+    try:
+        times = Records(pulled.data).column("store_timestamp")
+    except DamagedRecord:  # who reads the record says where it is
+        return NextMessages(mean_bytes, None)
+    return NextMessages(mean_bytes, int(times[0]) if len(times) else None)
+
+
 #: The mean size of a queue's messages from an offset on, as they are stored; 0 when there is none to look at.
 Sample = Callable[[MessageQueue, int], float]
 
 
 def sampled(directory: QueueDirectory) -> Sample:
     """The `Sample` that looks at the messages themselves."""
-
-    def sample(queue: MessageQueue, offset: int) -> float:
-        try:
-            pulled = directory.pull_bytes(
-                queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0
-            )
-        except AWAY:  # what is read needs no sizes, and waits for the broker
-            return 0
-        return len(pulled.data) / max(pulled.next_offset - offset, 1)
-
-    return sample
+    return lambda queue, offset: next_messages(directory, queue, offset).mean_bytes
 
 
 def tasks_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample) -> list[ReadTask]:
@@ -229,7 +247,7 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
     """The bounds of all queues that the options choose; BrokersMissing when some are not there."""
     queues = chosen(whole_queues(directory, options), options)
-    at_once = _bounds_at_once(directory, queues)
+    at_once = bounds_at_once(directory, queues, MANY_QUEUES)
     rest = [queue for queue in queues if queue not in at_once]
     # The ends first: if the topic is made again before its starts are asked for, the plan has the old topic's stamp,
     # and the tasks refuse the new topic.
@@ -242,24 +260,26 @@ def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQu
     return {queue: at_once.get(queue) or one_by_one[queue] for queue in queues}
 
 
-def _bounds_at_once(directory: QueueDirectory, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
-    """The bounds of queues that are many on their broker: two questions for all of them, in place of two for each.
+def bounds_at_once(
+    directory: QueueDirectory, queues: Iterable[MessageQueue], many_queues: int
+) -> dict[MessageQueue, QueueBounds]:
+    """The bounds of queues that are ``many_queues`` or more on their broker: two questions for all of them.
 
     Queues that the broker leaves out, and those of a broker that does not answer this, are not there.
     """
     places: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue in queues:
         places.setdefault((queue.topic, queue.broker_name), []).append(queue)
-    many = [found for found in places.values() if len(found) >= MANY_QUEUES]
+    many = [found for found in places.values() if len(found) >= many_queues]
     firsts = [found[0] for found in many]
     # As in `bounds_of`: the stamp comes first. It is the same for all queues of a topic on a broker.
     stamps = [position.created_ms for position in ask_all(directory.end_position, firsts)]
     spans = ask_all(lambda queue: _spans(directory, queue), firsts)
     return {
-        queue: QueueBounds(at[queue].start, max(at[queue]), stamp)
+        queue: QueueBounds(span.start, max(span), stamp)
         for found, stamp, at in zip(many, stamps, spans, strict=True)
         for queue in found
-        if queue in at
+        if (span := at.get(queue)) is not None
     }
 
 
@@ -356,8 +376,11 @@ def check_masters(
             )
 
 
-def ask_all(ask: Callable[[MessageQueue], T], queues: list[MessageQueue]) -> list[T]:
-    """The answers for all queues, asked at the same time."""
+def ask_all(ask: Callable[[K], T], things: Sequence[K]) -> list[T]:
+    """The answers for all ``things``, such as queues, asked at the same time."""
+    # Threads cost more than one answer does, and a stream asks ten times a second.
+    if len(things) <= 1:
+        return [ask(one) for one in things]
     # A question is a round trip: one after another, those of a thousand queues would take longer than the query.
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="rocketmq-plan") as threads:
-        return list(threads.map(ask, queues))
+        return list(threads.map(ask, things))

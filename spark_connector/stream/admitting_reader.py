@@ -17,10 +17,14 @@ from pyspark.sql.streaming.datasource import (
 from spark_connector.one_line import one_line
 from spark_connector.stream.offsets import StreamOffsets
 from spark_connector.stream.reader import RocketMQStreamReader
+from spark_connector.stream.report import REPORT
 
 
 class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
     """A micro-batch has as much as the options allow."""
+
+    #: The last start, as it was read and as Spark keeps it.
+    _start: tuple[StreamOffsets, dict[str, Any]] | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """One of the limits. Spark's cannot be combined, so `latestOffset` looks at the options, too."""
@@ -35,12 +39,12 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
         """The end of the next micro-batch; ``start`` when there is none."""
         with one_line():
-            driver, first = self._driving(), StreamOffsets.from_dict(start)
+            driver, first = self._driving(), self._read(start)
             # The trigger Once wants all, whatever the options are.
             end = driver.after(first, is_limited=not isinstance(limit, ReadAllAvailable))
             # Spark asks for the next micro-batch when one is done. That the last of AvailableNow is, it tells only so.
             driver.commit(first)
-            return end.to_dict()
+            return self._written(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on only what there is now is read."""
@@ -48,6 +52,23 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
             self._driving().freeze()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the queues ended in the last trigger, for the progress of the query."""
-        newest = self._driving().newest
-        return newest.to_dict() if newest else None
+        """Where the queues ended in the last trigger, and the report, for the progress of the query."""
+        driver = self._driving()
+        if driver.newest is None:
+            return None
+        newest, report = self._written(driver.newest), driver.report().to_dict()
+        return {**newest, REPORT: report} if report else newest
+
+    # The offsets of thousands of queues take longer to read and to write than a broker to tell their ends. An idle
+    # stream reads and writes the same ones all the time.
+
+    def _read(self, start: dict[str, Any]) -> StreamOffsets:
+        if self._start is None or self._start[1] != start:
+            self._start = (StreamOffsets.from_dict(start), start)
+        return self._start[0]
+
+    def _written(self, offsets: StreamOffsets) -> dict[str, Any]:
+        """As Spark keeps them."""
+        if self._start is not None and self._start[0] is offsets:
+            return self._start[1]
+        return offsets.to_dict()

@@ -9,12 +9,13 @@ Neighbours: offsets.py (computes), reader.py (Spark), reading/planning.py (batch
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
+from sdk.position import Position
 from sdk.retry import is_refusal
 from sdk.routes import away_because
 from spark_connector.offsets import QueueBounds
@@ -22,19 +23,24 @@ from spark_connector.options.read import FAIL, HOLD, ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import (
     DEFAULT_BYTES,
+    SAMPLE_QUEUES,
+    NextMessages,
     PatientDirectory,
     ask_all,
+    bounds_at_once,
     bounds_of,
     check_masters,
     check_numbers,
     count_of,
     is_chosen,
     matching,
+    next_messages,
     sampled,
     starting,
     with_topics,
 )
 from spark_connector.reading.pulling import AWAY, BrokersMissing, when_back
+from spark_connector.stream.arrivals import Arrivals
 from spark_connector.stream.offsets import (
     StreamOffsets,
     TopicOnBroker,
@@ -44,10 +50,12 @@ from spark_connector.stream.offsets import (
     check_cluster,
     first_end,
     made_again,
+    passed,
     rows_in,
     shares,
     waiting,
 )
+from spark_connector.stream.report import StreamReport
 from spark_connector.tasks import ReadTask, grouped, single
 
 if TYPE_CHECKING:
@@ -57,6 +65,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# From so many queues of a topic on a broker on, their bounds are asked for with two requests instead of one for each.
+MANY_QUEUES = 3
+# An idle stream asks brokers this long after it asked them last. Spark lets 10 ms pass between triggers.
+IDLE_S = 0.09
+# The messages that wait are looked at once in this time, for the report.
+LOOK_S = 1.0
 
 
 class StreamQueues:
@@ -71,8 +85,10 @@ class StreamQueues:
         self._now = now
         self._looked_s: float | None = None
         self._found: list[MessageQueue] = []
-        #: Minimum offsets; asked for with each look only, since a query without a trigger asks all the time.
-        self._lows: dict[MessageQueue, int] = {}
+        #: Minimum offsets of queues that are asked for one by one, known since the last look.
+        self._lows: dict[MessageQueue, Position] = {}
+        #: Where the broker did not tell the bounds of all queues at once, since the last look.
+        self._one_by_one: set[TopicOnBroker] = set()
         #: What the last look did not find, with the reason.
         self._missing: dict[str, str] = {}
         #: Brokers that did not answer since then. They are asked again after the next look: each time may take seconds.
@@ -99,8 +115,10 @@ class StreamQueues:
             self._looked_s = self._now()
         # A broker that did not answer is left out until the next look: each question to it may take as long as the
         # timeout.
-        here = [queue for queue in self._found if _broker(queue) not in self._silent]
-        return self._answered(here, self._bounds_of)
+        here = self._answering(self._found)
+        at_once = self._bounds_at_once(here)
+        rest = self._answering([queue for queue in here if queue not in at_once])
+        return {**at_once, **self._answered(rest, self._bounds_of)}
 
     def confirmed(
         self, bounds: Mapping[MessageQueue, QueueBounds], start: StreamOffsets
@@ -119,7 +137,32 @@ class StreamQueues:
         self._say(dict.fromkeys(gone, "no NameServer lists it for the topics that are read"))
         return {queue: one for queue, one in bounds.items() if queue not in short or queue in masters}
 
-    def _answered(self, queues: list[MessageQueue], ask: Callable[[MessageQueue], T]) -> dict[MessageQueue, T]:
+    def _answering(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """The queues without those of silent brokers."""
+        return [queue for queue in queues if _broker(queue) not in self._silent] if self._silent else queues
+
+    def _bounds_at_once(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
+        """The bounds of queues of which a broker has many, if it tells them at once."""
+        places: dict[TopicOnBroker, list[MessageQueue]] = {}
+        for queue in queues:
+            places.setdefault((queue.topic, queue.broker_name), []).append(queue)
+        firsts = [
+            found[0]
+            for place, found in places.items()
+            if len(found) >= MANY_QUEUES and place not in self._one_by_one
+        ]
+        answers = self._answered(
+            firsts,
+            lambda first: bounds_at_once(self._consumer, places[first.topic, first.broker_name], MANY_QUEUES),
+        )
+        for first, answer in answers.items():
+            if answer:  # all have the same stamp
+                self._note_stamp(first, next(iter(answer.values())).created_ms)
+            else:
+                self._one_by_one.add((first.topic, first.broker_name))
+        return {queue: bounds for answer in answers.values() for queue, bounds in answer.items()}
+
+    def _answered(self, queues: Sequence[MessageQueue], ask: Callable[[MessageQueue], T]) -> dict[MessageQueue, T]:
         """The answers for those queues whose brokers answer."""
         answers: dict[MessageQueue, T] = {}
         for queue, answer in zip(queues, ask_all(lambda queue: _answer(ask, queue), queues), strict=True):
@@ -140,7 +183,7 @@ class StreamQueues:
     def _look(self) -> None:
         """Find the queues. Those of a broker that is away are in no route."""
         queues: list[MessageQueue] = []
-        self._missing, self._silent, self._lows = {}, {}, {}
+        self._missing, self._silent, self._lows, self._one_by_one = {}, {}, {}, set()
         for topic in self._topics():
             try:
                 found = self._consumer.topic_queues(topic)
@@ -166,13 +209,16 @@ class StreamQueues:
 
     def _bounds_of(self, queue: MessageQueue) -> QueueBounds:
         high, created_ms = self._consumer.end_position(queue)
-        low, place = self._lows.get(queue), (queue.topic, queue.broker_name)
-        if created_ms is not None and created_ms != self.stamps.get(place):
-            self.stamps[place], low = created_ms, None
-        if low is None or high < low:
-            low = self._consumer.min_offset(queue)
+        self._note_stamp(queue, created_ms)
+        low = self._lows.get(queue)
+        if low is None or low.created_ms != created_ms or high < low.offset:
+            low = Position(self._consumer.min_offset(queue), created_ms)
         self._lows[queue] = low
-        return QueueBounds(low, max(low, high))
+        return QueueBounds(low.offset, max(low.offset, high))
+
+    def _note_stamp(self, queue: MessageQueue, created_ms: int | None) -> None:
+        if created_ms is not None:
+            self.stamps[queue.topic, queue.broker_name] = created_ms
 
     def _say(self, gone: Mapping[str, str]) -> None:
         """Log what is away, and what is back, once."""
@@ -204,7 +250,7 @@ def _broker(queue: MessageQueue) -> str:
 
 
 class StreamDriver:
-    """One run of a query; ``now`` is a clock in seconds."""
+    """One run of a query; ``now`` is a clock in seconds, ``idle_s`` the time between questions of an idle stream."""
 
     def __init__(
         self,
@@ -213,11 +259,18 @@ class StreamDriver:
         list_topics: "ListTopics",
         list_clusters: "ListTopics",
         now: Callable[[], float],
+        idle_s: float = IDLE_S,
     ) -> None:
         self._consumer = consumer
         self._options = options
         self._list_topics = list_topics
         self._list_clusters = list_clusters
+        self._idle_s = idle_s
+        self._arrivals = Arrivals(consumer)
+        #: When brokers were asked last, if there was nothing to read and no micro-batch has run since.
+        self._idle_since_s: float | None = None
+        #: The bounds of that time.
+        self._seen: Mapping[MessageQueue, QueueBounds] = {}
         self._now = now
         self._queues = StreamQueues(consumer, options, list_topics, now)
         self._last_batch_s = now()
@@ -232,6 +285,11 @@ class StreamDriver:
         self._is_without_them = False
         #: The ends of all queues, as the brokers told them in the last trigger.
         self.newest: StreamOffsets | None = None
+        #: Where the micro-batch of that trigger ends.
+        self._reached: Mapping[MessageQueue, int] = {}
+        self._skipped_rows = 0
+        self._looked_s: float | None = None
+        self._next: dict[MessageQueue, NextMessages] = {}
 
     def initial(self) -> StreamOffsets:
         """Where a new query starts, the same however often Spark asks; all brokers that are listed must answer."""
@@ -278,13 +336,41 @@ class StreamDriver:
         """The end of the micro-batch from ``start`` on; ``start`` itself when there is nothing to read yet.
 
         ``is_limited``: it has as much as the options allow, else all that there is. There is always a first
-        micro-batch, so that the checkpoint has where the query started.
+        micro-batch, so that the checkpoint has where the query started. While the stream is idle this waits a little.
         """
+        self._wait_while_idle()
+        asked_s = self._now()
         end = self._end(start, is_limited=is_limited)
+        self._idle_since_s = asked_s if end is start and self._frozen is None else None
+        self._reached = end.at
         if end is not start:
             # Decided once, and kept in the checkpoint: after a restart the cluster may have another size.
             end = replace(end, tasks=count_of(between(start, end)[0], self._options, sampled(self._consumer)))
         return first_end(start, end) if start == self._initial else end
+
+    def report(self) -> StreamReport:
+        """What there is to say of the last trigger."""
+        rows = {queue: count for queue, count in waiting(self._reached, self._seen).items() if count}
+        self._look_at(rows)
+        oldest_ms: dict[str, int] = {}
+        sizes: dict[str, list[float]] = {}
+        for queue, found in self._next.items():
+            if queue in rows and found.oldest_ms is not None:
+                oldest_ms[queue.topic] = min(found.oldest_ms, oldest_ms.get(queue.topic, found.oldest_ms))
+                sizes.setdefault(queue.topic, []).append(found.mean_bytes)
+        mean_bytes = {topic: sum(some) / len(some) for topic, some in sizes.items()}
+        return StreamReport(oldest_ms, mean_bytes, self._skipped_rows, tuple(sorted(self._queues.away)))
+
+    def _look_at(self, rows: Mapping[MessageQueue, int]) -> None:
+        """Look at the next messages of the queues that have most, unless that was done a moment ago."""
+        if self._looked_s is not None and self._now() - self._looked_s < LOOK_S and self._next.keys() & rows.keys():
+            return
+        # With a limit, most of what waits is in these queues, and the queues advance alike.
+        largest = sorted(rows, key=lambda queue: -rows[queue])[:SAMPLE_QUEUES]
+        starts = {queue: max(self._reached.get(queue, 0), self._seen[queue].minimum) for queue in largest}
+        looks = ask_all(lambda queue: next_messages(self._consumer, queue, starts[queue]), largest)
+        self._next = dict(zip(largest, looks, strict=True))
+        self._looked_s = self._now()
 
     def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
         """The tasks of a micro-batch, the same ones when it is run again: sinks may know rows by their task."""
@@ -309,6 +395,23 @@ class StreamDriver:
             logger.warning("offsets are committed later: %s", errors[0])
         self._is_commit_late = bool(errors)
 
+    def note_batch(self) -> None:
+        """A micro-batch of the query has run, maybe with rows of other sources: this source must not slow them down."""
+        self._idle_since_s = None
+
+    def close(self) -> None:
+        """The query has ended."""
+        self._arrivals.close()
+
+    def _wait_while_idle(self) -> None:
+        """Wait for a message, until the brokers are to be asked again. Other sources of the query wait meanwhile."""
+        if self._idle_since_s is None:
+            return
+        # Counted from when the brokers were asked last, so that sources of a query do not each add a wait of their own.
+        left_s = self._idle_since_s + self._idle_s - self._now()
+        if left_s > 0:
+            self._arrivals.wait({queue: one.maximum for queue, one in self._seen.items()}, left_s)
+
     def _end(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
         options = self._options
         max_rows = options.max_offsets_per_trigger if is_limited else 0
@@ -316,17 +419,17 @@ class StreamDriver:
         max_bytes = options.max_bytes_per_trigger if is_limited else 0
         bounds = self._queues.bounds() if self._frozen is None else self._frozen
         self._check(start)
-        seen = self._queues.confirmed(bounds, start)
-        # With AvailableNow all were there at the beginning. Without a start (`unknown`) there is nothing to hold at.
-        if self._frozen is None and start.at and self._holds():
-            return start
+        self._seen = seen = self._queues.confirmed(bounds, start)
         stamps = self._queues.stamps
         again = made_again(start, seen, stamps)
-        if again and options.when_lost == FAIL:
-            report_lost(between(start, advanced(start, seen, {}, stamps, again))[1], options)
         read_to = {queue: offset for queue, offset in start.at.items() if queue not in again}
         counts = waiting(read_to, seen)
         self.newest = advanced(start, seen, counts, stamps, again)
+        # With AvailableNow all were there at the beginning. Without a start (`unknown`) there is nothing to hold at.
+        if self._frozen is None and start.at and self._holds():
+            return start
+        if again and options.when_lost == FAIL:
+            report_lost(between(start, advanced(start, seen, {}, stamps, again))[1], options)
         total = sum(counts.values())
         # With AvailableNow nothing more comes, so it is not waited for.
         if total < min_rows and self._frozen is None and not self._has_waited_long():
@@ -337,10 +440,13 @@ class StreamDriver:
                 queue: max(read_to.get(queue, 0), seen[queue].minimum) for queue, count in counts.items() if count
             }
             limit = min(limit, rows_in(max_bytes, counts, self._queues.mean_bytes(firsts)))
-        # The starts grow by what is taken, so the turn goes round, also over restarts.
-        end = advanced(start, seen, shares(counts, limit, turn=sum(start.at.values())), stamps, again)
+        end = self.newest
+        if limit < total:
+            # The starts grow by what is taken, so the turn goes round, also over restarts.
+            end = advanced(start, seen, shares(counts, limit, turn=sum(start.at.values())), stamps, again)
         if end is not start:
             self._last_batch_s = self._now()
+            self._skipped_rows += passed(read_to, seen)
         return end
 
     def _holds(self) -> bool:

@@ -102,6 +102,13 @@ def waiting(start: Offsets, seen: Mapping[MessageQueue, QueueBounds]) -> dict[Me
     return {queue: max(high - max(start.get(queue, low), low), 0) for queue, (low, high, _) in seen.items()}
 
 
+def passed(start: Offsets, seen: Mapping[MessageQueue, QueueBounds]) -> int:
+    """How many messages a stream at ``start`` will not read: they are gone from the beginnings or ends of queues."""
+    return sum(
+        max(low - start[queue], start[queue] - high, 0) for queue, (low, high, _) in seen.items() if queue in start
+    )
+
+
 def made_again(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], stamps: Stamps) -> list[MessageQueue]:
     """The queues of ``start`` that are others now, with no offset of those before.
 

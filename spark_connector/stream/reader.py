@@ -24,7 +24,7 @@ from spark_connector.reading.dead_letters import check_dead_letter_topics
 from spark_connector.reading.planning import list_clusters, list_topics
 from spark_connector.reading.read_columns import ReadColumns
 from spark_connector.store.local import local_rows
-from spark_connector.stream.driver import StreamDriver
+from spark_connector.stream.driver import IDLE_S, StreamDriver
 from spark_connector.stream.offsets import StreamOffsets
 from spark_connector.worker_pickle import pack
 
@@ -45,12 +45,13 @@ class RocketMQStreamReader(DataSourceStreamReader):
         topics: ListTopics = list_topics,
         clusters: ListTopics = list_clusters,
         now: Callable[[], float] = time.monotonic,
+        idle_s: float = IDLE_S,
     ) -> None:
         self._options = options
         self._columns = ReadColumns(options, schema)  # raises for an unusable schema before anything is planned
         self._connect = connect or open_consumer
         self._asking = replace(options, pull_timeout_ms=min(options.pull_timeout_ms, ASK_TIMEOUT_MS))
-        self._look_up = (topics, clusters, now)
+        self._look_up = (topics, clusters, now, idle_s)
         self._driver: StreamDriver | None = None
         self._opened: ExitStack | None = None
         self._reached: StreamOffsets | None = None
@@ -94,10 +95,14 @@ class RocketMQStreamReader(DataSourceStreamReader):
     def commit(self, end: dict[str, Any]) -> None:
         """Called when the micro-batch up to ``end`` is done."""
         with one_line():
-            self._driving().commit(StreamOffsets.from_dict(end))
+            driver = self._driving()
+            driver.note_batch()
+            driver.commit(StreamOffsets.from_dict(end))
 
     def stop(self) -> None:
         """Called when the query ends."""
+        if self._driver is not None:
+            self._driver.close()
         if self._opened is not None:
             self._opened.close()
         self._opened = self._driver = None

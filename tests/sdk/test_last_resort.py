@@ -54,6 +54,15 @@ def test_the_same_is_told_a_few_times_a_minute(monkeypatch: pytest.MonkeyPatch) 
     assert "(7 more like that were not shown)" in stream.getvalue()
 
 
+def test_a_package_may_tell_more_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    stream = io.StringIO()
+    last_resort = LastResort(stream=stream, lines=20)
+    for _ in range(25):
+        last_resort.emit(logging.LogRecord("sdk.x", logging.ERROR, __file__, 1, "lost %s", ("m",), None))
+    assert stream.getvalue().count("lost m") == 20
+
+
 def test_a_stream_that_is_closed_hurts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     stream = io.StringIO()

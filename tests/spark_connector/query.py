@@ -20,8 +20,9 @@ Offset = dict[str, Any]
 class Query:
     """A query and its checkpoint, as Spark runs them; `start` is a run, with a reader of its own."""
 
-    def __init__(self, cluster: MemoryCluster, **given: str) -> None:
+    def __init__(self, cluster: MemoryCluster, *, idle_s: float = 0, **given: str) -> None:
         self.cluster = cluster
+        self.idle_s = idle_s
         self.given = {"topic": "t", "startingOffsets": "earliest", "discoveryIntervalMs": "0", **given}
         self.log: list[Offset] = []
         self.now_s = 0.0
@@ -37,6 +38,7 @@ class Query:
             lambda options: sorted({queue.topic for queue in self.cluster.logs}),
             lambda options: ["cluster"],
             lambda: self.now_s,
+            self.idle_s,
         )
         if available_now:
             self.reader.prepareForTriggerAvailableNow()

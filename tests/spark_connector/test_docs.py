@@ -1,14 +1,17 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from mqcommon.options.command_line import markdown_table
+from mqcommon.options.fields import options_of
 from spark_connector.options.read import ReadOptions
 from spark_connector.options.write import WriteOptions
 from spark_connector.schema import spark_schema
 from spark_connector.writing.rows import COLUMN_TYPES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "spark.md"
 
 
 @pytest.mark.parametrize("options", [ReadOptions, WriteOptions])
@@ -28,3 +31,17 @@ def test_every_column_that_can_be_written_is_documented() -> None:
     page = PAGE.read_text()
     writing = page[page.index("## Writing") :]
     assert [name for name in COLUMN_TYPES if f"`{name}`" not in writing] == []
+
+
+def test_each_option_of_kafka_that_is_called_the_same_is_known() -> None:
+    page = (DOCS / "spark-from-kafka.md").read_text()
+    tables = page[page.index("## Options of the source") : page.index("## Columns")]
+    source, sink = tables.split("## Options of the sink")
+    for options, table in ((ReadOptions, source), (WriteOptions, sink)):
+        known = {one.key.lower() for one in options_of(options)} | set(options.aliases)
+        rows = re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE)
+        same = [name for names, here in rows if here.startswith("same") for name in re.findall(r"`(.*?)`", names)]
+        assert [name for name in same if name.lower() not in known] == []
+        ours = [name for _, here in rows if not here.startswith("none") for name in re.findall(r"`([a-z]\w+)`", here)]
+        words = {"latest", "error", "committed"}
+        assert [name for name in ours if name not in words and name.lower() not in known] == []

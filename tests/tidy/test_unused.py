@@ -31,6 +31,7 @@ OF_LIBRARIES = {
     ),
     *("connection_made", "data_received", "pause_writing", "resume_writing"),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
+    *("onQueryStarted", "onQueryProgress", "onQueryTerminated"),
     *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
     *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
     "_SubscriberUsecase__auto_ack_disabled",
@@ -45,7 +46,7 @@ OF_KOMBU = {
     *("drain_events", "register_with_event_loop", "unregister_from_event_loop"),
 }
 # Programs use these; interpreters and editors ask for the names in a module.
-OF_THE_SDK = {"__dir__", "send_in_transaction", "rollback", "leave_open"}
+OF_THE_SDK = {"__dir__", "send_in_transaction", "rollback", "leave_open", "LagListener"}
 # Jinja looks for these, and the console's templates call some.
 OF_THE_CONSOLE = {
     *("lstrip_blocks", "trim_blocks", "page_link", "sort_link"),

@@ -3,6 +3,7 @@
 import json
 import logging
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,13 +16,16 @@ from pyspark.sql.types import LongType, StructType
 
 from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
-from sdk.position import Position
+from sdk.position import OffsetSpan, Position
 from spark_connector.offsets import DataLost
 from spark_connector.options.read import ReadOptions
 from spark_connector.stream.admitting_reader import AdmittingStreamReader
+from spark_connector.stream.arrivals import Arrivals
 from spark_connector.stream.reader import RocketMQStreamReader
 from tests.spark_connector.cluster import MemoryCluster
 from tests.spark_connector.query import A0, A1, B0, SCHEMA, Offset, Query
+
+A2 = MessageQueue("t", "a", 2)
 
 
 @pytest.fixture
@@ -32,7 +36,7 @@ def cluster() -> MemoryCluster:
     return cluster
 
 
-queues = st.sampled_from([A0, A1, B0, MessageQueue("t", "c", 0)])
+queues = st.sampled_from([A0, A1, A2, B0, MessageQueue("t", "c", 0)])
 limits = st.sampled_from(
     [{}, {"maxOffsetsPerTrigger": "1"}, {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "900"}]
 )
@@ -186,6 +190,22 @@ def test_a_broker_that_is_away_is_said_once_and_read_later(
         " when it is back may be too late, and dropped",
         "broker b is back",
     ]
+
+
+def test_warnings_in_the_output_of_a_stream_have_time_and_level(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process that Spark starts for a stream has set up no logging."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    query = Query(cluster)
+    query.trigger()
+    cluster.away = {"b"}
+    query.trigger()
+    said = capsys.readouterr().err
+    assert re.match(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING spark_connector.stream.driver: broker b is away, ", said
+    )
+    assert len(said.splitlines()) == 1
 
 
 def test_a_broker_that_is_listed_and_silent_is_not_asked_in_each_trigger(
@@ -558,7 +578,135 @@ def test_what_waits_is_reported(cluster: MemoryCluster) -> None:
     query = Query(cluster, maxOffsetsPerTrigger="6")
     assert query.reader.reportLatestOffset() is None
     query.trigger()
-    assert query.reader.reportLatestOffset() == {"v": 1, "cluster": "cluster", "t|a|0": 10, "t|b|0": 120}
+    reported = query.reader.reportLatestOffset()
+    assert reported is not None
+    report = reported.pop("report")
+    assert reported == {"v": 1, "cluster": "cluster", "t|a|0": 10, "t|b|0": 120}
+    assert report == {"oldestMs": {"t": 2000}, "meanBytes": {"t": 94}}
+    query.now_s = 1
+    while query.trigger():
+        pass
+    assert query.reader.reportLatestOffset() == query.log[-1]
+
+
+# --- many queues, and none with messages
+
+
+class Counting(MemoryCluster):
+    """Counts questions; ``refusal`` answers those for all queues at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.refusal: BrokerError | None = None
+
+    def end_position(self, mq: MessageQueue) -> Position:
+        self.asked.append("end")
+        return super().end_position(mq)
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        self.asked.append("min")
+        return super().min_offset(mq)
+
+    def topic_offsets(self, topic: str, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
+        self.asked.append("all")
+        if self.refusal is not None:
+            raise self.refusal
+        return super().topic_offsets(topic, broker_name)
+
+
+@pytest.fixture
+def counting() -> Counting:
+    counting = Counting()
+    for number in range(50):
+        counting.add(MessageQueue("t", "a", number), 2)
+    return counting
+
+
+def test_a_trigger_asks_a_broker_of_many_queues_twice(counting: Counting) -> None:
+    query = Query(counting)
+    query.trigger()
+    counting.asked = []
+    assert not query.trigger()
+    assert counting.asked == ["end", "all"], "the first one tells the stamp of the topic"
+    counting.grow(A1, 3)
+    assert query.trigger()
+    assert query.of(A1) == [0, 1, 2, 3, 4]
+
+
+def test_a_broker_that_refuses_the_question_for_all_queues_is_asked_for_each(counting: Counting) -> None:
+    counting.refusal = BrokerError(16, "GET is needed", "a:1")
+    query = Query(counting, discoveryIntervalMs="10000")
+    query.trigger()
+    assert query.sizes == [100]
+    counting.asked = []
+    assert not query.trigger()
+    assert counting.asked == ["end"] * 50
+    query.now_s, counting.refusal = 10, None
+    assert not query.trigger()
+    counting.asked = []
+    assert not query.trigger()
+    assert counting.asked == ["end", "all"]
+
+
+def test_a_topic_of_many_queues_that_is_made_again_is_read_from_its_beginning(counting: Counting) -> None:
+    counting.stamps["t", "a"] = 1
+    query = Query(counting, onDataLoss="skip")
+    query.trigger()
+    counting.make_again(A1, 3, 2)
+    assert query.trigger()
+    assert query.of(A1) == [0, 1, 0, 1, 2]
+
+
+Waits = list[tuple[dict[MessageQueue, int], float]]
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
+    """The ends and the time (s) of each wait, which is over at once."""
+    found: Waits = []
+
+    def wait(arrivals: Arrivals, ends: Mapping[MessageQueue, int], timeout_s: float) -> bool:
+        found.append((dict(ends), timeout_s))
+        return False
+
+    monkeypatch.setattr(Arrivals, "wait", wait)
+    return found
+
+
+def test_a_stream_waits_for_messages_only_when_it_had_none_a_moment_ago(cluster: MemoryCluster, waits: Waits) -> None:
+    query = Query(cluster, idle_s=8)
+    query.trigger()
+    assert not query.trigger()
+    assert waits == [], "there was a micro-batch before"
+    query.now_s = 3
+    assert not query.trigger()
+    assert waits.pop() == ({A0: 10, B0: 120}, 5)
+    query.now_s = 11
+    assert not query.trigger()
+    assert waits == [], "others, or the trigger, took as long"
+    cluster.grow(A0, 1)
+    assert query.trigger()
+    assert waits.pop() == ({A0: 10, B0: 120}, 8)
+
+
+def test_a_stream_does_not_wait_beside_a_busy_source(cluster: MemoryCluster, waits: Waits) -> None:
+    """Spark commits the offsets of all sources after a micro-batch of any of them."""
+    query = Query(cluster, idle_s=8)
+    query.trigger()
+    assert not query.trigger()
+    query.reader.commit(query.log[-1])
+    assert not query.trigger()
+    assert waits == []
+
+
+def test_a_run_with_available_now_never_waits(cluster: MemoryCluster, waits: Waits) -> None:
+    query = Query(cluster, idle_s=8)
+    query.start(available_now=True)
+    query.trigger()
+    for _ in range(3):
+        assert not query.trigger()
+    assert waits == []
 
 
 # --- PySpark 4.0 and 4.1, which do not tell the start
@@ -571,7 +719,9 @@ def old(cluster: MemoryCluster) -> RocketMQStreamReader:
 
 def old_reader(cluster: MemoryCluster) -> RocketMQStreamReader:
     options = ReadOptions.of_stream({"topic": "t", "startingOffsets": "latest", "discoveryIntervalMs": "0"})
-    return RocketMQStreamReader(options, SCHEMA, lambda _: cluster, lambda _: ["t"], lambda _: ["cluster"], lambda: 0)
+    return RocketMQStreamReader(
+        options, SCHEMA, lambda _: cluster, lambda _: ["t"], lambda _: ["cluster"], lambda: 0, idle_s=0
+    )
 
 
 def read(reader: RocketMQStreamReader, start: Offset, end: Offset) -> list[tuple[str, int]]:

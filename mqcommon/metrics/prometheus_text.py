@@ -65,6 +65,16 @@ def page(
     return pieces
 
 
+def whole_page(columns: Iterable[Column]) -> str:
+    """The classic page of few lines, at once."""
+    return "".join(
+        _head(column.metric, TextFormat.CLASSIC)
+        + "".join(_lines(column, start, ()) for start in range(0, len(column.values), SLICE))
+        for column in columns
+        if column.values
+    )
+
+
 def _head(metric: Metric, text_format: TextFormat) -> str:
     unit = f" ({metric.unit})" if metric.unit else ""
     # In OpenMetrics a counter is named without the suffix that its values have; our tables have the suffix.
