@@ -36,7 +36,7 @@ class Peer:
     needs_proxy: bool = False
     needs_redis: bool = False
     is_npm: bool = False
-    #: Topics that must exist.
+    #: Topics that must exist; TOPIC=TYPE for messages of another type than NORMAL.
     topics: tuple[str, ...] = ()
     environment: Callable[[Servers], Mapping[str, str]] = lambda servers: {}
 
