@@ -149,9 +149,10 @@ require_programs() {
     for program in node npm chromium chromedriver; do
         command -v "$program" >/dev/null || missing="$missing $program"
     done
+    has_postgresql || missing="$missing postgresql"
     [ -z "$missing" ] && return 0
     echo "not found, and without them tests would be left out:$missing" >&2
-    echo "  (Debian, Ubuntu: apt-get install openjdk-17-jre-headless nodejs npm chromium chromium-driver)" >&2
+    echo "  (Debian, Ubuntu: apt-get install openjdk-17-jre-headless nodejs npm chromium chromium-driver postgresql)" >&2
     return 1
 }
 
@@ -192,6 +193,23 @@ make_axe() {
     step "installing axe-core $AXE_VERSION into .venv" npm install --prefix .venv/axe --no-save --no-package-lock \
         --ignore-scripts --no-audit --no-fund "axe-core@$AXE_VERSION" && touch "$stamp" && return 0
     echo "axe-core is not installed: the console's pages are not checked with it"
+}
+
+# Debian has the programs of PostgreSQL's server outside of the PATH.
+has_postgresql() {
+    command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
+}
+
+# Install PostgreSQL as root on Debian or Ubuntu when it is missing; without it the test that writes to it is skipped.
+make_postgresql() {
+    has_postgresql && return 0
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        echo "no PostgreSQL found: a test of a pipeline is left out (Debian, Ubuntu: apt-get install postgresql)"
+        return 0
+    fi
+    step "looking for Debian packages" apt-get update &&
+        step "installing PostgreSQL" apt-get install -y --no-install-recommends postgresql && return 0
+    echo "PostgreSQL cannot be installed: a test of a pipeline is left out"
 }
 
 # Install Chromium as root on Debian or Ubuntu when it is missing; without it the tests with a browser are skipped.

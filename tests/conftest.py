@@ -79,7 +79,7 @@ SLOW = (
 # The files that take longest, the longest first: they begin first, so that all processes of tests end together.
 LONGEST = (
     "tests/spark_connector/jobs/test_jobs.py",
-    "tests/e2e/test_spark_stream_kills.py",
+    "tests/e2e/test_pipeline_kills.py",
     "tests/e2e/test_controller.py",
     "tests/scripts/test_demo.py",
     "tests/e2e/test_guide.py",

@@ -1,9 +1,12 @@
 """Jobs of Spark in processes of their own, which tests kill, and what they have written to topics."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -22,16 +25,16 @@ POLL_S = 0.2
 class Job:
     """The job's processes: the driver, its JVM and, as their children, the workers; all in one session."""
 
-    def __init__(self, home: Path, module: str, *args: str) -> None:
+    def __init__(self, home: Path, module: str, *args: str, environment: Mapping[str, str] | None = None) -> None:
         self._log = home / "job.log"
-        self._command = [sys.executable, "-m", f"tests.e2e.{module}", *args]
+        self._command = [sys.executable, "-m", module, *args]
+        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
         self._process = self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                self._command, stdout=log, stderr=log, cwd=ROOT, env=environment, start_new_session=True
+                self._command, stdout=log, stderr=log, cwd=ROOT, env=self._environment, start_new_session=True
             )
 
     @property
@@ -54,16 +57,42 @@ class Job:
 
     def kill_a_worker(self, random: Random) -> None:
         """kill -9 one of Spark's Python processes, if there is one now."""
-        workers = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._has_worker(pid)]
-        if workers:
-            os.kill(random.choice(sorted(workers)), signal.SIGKILL)
+        _kill_one(self._pythons("pyspark."), random)
 
-    def _has_worker(self, pid: int) -> bool:
+    def kill_a_task(self, random: Random) -> None:
+        """kill -9 one of the processes that run tasks, if there is one now. Spark runs the task again."""
+        pids = self._pythons("pyspark.daemon\0pyspark.worker")
+        # One of them forks the others, and queries fail without it.
+        _kill_one([pid for pid in pids if _parent(pid) in pids], random)
+
+    def kill_a_planner(self, random: Random) -> None:
+        """kill -9 one of the processes that plan micro-batches, if there is one now. Its query fails, and the job."""
+        _kill_one(self._pythons("pyspark.sql.streaming.python_streaming_source_runner"), random)
+
+    def _pythons(self, module: str) -> list[int]:
+        pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+        return [pid for pid in pids if self._is_python(pid, module)]
+
+    def _is_python(self, pid: int, module: str) -> bool:
         try:
             is_ours = os.getsid(pid) == self._process.pid
-            return is_ours and b"\0pyspark." in Path(f"/proc/{pid}/cmdline").read_bytes()
+            return is_ours and f"\0{module}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:  # it has ended
             return False
+
+
+def _kill_one(pids: list[int], random: Random) -> None:
+    if pids:
+        with suppress(ProcessLookupError):  # it has ended
+            os.kill(random.choice(sorted(pids)), signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    """0 for a process that has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def job_session(master: str = "local[2]") -> SparkSession:
@@ -80,6 +109,14 @@ def job_session(master: str = "local[2]") -> SparkSession:
     )
     register(spark)
     return spark
+
+
+def committed(files: Path) -> list[Path]:
+    """The files that Spark counts: those of killed tasks are in the directory, too. Each tenth list has all so far."""
+    lists = {int(one.stem): one for one in (files / "_spark_metadata").glob("[0-9]*")}
+    first = max((number for number, one in lists.items() if one.suffix), default=0)
+    lines = [line for number in sorted(lists) if number >= first for line in lists[number].read_text().splitlines()[1:]]
+    return [Path(json.loads(line)["path"].removeprefix("file://")) for line in lines]
 
 
 async def count(cluster: Cluster, topic: str) -> int:

@@ -3,7 +3,6 @@
 Also while the cluster and the topic shrink and grow.
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -15,26 +14,19 @@ import trio
 from mqcommon.polling import poll_until
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Producer
-from tests.e2e.spark_job import POLL_S, Job, bodies, count
+from tests.e2e.spark_job import POLL_S, Job, bodies, committed, count
 from tests.e2e.test_shrinking import TOPIC as SHRINKING
 from tests.e2e.test_shrinking import Load, commands, run_to_its_end
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start
 from tests.support.rounds import report
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
+JOB = "tests.e2e.spark_stream_job"
 SOURCE, TARGET = "source", "target"
 MESSAGES_PER_KILL = 1_000
 TIMEOUT_S = 900
-
-
-def committed(files: Path) -> list[Path]:
-    """The files that Spark counts: those of killed tasks are in the directory, too. Each tenth list has all so far."""
-    lists = {int(one.stem): one for one in (files / "_spark_metadata").glob("[0-9]*")}
-    first = max((number for number, one in lists.items() if one.suffix), default=0)
-    lines = [line for number in sorted(lists) if number >= first for line in lists[number].read_text().splitlines()[1:]]
-    return [Path(json.loads(line)["path"].removeprefix("file://")) for line in lines]
 
 
 async def written(cluster: Cluster, target: str) -> list[bytes]:
@@ -53,10 +45,8 @@ async def progress(cluster: Cluster, target: str) -> int:
 @pytest.mark.parametrize(
     ("kills", "is_topic"),
     [
-        pytest.param(3, True, id="topic-3"),
-        pytest.param(20, True, id="topic-20", marks=pytest.mark.nightly),
-        pytest.param(3, False, id="parquet-3", marks=pytest.mark.nightly),
-        pytest.param(20, False, id="parquet-20", marks=pytest.mark.nightly),
+        pytest.param(20, True, id="topic-20"),
+        pytest.param(20, False, id="parquet-20"),
     ],
 )
 async def test_each_message_arrives_once_whatever_is_killed(
@@ -69,7 +59,7 @@ async def test_each_message_arrives_once_whatever_is_killed(
             await make_topic(cluster, TopicConfig(topic, 4, 4))
         async with Producer(cluster.nameserver) as producer:
             await producer.send_many(SOURCE, [b"%d" % number for number in range(messages)])
-        job = Job(tmp_path, "spark_stream_job", cluster.nameserver, SOURCE, target, str(tmp_path / "checkpoint"))
+        job = Job(tmp_path, JOB, cluster.nameserver, SOURCE, target, str(tmp_path / "checkpoint"))
         try:
             for number in range(kills):
                 wanted = messages * (number + 1) // (kills + 1) - random.randrange(MESSAGES_PER_KILL // 2)
@@ -98,14 +88,13 @@ async def test_each_message_arrives_once_whatever_is_killed(
         assert found == wanted_once
 
 
-@pytest.mark.nightly
 async def test_a_query_goes_on_while_its_topic_shrinks_and_grows(tmp_path: Path, seed: int) -> None:
     random, files = Random(seed), tmp_path / "files"
     async with running(tmp_path, 2, SMALL) as cluster:
         await make_topic(cluster, TopicConfig(SHRINKING, 4, 4))
         load = Load(cluster.nameserver)
         checkpoint = str(tmp_path / "checkpoint")
-        job = Job(tmp_path, "spark_stream_job", cluster.nameserver, SHRINKING, str(files), checkpoint, "spark")
+        job = Job(tmp_path, JOB, cluster.nameserver, SHRINKING, str(files), checkpoint, "spark")
 
         async def has_written(messages: int) -> bool:
             return await progress(cluster, str(files)) >= messages

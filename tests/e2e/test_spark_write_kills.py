@@ -32,7 +32,7 @@ async def test_each_row_is_written_once_whatever_is_killed(kills: int, seed: int
         await make_topic(cluster, TopicConfig(TOPIC, 4, 4))
         job = Job(
             tmp_path,
-            "spark_write_job",
+            "tests.e2e.spark_write_job",
             cluster.nameserver,
             TOPIC,
             str(tmp_path / "source"),

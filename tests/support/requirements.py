@@ -43,6 +43,16 @@ def _chromium_is_here() -> bool:
     return all(shutil.which(name) for name in ("chromium", "chromedriver"))
 
 
+def _postgresql_is_here() -> bool:
+    return postgresql_program("initdb") is not None
+
+
+def postgresql_program(name: str) -> str | None:
+    """The path of a program of PostgreSQL's server; Debian has them outside of the PATH."""
+    of_debian = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[4]))
+    return str(of_debian[-1]) if of_debian else shutil.which(name)
+
+
 class Group(NamedTuple):
     """Tests that need a program: what they test, whether the program is here, and its packages on Debian or Ubuntu."""
 
@@ -58,6 +68,7 @@ GROUPS: Mapping[str, Group] = {
     "Java": Group("Spark", _spark_is_here, "openjdk-17-jre-headless"),
     "Node": Group("the Node client of RocketMQ 5", _node_is_here, "nodejs npm"),
     "Chromium": Group("the console in a browser", _chromium_is_here, "chromium chromium-driver"),
+    "PostgreSQL": Group("the pipeline into a database", _postgresql_is_here, "postgresql"),
 }
 JAVA_CHANGED = "Spark: Java was upgraded or removed while they ran, so they are left out: run them again"
 

@@ -11,7 +11,7 @@ All methods run in threads of the program; what takes time runs in the loop of t
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from queue import Empty
 from typing import Any
@@ -571,13 +571,17 @@ class Transport(VirtualTransport):  # type: ignore[misc]
 
 
 def _settings(client: Any) -> TransportSettings:
-    urls: Iterable[str] = client.alt or [client.hostname or ""]
     options = dict(client.transport_options or {})
-    settings = names.settings_of([str(url) for url in urls], options, tls=bool(client.ssl))
+    settings = names.settings_of(_urls(client), options, tls=bool(client.ssl))
     # rocketmq://key:secret@host, unless transport_options say otherwise.
     if client.userid and client.password and not settings.access_key:
         settings = replace(settings, access_key=client.userid, secret_key=client.password)
     return settings if settings.nameservers else replace(settings, nameservers=(os.environ.get(NAMESRV_ADDR, _LOCAL),))
+
+
+def _urls(client: Any) -> list[str]:
+    """The parts of the URL: kombu has cut a URL at its semicolons, but not the URL that `_join_urls` has left."""
+    return [str(url) for url in client.alt or (client.hostname or "").split(";")]
 
 
 def _join_urls(client: Any, settings: TransportSettings) -> None:
@@ -587,7 +591,7 @@ def _join_urls(client: Any, settings: TransportSettings) -> None:
     session tries itself: kombu would take each for a broker, and read each as one host and port. The keys go where
     kombu has passwords, which ``celery inspect stats`` leaves out; it shows the URL.
     """
-    client.hostname = ";".join(names.without_keys(str(url)) for url in client.alt or [client.hostname or ""])
+    client.hostname = ";".join(map(names.without_keys, _urls(client)))
     client.alt, client.cycle = [], None
     client.userid, client.password = settings.access_key or None, settings.secret_key or None
 

@@ -627,6 +627,17 @@ def test_all_forms_of_addresses_are_shown_without_the_secret(
     assert told["hostname"] == shown.replace("key:**@", "") and "s%403" not in repr(told) and "s3" not in repr(told)
 
 
+@pytest.mark.parametrize("joined", [";".join, list])
+def test_a_connection_with_several_urls_connects_again(cluster: Cluster, joined: Any) -> None:
+    urls = [f"rocketmq://{cluster.nameserver}/", "rocketmq://127.0.0.1:1/"]
+    with Connection(joined(urls)) as connection:
+        settings = connection.transport.settings
+        for _ in range(2):
+            connection.connect()
+            assert connection.transport.settings == settings
+            connection.close()
+
+
 def test_the_environment_says_where_nameservers_are(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Connection("rocketmq://").transport.settings.nameservers == ("127.0.0.1:9876",)
     monkeypatch.setenv("NAMESRV_ADDR", cluster.nameserver)
