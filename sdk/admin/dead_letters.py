@@ -391,12 +391,12 @@ class Resending:
                 route = await until_answered(lambda: instance.refresh(topic), self._client.timeout_ms, instance.backoff)
             except RouteNotFound as error:
                 error.add_note(
-                    f"brokers make it when a consumer of group {self._group} joins: start one, or send to the topics "
+                    f"Brokers make it when a consumer of group {self._group} joins: start one, or send to the topics "
                     "that the messages came from (to_topic, --all-groups)"
                 )
                 raise
             if not route.writable:
-                raise UserError(f"topic {topic} has no queue that can be written")
+                raise UserError(f"topic {topic} has no queue that can be written now: see mqadmin topicRoute -t {topic}")
             self._routes[topic] = route
         queues = self._routes[topic].writable
         self._turn += 1
