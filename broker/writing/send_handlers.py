@@ -140,9 +140,9 @@ class SendHandlers(Part):
 
     def send(self, names: SendFields, batch: bool, channel: Channel, request: Command) -> Command | None:
         """10, 310 and 320: store the message, and answer at once or when it is safe."""
-        if self._writer.sends_refused is not None:
-            raise RequestRefused(*self._writer.sends_refused)
         ext = request.ext or {}
+        if self._writer.sends_refused is not None:
+            self._writer.check_sends(ext.get(names.topic))
         try:
             topic: str = ext[names.topic]
             queue_id = int(ext[names.queue_id])

@@ -20,7 +20,7 @@ from broker.writing.stored_properties import Incoming, Row, StoredProperties
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, WRAPPED
 from mqcommon.message.properties import replace_properties
-from mqcommon.names import TRANS_HALF_TOPIC
+from mqcommon.names import DLQ_RESENT_TOPIC, TRANS_HALF_TOPIC
 
 # Without the bits of sysFlag that the broker sets itself.
 _NOT_OURS = ~(BORN_HOST_V6 | STORE_HOST_V6 | WRAPPED)
@@ -107,6 +107,14 @@ class Writer:
         """Take no messages of producers, with this code and reason; None ends that. What waits here is delivered."""
         self._closed = refusal
         self.sends_refused = self.refusal or refusal
+
+    def check_sends(self, topic: str | None) -> None:
+        """RequestRefused while ``sends_refused``, except for a mark that a dead letter of this broker was sent again.
+
+        The dead letters of a drained broker can still be read and resent; without the marks a resend would repeat them.
+        """
+        if self.sends_refused is not None and (self.refusal is not None or topic != DLQ_RESENT_TOPIC):
+            raise RequestRefused(*self.sends_refused)
 
     # --- one message
 

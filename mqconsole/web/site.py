@@ -376,7 +376,7 @@ def _status_of(error: Exception) -> tuple[int, str]:
         return error.status, str(error)
     if isinstance(error, LoginFailed):
         return 401, str(error)
-    if isinstance(error, NoSuchThing | RouteNotFound):
+    if isinstance(error, NoSuchThing) or (isinstance(error, RouteNotFound) and not error.is_passing):
         return 404, explain(error)
     if isinstance(error, BrokerError):
         status = 404 if error.code in _NOT_THERE else 403 if error.code in _REFUSED else 502

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import trio
 
 from mqcommon.arguments import check_int, wrong_type
-from mqcommon.errors import InvalidArgument, RouteNotFound, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, UserError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.failure import FailureNote
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
@@ -38,9 +38,11 @@ from mqcommon.message.properties import (
 )
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, TOOLS_GROUP, dlq_topic, retry_topic
+from sdk import broker_api
 from sdk.admin.resent_marks import ResentMarks
 from sdk.admin.tool_send import send_as_tool
 from sdk.client import ClientHandle, sharing
+from sdk.endpoint import Endpoint
 from sdk.retry import until_answered
 from sdk.routes import TopicRoute
 
@@ -197,6 +199,8 @@ class DeadLetters:
             start_timeout_ms=None,
         )
         self._marks = ResentMarks(client, self._reader, group, is_strict=only_new)
+        #: The creation stamp of the topic of dead letters on each broker that knows it.
+        self._stamps: dict[str, int | None] = {}
         #: After `each`: whether the group has a topic of dead letters.
         self.has_topic = True
 
@@ -231,11 +235,26 @@ class DeadLetters:
     async def remember(self, letter: DeadLetter) -> None:
         """Have the letter's broker remember that the letter was sent again now. `each` must be under way."""
         message = letter.message
-        if self._goes_on:
-            mq = MessageQueue(dlq_topic(self._group), message.broker_name, message.queue_id)
-            await self._reader.commit_offset(mq, message.queue_offset + 1)
-        else:
-            await self._marks.add(message, letter.resends + 1)
+        try:
+            if self._goes_on:
+                await self._commit(_queue_of(letter), message.queue_offset + 1)
+            else:
+                await self._marks.add(message, letter.resends + 1)
+        except (BrokerError, RemotingError, RouteNotFound) as error:
+            error.add_note(
+                f"Dead letter {message.msg_id} was sent again, but broker {message.broker_name} could not note it: the "
+                "next resend sends it once more"
+            )
+            raise
+
+    async def _commit(self, mq: MessageQueue, offset: int) -> None:
+        """Store how far a resend without a choice came; the reader's own commits are kept while the master is away."""
+        stamp = self._stamps.get(mq.broker_name)
+        await _ask_master(
+            self._client,
+            mq,
+            lambda at: broker_api.commit_offset(at, TOOLS_GROUP, mq.topic, mq.queue_id, offset, created_ms=stamp),
+        )
 
     async def _chosen(
         self, span: _Span, found: Sequence[MessageExt], counts: DeadLetterCounts, left: set[str]
@@ -280,8 +299,20 @@ class DeadLetters:
             start = max(start, await reader.search_offset(mq, choice.from_ms))
         if self._goes_on:
             start = max(start, resent_to)
-        end = await (reader.max_offset(mq) if choice.to_ms is None else reader.search_offset(mq, choice.to_ms))
+        end, self._stamps[mq.broker_name] = await reader.end_position(mq)
+        if choice.to_ms is not None:
+            end = await reader.search_offset(mq, choice.to_ms)
         return _Span(mq, start, max(start, end), resent_to)
+
+
+def _queue_of(letter: DeadLetter) -> MessageQueue:
+    """The queue that has the dead letter."""
+    return MessageQueue(dlq_topic(letter.group), letter.message.broker_name, letter.message.queue_id)
+
+
+async def _ask_master(client: ClientHandle, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[object]]) -> None:
+    """Call the queue's master; one that does not answer is asked again until the client's timeout is over."""
+    await until_answered(lambda: client.ask_master(mq, call), client.timeout_ms, client.instance.backoff)
 
 
 class Resending:
@@ -313,7 +344,9 @@ class Resending:
         self._routes: dict[str, TopicRoute] = {}
 
     async def take(self, letters: Sequence[DeadLetter]) -> None:
-        """Send these."""
+        """Send these, which one broker has."""
+        if letters and not self._dry_run:
+            await self._check_master(letters[0])
         for letter in letters:
             if self._on_letter is not None:
                 self._on_letter(letter)
@@ -323,6 +356,11 @@ class Resending:
             self._next_at = max(self._next_at, trio.current_time()) + self._pause_s
             await self._send(letter)
             await self._remember(letter)
+
+    async def _check_master(self, letter: DeadLetter) -> None:
+        """Raise, before a message is sent, while the letter has no master: slaves cannot note what was sent again."""
+        mq = _queue_of(letter)
+        await _ask_master(self._client, mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
 
     async def _send(self, letter: DeadLetter) -> None:
         message, topic = letter.message, letter.topic
@@ -353,12 +391,12 @@ class Resending:
                 route = await until_answered(lambda: instance.refresh(topic), self._client.timeout_ms, instance.backoff)
             except RouteNotFound as error:
                 error.add_note(
-                    f"brokers make it when a consumer of group {self._group} joins: start one, or send to the topics "
+                    f"Brokers make it when a consumer of group {self._group} joins: start one, or send to the topics "
                     "that the messages came from (to_topic, --all-groups)"
                 )
                 raise
             if not route.writable:
-                raise UserError(f"topic {topic} has no queue that can be written")
+                raise UserError(f"topic {topic} has no queue that can be written now: see mqadmin topicRoute -t {topic}")
             self._routes[topic] = route
         queues = self._routes[topic].writable
         self._turn += 1

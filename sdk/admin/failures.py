@@ -53,6 +53,8 @@ def explain(error: BaseException) -> str:
             text = f"{error} (--tls-config)" if may_be_tls else f"{error}; look at the server's log, then try again"
         case RequestTimeout():
             text = f"{error}; check that the server is alive, or wait longer with --timeout"
+        case RouteNotFound(is_passing=True):
+            text = f"{error}; look at the brokers with mqadmin clusterList, and try again when they are back"
         case RouteNotFound():
             text = f"no NameServer knows topic {error.topic}; {_REMEDIES[17]}"
         case SendFailed():
@@ -68,7 +70,7 @@ def explain(error: BaseException) -> str:
                 text = f"{_without_full_stop(text)}; {remedy}"
         case _:
             text = _with_cause(error)
-    return _first_line(text)
+    return ". ".join(map(_first_line, (text, *getattr(error, "__notes__", ()))))
 
 
 def _remedy(error: BrokerError) -> str:

@@ -87,14 +87,7 @@ class ResentMarks:
         if mq is None:
             return
         mark = Mark(self._group, letter.offset_msg_id, times)
-        try:
-            await send_as_tool(self._client, mq, orjson.dumps(mark.to_wire()), {TAGS: self._tag})
-        except Exception as error:
-            error.add_note(
-                f"dead letter {letter.msg_id} was sent again, but broker {letter.broker_name} could not note it: the "
-                "next resend sends it once more"
-            )
-            raise
+        await send_as_tool(self._client, mq, orjson.dumps(mark.to_wire()), {TAGS: self._tag})
         self._note(mark)
 
     async def _find_queues(self) -> dict[str, MessageQueue]:

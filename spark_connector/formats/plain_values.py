@@ -7,6 +7,7 @@ field that is missing is null, and fields that the type lacks are left out. Boun
 
 import base64
 import binascii
+import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, InvalidOperation
@@ -47,6 +48,8 @@ def reader_of(kind: DataType) -> Change:
     """Makes decoded values what Arrow takes for ``kind``; UserError for types that values do not have."""
     match kind:
         case StructType():
+            if len(set(kind.names)) < len(kind.names):
+                raise UserError(f"column value: {kind.simpleString()} has two fields of the same name")
             fields = [(field.name, reader_of(field.dataType)) for field in kind.fields]
             return partial(_read_struct, fields)
         case ArrayType():
@@ -99,6 +102,14 @@ def _read_class(wanted: type, name: str, value: Any) -> Any:
 def _read_number(value: Any) -> Any:
     if type(value) not in (int, float):
         raise BadValue(f"{shown(value)} is no number")
+    return value
+
+
+def _read_float(value: Any) -> Any:
+    try:
+        struct.pack("<f", _read_number(value))
+    except OverflowError:  # Arrow would make this infinite
+        raise BadValue(f"{shown(value)} is too large for a float") from None
     return value
 
 
@@ -155,7 +166,7 @@ _READERS: Mapping[type[DataType], Change] = MappingProxyType(
         ShortType: _integer,
         IntegerType: _integer,
         LongType: _integer,
-        FloatType: _read_number,
+        FloatType: _read_float,
         DoubleType: _read_number,
         BinaryType: _read_binary,
         DateType: _read_date,

@@ -43,10 +43,15 @@ def decode_column(form: Format, bodies: pa.Array, kind: pa.DataType) -> Decoded:
 
 
 def _misfit(value: Any, kind: pa.DataType) -> str | None:
+    """Why ``value`` cannot be of ``kind``, with the field; None when it can."""
     try:
         pa.array([value], kind)
     except _UNFIT as error:
-        return f"it does not fit the type: {error}"
+        if pa.types.is_struct(kind) and isinstance(value, dict):
+            for field in kind:
+                if (reason := _misfit(value.get(field.name), field.type)) is not None:
+                    return f"field {field.name}: {reason}"
+        return f"it does not fit the type {kind}: {error}"
     return None
 
 

@@ -33,8 +33,10 @@ def check_format(options: FormatOptions) -> None:
         raise UserError("options valueSchema and valueMessage need valueFormat")
     if kind in (AVRO, PROTOBUF) and not options.value_schema:
         raise UserError(f"option valueFormat: {kind} needs valueSchema")
-    if (kind == PROTOBUF) != bool(options.value_message):
-        raise UserError("option valueMessage, the full name of a message, belongs to valueFormat=protobuf")
+    if kind == PROTOBUF and not options.value_message:
+        raise UserError("option valueFormat: protobuf needs valueMessage, the full name of the message")
+    if kind != PROTOBUF and options.value_message:
+        raise UserError("option valueMessage belongs to valueFormat=protobuf")
 
 
 def value_spec(options: FormatOptions) -> FormatSpec | None:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from mqcommon.errors import SkylarkError, UserError
 from sdk.arrow.schema import COLUMNS, PROPERTIES
+from spark_connector.formats.ddl import check_ddl
 from spark_connector.formats.format import Format
 from spark_connector.formats.format_spec import FormatSpec, has_required
 from spark_connector.formats.value_columns import decode_column
@@ -50,6 +51,7 @@ def default_columns(options: ReadOptions) -> StructType | str:
             f"option valueFormat: {spec.kind} needs the fields of the column value, as in"
             ' .option("valueSchema", "id bigint, name string")'
         )
+    check_ddl(ddl)
     struct = ddl if ddl.lower().startswith("struct<") else f"struct<{ddl}>"
     return ", ".join(
         f"`{VALUE}` {struct}" if field.name == body else f"`{field.name}` {field.dataType.simpleString()}"

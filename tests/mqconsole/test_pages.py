@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 import trio
 
+from mqcommon.errors import RouteNotFound
 from mqcommon.message.message import MessageExt
 from sdk import Admin, ConsumeFrom, Message, Producer, PullConsumer, PushConsumer
 from sdk.testing import Cluster
@@ -274,6 +275,15 @@ async def test_a_ticked_dead_letter_is_sent_again_once_unless_again_is_ticked(wh
     listed = await api(who, f"/messages?by=time&topic={quote('%RETRY%impatient')}")
     assert len(listed["messages"]["rows"]) == 2
     assert "choose a dead letter" in await done(who, resend, all="1", again="1")
+
+
+async def test_a_master_that_is_away_is_no_unknown_page(who: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise RouteNotFound("%DLQ%g", "broker b has no master in its route", is_passing=True)
+
+    monkeypatch.setattr(Admin, "dead_letters", fail)
+    answer = await who.get("/groups/g/dead")
+    assert answer.status_code == 502 and "broker b has no master in its route" in answer.text
 
 
 async def test_a_trace_is_shown_over_time(who: Browser, cluster: Cluster) -> None:

@@ -552,7 +552,7 @@ def nothing_is_dead(facts: Facts) -> Iterator[Finding]:
     """Messages that consumers failed on for good."""
     for group, count in sorted(facts.dead_letters.items()):
         if count:
-            remedy = f"read %DLQ%{group} with mqadmin printMsg, and send again what is needed"
+            remedy = f"mqadmin resendDlq -g {group} --dry-run lists what was not sent again; without --dry-run sends it"
             yield Finding(INFO, group, f"{count:,} dead letters", remedy)
 
 

@@ -7,7 +7,7 @@ import pytest
 from broker.admin.draining import Draining
 from broker.meta.topics import Drain
 from mqcommon.errors import BrokerError
-from mqcommon.names import TOOLS_GROUP
+from mqcommon.names import DLQ_RESENT_TOPIC, TOOLS_GROUP
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader
@@ -70,6 +70,14 @@ async def test_sends_are_taken_for_a_while() -> None:
         assert 0 < (await status(client, addr)).closes_in_ms <= 60_000
         with pytest.raises(BrokerError, match="negative"):
             await drain(client, addr, settle_ms=-1)
+
+
+async def test_a_drained_broker_still_notes_which_dead_letters_were_sent_again() -> None:
+    async with running() as (client, addr):
+        await drain(client, addr)
+        assert await send(client, addr) == 14
+        assert (await client.invoke(addr, send_request(DLQ_RESENT_TOPIC, b"{}"))).code == 0
+        assert (await status(client, addr)).unread == []
 
 
 class _Writer:

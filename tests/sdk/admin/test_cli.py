@@ -183,6 +183,10 @@ def test_timeout_in_seconds() -> None:
             f"mqadmin: cannot connect to {NAMESRV}: connection refused; check",
         ),
         (RequestTimeout(MASTER, 105, 5000), "--timeout"),
+        (
+            RouteNotFound("T", "broker b has no master in its route", is_passing=True),
+            "no route for topic T: broker b has no master in its route; look at the brokers with mqadmin clusterList",
+        ),
         (RouteNotFound("T"), "no NameServer knows topic T; check the topic's name with mqadmin topicList"),
         (
             BrokerError(1, "no\nSee https://example.org for further details.", MASTER),

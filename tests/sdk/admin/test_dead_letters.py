@@ -12,17 +12,28 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from mqcommon.errors import BrokerError, InvalidArgument, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, UserError
 from mqcommon.message.message import Message, MessageExt, decode_messages
 from mqcommon.message.properties import FAIL_REASON, FAIL_TIME, RESENT_TIMES, encode_properties
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryPolicy, SimpleConsumer, blocking
+from sdk import (
+    Admin,
+    ConsumeFrom,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    RetryPolicy,
+    SimpleConsumer,
+    blocking,
+    broker_api,
+)
 from sdk.admin import dead_letter_files, resent_marks
 from sdk.admin.cli import mqadmin
 from sdk.admin.dead_letter_files import DeadLetterFile
 from sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
+from sdk.admin.failures import explain
 from sdk.client import ClientHandle
 from sdk.consumer.reader import PullResult
 from sdk.testing import Cluster
@@ -196,6 +207,47 @@ async def test_a_resend_that_fails_goes_on_after_what_it_has_sent(cluster: Serve
     assert group.bodies() == [b"cake", b"milk", b"tea"]
 
 
+@pytest.mark.parametrize("is_chosen", [False, True])
+async def test_nothing_is_sent_while_only_slaves_have_the_dead_letters(
+    cluster: Servers, monkeypatch: pytest.MonkeyPatch, *, is_chosen: bool
+) -> None:
+    (tea,) = await killed(cluster, b"tea")
+    ask_master = ClientHandle.ask_master
+
+    async def ask(client: ClientHandle, mq: MessageQueue, call: Callable[[Any], Any]) -> Any:
+        if mq.topic in ("%DLQ%g", resent_marks.DLQ_RESENT_TOPIC):
+            raise RouteNotFound(mq.topic, "broker broker-a has no master in its route")
+        return await ask_master(client, mq, call)
+
+    group = Group(cluster)
+    async with Admin(cluster.nameserver) as admin, group.consumer:
+        monkeypatch.setattr(ClientHandle, "ask_master", ask)
+        with pytest.raises(RouteNotFound, match="no master"):
+            await admin.resend_dead_letters("g", ids=[tea] if is_chosen else None)
+        monkeypatch.undo()
+        assert (await admin.resend_dead_letters("g")).done == 1
+        await until(lambda: len(group.got) == 1)
+    assert [message.properties[RESENT_TIMES] for message in group.got] == ["1"]
+
+
+async def test_an_offset_that_is_not_stored_ends_the_resend(
+    cluster: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = await killed(cluster, b"tea", b"cake")
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise BrokerError(ResponseCode.NO_PERMISSION, "no", cluster.broker)
+
+    async with Admin(cluster.nameserver) as admin:
+        with monkeypatch.context() as patched:
+            patched.setattr(broker_api, "commit_offset", refuse)
+            with pytest.raises(BrokerError) as caught:
+                await admin.resend_dead_letters("g")
+        text = f"Dead letter {first} was sent again, but broker broker-a could not note it"
+        assert text in explain(caught.value)
+        assert (await admin.resend_dead_letters("g")).done == 2, "the first one once more, as the error says"
+
+
 async def test_a_broker_that_cannot_remember_is_named(cluster: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     # As of RocketMQ: it has no such topic, and no client can make one.
     monkeypatch.setattr(resent_marks, "DLQ_RESENT_TOPIC", "rmq_sys_OF_NO_BROKER")
@@ -336,6 +388,9 @@ async def test_a_rate_spaces_what_is_sent(autojump_clock: trio.testing.MockClock
     class Noting(Resending):
         async def _send(self, letter: DeadLetter) -> None:
             at.append(trio.current_time())
+
+        async def _check_master(self, letter: DeadLetter) -> None:
+            """There is no broker."""
 
     async with trio.open_nursery():
         client, remembered = ClientHandle("127.0.0.1:1"), []

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -50,6 +51,7 @@ RICH = (
     .add("day", DateType())
     .add("price", DecimalType(10, 2))
     .add("raw", BinaryType())
+    .add("half", FloatType())
     .add("counts", MapType(StringType(), LongType()))
 )
 ROW = {
@@ -57,6 +59,7 @@ ROW = {
     "day": date(2026, 1, 31),
     "price": Decimal("19.90"),
     "raw": b"\x00\xff",
+    "half": 0.5,
     "counts": [("a", 1), ("b", None)],
 }
 
@@ -64,7 +67,7 @@ ROW = {
 def test_values_come_back_as_they_were_written() -> None:
     bodies = encoded(JSON, RICH, ROW, None)
     assert json.loads(bodies[0] or b"") == {
-        "at": "2026-01-31T12:00:00.000500Z", "day": "2026-01-31", "price": 19.9, "raw": "AP8=",
+        "at": "2026-01-31T12:00:00.000500Z", "day": "2026-01-31", "price": 19.9, "raw": "AP8=", "half": 0.5,
         "counts": {"a": 1, "b": None},
     }  # fmt: skip
     assert bodies[1] is None
@@ -87,7 +90,7 @@ def test_fields_that_are_missing_are_null_and_others_are_left_out() -> None:
         (PLAIN, b'{"a":"1"}', "field a: '1' is no integer"),
         (PLAIN, b'{"a":1.5}', "field a: 1.5 is no integer"),
         (PLAIN, b'{"a":true}', "field a: True is no integer"),
-        (PLAIN, b'{"b":200}', "does not fit the type"),
+        (PLAIN, b'{"b":200}', "field b: it does not fit the type int8"),
         (PLAIN, b'{"s":1}', "field s: 1 is no string"),
         (PLAIN, b'{"d":"x"}', "field d: 'x' is no number"),
         (PLAIN, b'{"d":NaN}', "it is no JSON"),
@@ -98,7 +101,8 @@ def test_fields_that_are_missing_are_null_and_others_are_left_out() -> None:
         (RICH, b'{"day":5}', "field day: 5 is no date"),
         (RICH, b'{"price":1.234}', "field price: 1.234 has more than 2 decimals"),
         (RICH, b'{"price":"NaN"}', "field price: 'NaN' is no decimal number"),
-        (RICH, b'{"price":123456789012}', "does not fit the type"),
+        (RICH, b'{"price":123456789012}', "field price: it does not fit the type decimal128(10, 2)"),
+        (RICH, b'{"half":1e39}', "field half: 1e+39 is too large for a float"),
         (RICH, b'{"raw":"%"}', "field raw: '%' is no base64"),
         (RICH, b'{"counts":[]}', "field counts: [] is no object"),
     ],
@@ -120,6 +124,9 @@ def test_times_without_zone_are_utc_and_others_are_converted() -> None:
 def test_what_json_cannot_say_is_refused() -> None:
     with pytest.raises(UserError, match="keys in JSON are strings"):
         JSON.open(StructType().add("m", ArrayType(MapType(LongType(), LongType()))))
+    # Spark would fail in a task, with an error of its Arrow buffers.
+    with pytest.raises(UserError, match="two fields of the same name"):
+        JSON.open(StructType().add("n", StructType().add("a", LongType()).add("a", LongType())))
 
 
 LEAVES = st.one_of(

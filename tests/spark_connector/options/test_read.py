@@ -312,7 +312,7 @@ LETTERS = {"valueFormat": "json", "badRows": "deadLetter"}
         ({"valueFormat": "xml"}, "option valueFormat: 'xml' is not a choice; give json or avro or cbor or protobuf"),
         ({"valueSchema": "id bigint"}, "options valueSchema and valueMessage need valueFormat"),
         ({"valueFormat": "avro"}, "option valueFormat: avro needs valueSchema"),
-        ({"valueFormat": "protobuf", "valueSchema": "x"}, "belongs to valueFormat=protobuf"),
+        ({"valueFormat": "protobuf", "valueSchema": "x"}, "protobuf needs valueMessage"),
         ({"valueFormat": "json", "valueMessage": "x"}, "belongs to valueFormat=protobuf"),
         ({"badRows": "null"}, "option badRows: null needs valueFormat"),
         ({"valueFormat": "json", "badRowsTopic": "x"}, "option badRowsTopic needs badRows=deadLetter"),
