@@ -53,7 +53,7 @@ def measure(spark: SparkSession, nameserver: str, run: str, queues: int, count: 
 def task_spans(spark: SparkSession, group: str) -> list[tuple[float, float]]:
     """When the tasks of a group of jobs ran, in seconds since the first one began."""
     context = spark.sparkContext
-    tracker, store = context.statusTracker(), context._jsc.sc().statusStore()  # type: ignore[union-attr]
+    tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     found = []
     for stage in {stage for job in jobs if job is not None for stage in job.stageIds}:

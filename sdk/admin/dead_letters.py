@@ -396,7 +396,7 @@ class Resending:
                 )
                 raise
             if not route.writable:
-                raise UserError(f"topic {topic} has no queue that can be written now: see mqadmin topicRoute -t {topic}")
+                raise UserError(f"topic {topic} has no queue to write to now: see mqadmin topicRoute -t {topic}")
             self._routes[topic] = route
         queues = self._routes[topic].writable
         self._turn += 1

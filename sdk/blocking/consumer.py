@@ -69,6 +69,7 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
 
     pull = call_of(TrioPullConsumer.pull)
     pull_bytes = call_of(TrioPullConsumer.pull_bytes)
+    pull_bytes_of_queues = call_of(TrioPullConsumer.pull_bytes_of_queues)
 
     def stream(
         self,

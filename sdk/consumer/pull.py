@@ -4,16 +4,17 @@ A message's fields are decoded when they are read, so a pull has little cost per
 Neighbours: reader.py (one pull, and which broker it asks), assigned.py (`assign` and `poll`), stream.py, arrow.py.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, Self
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.arguments import wrong_type
 from mqcommon.clock import SystemClock
-from mqcommon.errors import RemotingError
+from mqcommon.errors import RemotingError, SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import SUB_ALL
@@ -50,6 +51,8 @@ MAX_COUNT = 32
 MAX_BYTES = 4 * 1024 * 1024
 POLL_COUNT = 1_000
 POLL_TIMEOUT_MS = 5_000
+# Pulls of `pull_bytes_of_queues` that are under way at a time.
+PULLS_AT_ONCE = 64
 
 
 @checked_methods
@@ -272,6 +275,41 @@ class PullConsumer:
         )
         self._given.note_pulled(mq, trail, offset, result.created_ms, is_made_again=result.is_made_again)
         return result
+
+    async def pull_bytes_of_queues(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        max_count: Count = MAX_COUNT,
+        max_bytes: Count = MAX_BYTES,
+        expression: Expression = SUB_ALL,
+        wait_ms: NotNegative = 0,
+    ) -> dict[MessageQueue, PullBytes | SkylarkError]:
+        """`pull_bytes` of many queues at once, from these offsets on; the limits are those of each queue.
+
+        An error of one queue is its value and not raised, so that the others can be read.
+        """
+        if not isinstance(offsets, Mapping):
+            raise wrong_type("offsets", "a dict of queues and offsets", offsets)
+        for mq in offsets:
+            check_queue("offsets", mq)
+        found: dict[MessageQueue, PullBytes | SkylarkError] = {}
+        limiter = trio.CapacityLimiter(PULLS_AT_ONCE)
+
+        @enable_ki_protection
+        async def pull_one(mq: MessageQueue, offset: int) -> None:
+            async with limiter:
+                try:
+                    found[mq] = await self.pull_bytes(
+                        mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
+                    )
+                except SkylarkError as error:
+                    found[mq] = error
+
+        async with trio.open_nursery() as nursery:
+            for mq, offset in offsets.items():
+                nursery.start_soon(pull_one, mq, offset)
+        return found
 
     def stream(
         self,

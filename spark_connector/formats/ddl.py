@@ -10,9 +10,11 @@ from mqcommon.errors import UserError
 
 _TOKEN = re.compile(r"`(?:[^`]|``)+`|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|\w+|\S")
 _SIMPLE = frozenset(
-    "bigint binary boolean byte date dec decimal double float int integer long numeric real short smallint string"
-    " timestamp timestamp_ltz tinyint".split()
-)
+    (
+        "bigint", "binary", "boolean", "byte", "date", "dec", "decimal", "double", "float", "int", "integer", "long",
+        "numeric", "real", "short", "smallint", "string", "timestamp", "timestamp_ltz", "tinyint",
+    )
+)  # fmt: skip
 _TYPES = "bigint, binary, boolean, date, decimal(p,s), double, float, int, string, timestamp, array<>, map<,>, struct<>"
 
 

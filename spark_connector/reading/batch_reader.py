@@ -25,7 +25,17 @@ from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.dead_letters import check_dead_letter_topics
 from spark_connector.reading.planning import QueueDirectory, list_topics, plan, sampled, tasks_of, with_topics
-from spark_connector.reading.pulling import JOIN_BYTES, Buffer, QueueReader, ReadFailed, ahead, joined, pulls
+from spark_connector.reading.pulling import (
+    JOIN_BYTES,
+    Buffer,
+    FirstAnswers,
+    QueuesReader,
+    ReadFailed,
+    ahead,
+    at_once,
+    joined,
+    pulls,
+)
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.reading.read_columns import ReadColumns
 from spark_connector.styles import decode
@@ -36,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # PySpark 4.0 has none
 
 
-class Consumer(QueueReader, QueueDirectory, Protocol):
+class Consumer(QueuesReader, QueueDirectory, Protocol):
     """The methods of a consumer that readers use; ``sdk.blocking.PullConsumer`` has them."""
 
     def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
@@ -122,14 +132,16 @@ def _stored_rows(
 
 
 def _pulled_rows(
-    ranges: Sequence[OffsetRange], options: ReadOptions, schema: pa.Schema, consumer: QueueReader
+    ranges: Sequence[OffsetRange], options: ReadOptions, schema: pa.Schema, consumer: QueuesReader
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``ranges``; while some buffers are decoded the next ones are pulled, also of the next ranges."""
 
     def pieces() -> Iterator[Piece]:
-        for wanted in ranges:
-            for buffer in joined(pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))):
-                yield Piece(wanted, buffer)
+        for some in at_once(ranges, options.max_records_per_batch):
+            reader = FirstAnswers(consumer, some, options) if len(some) > 1 else consumer
+            for wanted in some:
+                for buffer in joined(pulls(reader, wanted, options, lambda lost: report_lost([lost], options))):
+                    yield Piece(wanted, buffer)
 
     for some in ahead(together(pieces(), options.max_records_per_batch)):
         batch = decode_together(some, schema, options) if len(some) > 1 else None

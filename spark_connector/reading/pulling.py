@@ -8,7 +8,7 @@ Neighbours: batch_reader.py (caller), sdk.blocking (its PullConsumer is the real
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
@@ -32,6 +32,8 @@ MAX_PULL_BYTES = 2 * 1024 * 1024
 # Small pulls are decoded together, which costs less per row (RocketMQ's brokers return 32 messages per pull). Pulls
 # that are nearly as large as they may be are not: to copy them together costs more than it saves.
 JOIN_BYTES = MAX_PULL_BYTES * 3 // 4
+# Queues that are asked at once: more cost hardly less, and what one broker is asked for is handled in one turn.
+MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 32, 8 * 1024 * 1024
 # Jitter takes up to half of a pause, so the first one is between 0.75 and 1.5 times retryIntervalMs.
 MOST_INTERVALS = 1.5
 MAX_PAUSE_S = 10.0
@@ -114,6 +116,75 @@ class QueueReader(Protocol):
         expression: str | Sql = "*",
         wait_ms: int,
     ) -> Pulled: ...
+
+
+class QueuesReader(QueueReader, Protocol):
+    """A consumer that pulls from many queues at once, too."""
+
+    def pull_bytes_of_queues(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql = "*",
+        wait_ms: int,
+    ) -> Mapping[MessageQueue, Pulled | SkylarkError]: ...
+
+
+class FirstAnswers:
+    """A `QueueReader` that has the first answers of several ranges already, which were asked for at once.
+
+    A pull takes less time than to wait for its answer, and to hand the pull to the thread of the event loop.
+    """
+
+    def __init__(self, reader: QueuesReader, ranges: Sequence[OffsetRange], options: ReadOptions) -> None:
+        """``ranges`` of different queues; no answer is larger than its share of MOST_BYTES_AT_ONCE."""
+        self._reader = reader
+        self._answers = dict(
+            reader.pull_bytes_of_queues(
+                {wanted.queue: wanted.start for wanted in ranges},
+                max_count=min(max(wanted.end - wanted.start for wanted in ranges), options.pull_batch_size),
+                max_bytes=max(MOST_BYTES_AT_ONCE // len(ranges), 1),
+                expression=options.expression,
+                wait_ms=options.pull_timeout_ms,
+            )
+        )
+
+    def pull_bytes(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql = "*",
+        wait_ms: int,
+    ) -> Pulled:
+        """The first pull of a queue gets the answer that is there already."""
+        answer = self._answers.pop(mq, None)
+        if answer is None:
+            return self._reader.pull_bytes(
+                mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
+            )
+        if isinstance(answer, SkylarkError):
+            raise answer
+        return answer
+
+
+def at_once(ranges: Iterable[OffsetRange], max_rows: int) -> Iterator[list[OffsetRange]]:
+    """``ranges`` in lists of different queues, with at most ``max_rows`` rows if a list has several ranges."""
+    some: dict[MessageQueue, OffsetRange] = {}
+    rows = 0
+    for wanted in ranges:
+        more = wanted.end - wanted.start
+        if some and (rows + more > max_rows or wanted.queue in some or len(some) == MOST_AT_ONCE):
+            yield list(some.values())
+            some, rows = {}, 0
+        some[wanted.queue] = wanted
+        rows += more
+    if some:
+        yield list(some.values())
 
 
 class Buffer(NamedTuple):

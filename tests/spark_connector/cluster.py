@@ -1,11 +1,11 @@
 """A cluster in memory: what the reader needs of a consumer, over encoded records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-from mqcommon.errors import ConnectFailed, RouteNotFound
+from mqcommon.errors import ConnectFailed, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.routes import AbsentBroker
 from sdk.consumer.expression import Sql
@@ -129,6 +129,17 @@ class MemoryCluster:
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
         log = self.log(mq)
         return min(max(log.minimum, -(-timestamp_ms // 1000)), log.maximum)
+
+    def pull_bytes_of_queues(
+        self, offsets: Mapping[MessageQueue, int], **wanted: Any
+    ) -> dict[MessageQueue, Pulled | SkylarkError]:
+        found: dict[MessageQueue, Pulled | SkylarkError] = {}
+        for mq, offset in offsets.items():
+            try:
+                found[mq] = self.pull_bytes(mq, offset, **wanted)
+            except SkylarkError as error:
+                found[mq] = error
+        return found
 
     def pull_bytes(
         self,

@@ -5,6 +5,7 @@ import pytest
 import trio
 
 from mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, UserError
+from mqcommon.message.message import decode_messages
 from remoting.protocol.command import CBOR, JSON, Command
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.reader import PullStatus
@@ -81,6 +82,20 @@ async def test_an_expression_without_tags_is_the_users_mistake() -> None:
         with pytest.raises(UserError, match="names no tag"):
             await consumer.pull_bytes(queue(), 0, expression="||")
         assert not broker.asked(11)
+
+
+async def test_many_queues_are_pulled_at_once_and_an_error_of_one_is_its_value() -> None:
+    async with cluster() as (_, broker, consumer):
+        broker.put("t", 0, b"a", b"b")
+        broker.put("t", 1, b"c")
+        here, other = queue(), queue()._replace(queue_id=1)
+        found = await consumer.pull_bytes_of_queues({here: 1, other: 0})
+        bodies = {mq: [message.body for message in decode_messages(one.data)] for mq, one in found.items()}  # type: ignore[union-attr]
+        assert bodies == {here: [b"b"], other: [b"c"]}
+        broker.on(11, lambda request: request.respond(26, "subscription group [g] does not exist"))
+        error = (await consumer.pull_bytes_of_queues({here: 0}))[here]
+        assert isinstance(error, BrokerError) and error.code == 26
+        assert await consumer.pull_bytes_of_queues({}) == {}
 
 
 async def test_an_error_code_is_an_error() -> None:

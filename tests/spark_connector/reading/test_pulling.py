@@ -12,7 +12,18 @@ from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options.read import ReadOptions
-from spark_connector.reading.pulling import MAX_PAUSE_S, Buffer, ReadFailed, ahead, joined, pulls, when_back
+from spark_connector.reading.pulling import (
+    MAX_PAUSE_S,
+    MOST_AT_ONCE,
+    Buffer,
+    FirstAnswers,
+    ReadFailed,
+    ahead,
+    at_once,
+    joined,
+    pulls,
+    when_back,
+)
 from tests.spark_connector.cluster import MemoryCluster, Pulled
 from tests.support.waiting import DEADLINE_S
 
@@ -37,6 +48,33 @@ def test_pulls_bring_all_of_a_range(limit: int, start: int, size: int, min_bytes
     assert offsets(iter(buffers)) == list(range(start, start + size))
     assert all(decode_messages(buffer.data)[0].queue_offset == buffer.offset for buffer in buffers)
     assert all(len(buffer.data) >= min_bytes for buffer in buffers[:-1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(1, 30)), max_size=80), st.integers(1, 90))
+def test_ranges_that_are_asked_for_at_once_are_of_different_queues(
+    wanted: list[tuple[int, int, int]], max_rows: int
+) -> None:
+    ranges = [OffsetRange(QUEUE._replace(queue_id=queue_id), start, start + rows) for queue_id, start, rows in wanted]
+    found = list(at_once(ranges, max_rows))
+    assert [one for some in found for one in some] == ranges
+    for some in found:
+        assert 0 < len({one.queue for one in some}) == len(some) <= MOST_AT_ONCE
+        assert len(some) == 1 or sum(one.end - one.start for one in some) <= max_rows
+
+
+def test_a_first_answer_that_failed_or_has_not_all_is_asked_for_again() -> None:
+    cluster = MemoryCluster(limit=4)
+    ranges = [OffsetRange(QUEUE._replace(queue_id=queue_id), 1, 7) for queue_id in range(3)]
+    for wanted in ranges:
+        cluster.add(wanted.queue, 10)
+    cluster.failures = [ConnectFailed("a:1", "refused")]
+    reader = FirstAnswers(cluster, ranges, OPTIONS)
+    slept: list[float] = []
+    for wanted in ranges:
+        assert offsets(pulls(reader, wanted, OPTIONS, refuse, sleep=slept.append)) == [1, 2, 3, 4, 5, 6]
+    assert len(slept) == 1
+    asked = [(mq.queue_id, offset) for mq, offset in cluster.pulls]
+    assert asked == [(0, 1), (1, 1), (2, 1), (0, 1), (0, 5), (1, 5), (2, 5)]
 
 
 def test_a_failing_broker_is_asked_again_with_growing_delays() -> None:
