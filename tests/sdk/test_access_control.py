@@ -106,6 +106,7 @@ async def test_a_user_with_these_rights_sends_dead_letters_again() -> None:
     async with Cluster(options=options) as cluster, Admin(cluster.nameserver, credentials=ROOT) as root:
         at, broker = cluster.nameserver, cluster.brokers[0].address
         await root.create_topic(broker, TopicConfig("T", 1, 1))
+        await until_known(root, "T")
         async with Producer(at, credentials=ROOT) as producer:
             sent = await producer.send(Message("T", b"tea"))
         wanted = {"group": "g", "subscriptions": {"T": "*"}, "credentials": ROOT}
