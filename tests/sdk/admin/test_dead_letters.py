@@ -371,6 +371,12 @@ async def test_what_was_popped_goes_only_to_those_who_get_it(cluster: Servers) -
             await until_known(admin, "%DLQ%g")
             with pytest.raises(UserError, match=r"do not read its retry topic, .*--all-groups"):
                 await admin.resend_dead_letters("g")
+
+        async def has_letter() -> bool:
+            return bool(await admin.dead_letters("g"))
+
+        # The topic is made before the dead letter is stored there.
+        await waiting.until(has_letter, "the dead letter is there")
         with pytest.raises(UserError, match=r"was popped, .*--all-groups"):
             await admin.resend_dead_letters("g")
         group = Group(cluster)
