@@ -2,10 +2,9 @@
 
     python -m bench.spark_idle [--json] [--seconds N] [--queues N] [--rounds N]
 
-The processor time is that of the JVM and of Spark's Python processes, with the default trigger, which asks again all
-the time. `rate` has a row a second, so it runs a micro-batch a second. Empty triggers are timed by Spark's own
-progress, with a trigger of half a second: then nothing waits for messages inside the trigger. A NameServer and a broker
-are started.
+Processor time is counted of the JVM and Spark's Python processes together. The default trigger asks again all the time.
+`rate` has a row a second, so it runs a micro-batch a second. Empty triggers are timed by Spark's own progress, with a
+trigger of half a second: then nothing waits for messages inside the trigger. A NameServer and a broker are started.
 """
 
 import os

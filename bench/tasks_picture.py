@@ -19,7 +19,7 @@ class Job(NamedTuple):
 
 
 def lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """``spans`` in as few rows as there are tasks at one time; those of a row follow one another."""
+    """``spans`` in as few rows as tasks run at a time; within a row one task begins after the other has ended."""
     rows: list[list[tuple[float, float]]] = []
     for span in sorted(spans):
         free = next((row for row in rows if row[-1][1] <= span[0]), None)

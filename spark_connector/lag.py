@@ -26,7 +26,7 @@ from spark_connector.stream.report import REPORT, StreamReport
 
 _OF_TOPIC = ("query", "topic")
 _ROWS = Metric("skylark_spark_lag_messages", "gauge", "", _OF_TOPIC, "Messages that wait for the query")
-_AGE = Metric("skylark_spark_lag_latency", "gauge", "milliseconds", _OF_TOPIC, "Age of the oldest one that waits")
+_AGE = Metric("skylark_spark_lag_latency", "gauge", "milliseconds", _OF_TOPIC, "Age of the oldest message that waits")
 _SIZE = Metric("skylark_spark_lag_bytes", "gauge", "bytes", _OF_TOPIC, "Estimated size of the messages that wait")
 _SKIPPED = Metric(
     "skylark_spark_skipped_messages_total", "counter", "", ("query",), "Messages that were gone before they were read"
@@ -68,7 +68,7 @@ class Lag:
 
     @property
     def size_bytes(self) -> int | None:
-        """The size of the messages that wait, as brokers store them; None when that of a topic is not known."""
+        """The size of the messages that wait, as brokers store them; None when the size in a topic is not known."""
         sizes = [one.size_bytes for one in self.topics.values()]
         return None if None in sizes else sum(filter(None, sizes))
 

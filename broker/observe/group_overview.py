@@ -51,7 +51,7 @@ def readers_of_topics(clients: Clients, offsets: ConsumerOffsets) -> Steps[dict[
 
 
 def traffic_of_topics(stats: BrokerStats) -> Steps[list[Traffic]]:
-    """Of each topic and of each of its groups; none of those that have counted nothing."""
+    """A row for each topic, and for each group of the topic, that has counted a message."""
     meters = [(topic, "", meter) for topic, meter in stats.topic_meters()]
     meters += stats.get_meters()
     rows: list[Traffic] = []

@@ -172,8 +172,8 @@ Take = Callable[[Sequence[DeadLetter]], Awaitable[None]]
 class DeadLetters:
     """The dead letters of ``group``, a name that servers know, for one user of ``client``.
 
-    ``only_new``: those that were sent again before are left out. Without a choice it goes on where the last such object
-    stopped.
+    ``only_new``: dead letters that were sent again before are left out. Without a choice reading then goes on where the
+    last resend without a choice has stopped.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class DeadLetters:
                     counts.read += min(result.next_offset, span.end) - at
                     at = min(result.next_offset, span.end)
                     if self._goes_on and not dry_run:
-                        await reader.commit_offset(span.mq, at)
+                        await self._commit(span.mq, at)
                     if on_progress is not None:
                         on_progress(counts)
         counts.missing = [one for one in self._choice.ids or () if one in left]
@@ -248,7 +248,7 @@ class DeadLetters:
             raise
 
     async def _commit(self, mq: MessageQueue, offset: int) -> None:
-        """Store how far a resend without a choice came; the reader's own commits are kept while the master is away."""
+        """Store at the master how far a resend without a choice came; the reader would keep the offset in memory."""
         stamp = self._stamps.get(mq.broker_name)
         await _ask_master(
             self._client,
@@ -311,7 +311,7 @@ def _queue_of(letter: DeadLetter) -> MessageQueue:
 
 
 async def _ask_master(client: ClientHandle, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[object]]) -> None:
-    """Call the queue's master; one that does not answer is asked again until the client's timeout is over."""
+    """Call the queue's master, again and again while there is no answer, until the client's timeout is over."""
     await until_answered(lambda: client.ask_master(mq, call), client.timeout_ms, client.instance.backoff)
 
 

@@ -285,7 +285,7 @@ class PullConsumer:
         expression: Expression = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> dict[MessageQueue, PullBytes | SkylarkError]:
-        """`pull_bytes` of many queues at once, from these offsets on; the limits are those of each queue.
+        """`pull_bytes` of many queues at once, from these offsets on. Each limit holds for each queue.
 
         An error of one queue is its value and not raised, so that the others can be read.
         """

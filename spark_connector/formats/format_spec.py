@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spark_connector.formats.protobuf_format import ProtobufFormat
 
 JSON, AVRO, CBOR, PROTOBUF = "json", "avro", "cbor", "protobuf"
-#: Formats whose types are those of the column; the schemas of others say the types.
+#: Formats whose values have the types of the column. The other formats have schemas, which say the types.
 BY_COLUMN = (JSON, CBOR)
 
 
@@ -35,7 +35,7 @@ class FormatSpec:
         """The format, for a column of this type."""
         return self._by_schema() or self._by_column(column)
 
-    # Here the packages of formats are imported: only those that are used must be installed.
+    # The package of a format is imported here, so that only the package of the format in use must be installed.
     def _by_schema(self) -> "AvroFormat | ProtobufFormat | None":
         if self.kind == AVRO:
             from spark_connector.formats.avro_format import AvroFormat

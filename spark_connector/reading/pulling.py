@@ -135,7 +135,7 @@ class QueuesReader(QueueReader, Protocol):
 class FirstAnswers:
     """A `QueueReader` that has the first answers of several ranges already, which were asked for at once.
 
-    A pull takes less time than to wait for its answer, and to hand the pull to the thread of the event loop.
+    One call for each small queue costs more than the pull: it waits for the answer, and for the event loop's thread.
     """
 
     def __init__(self, reader: QueuesReader, ranges: Sequence[OffsetRange], options: ReadOptions) -> None:

@@ -136,7 +136,7 @@ def decode_together(
     entries = np.concatenate(plain)
     queues = np.repeat([each.part.wanted.queue.queue_id for each in parts], [len(each) for each in plain])
     offsets = np.concatenate([np.arange(len(each)) + rows.part.start for rows, each in zip(parts, plain, strict=True)])
-    # In the order of the log, as records have to be given. It is also that of each queue.
+    # Records have to be given in the order of the log, in which the messages of each queue follow one another, too.
     order = np.argsort(entries["physical"], kind="stable")
     offsets, queues = offsets[order], queues[order]
     _, sizes, numbers, at, fits = located(log, entries[order])
@@ -242,7 +242,7 @@ class StoreRows:
             yield end, list(batches)
 
     def plain_entries(self) -> Entries | None:
-        """The entries, if each is that of a message, and they are those of the topic that was planned; else None."""
+        """The entries, if each has a message, and the topic is the one that was planned; else None."""
         if self.part.is_batch:
             return None
         entries = self._entries()

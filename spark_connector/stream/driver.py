@@ -138,7 +138,7 @@ class StreamQueues:
         return {queue: one for queue, one in bounds.items() if queue not in short or queue in masters}
 
     def _answering(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """The queues without those of silent brokers."""
+        """``queues`` without the queues of silent brokers."""
         return [queue for queue in queues if _broker(queue) not in self._silent] if self._silent else queues
 
     def _bounds_at_once(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:

@@ -287,7 +287,10 @@ class GroupMembers(Body):
 
 @lazy_dataclass(slots=True)
 class Traffic(Body):
-    """Messages sent to a topic, or those that ``group`` got: a second in the last minute, and all of the last day."""
+    """Messages that were sent to a topic, or that ``group`` got of the topic.
+
+    ``tps``: a second, in the last minute; ``of_day``: all of the last day.
+    """
 
     topic: str = member(TEXT, "")
     group: str = member(TEXT, "")

@@ -103,7 +103,7 @@ def _resent_lines(result: Mapping[str, Any]) -> Iterator[str]:
         ["--all-groups", "--allGroups", "all_groups"], is_flag=True,
         help="send to the topics that the messages came from: all groups that read them get them",
     ),
-    click.Option(["--again"], is_flag=True, help="also those that were sent again before"),
+    click.Option(["--again"], is_flag=True, help="also dead letters that were sent again before"),
     click.Option(["--dry-run", "--dryRun", "dry_run"], is_flag=True, help="show what would be sent, and send nothing"),
     show=_resent_lines,
 )  # fmt: skip
@@ -121,8 +121,8 @@ async def resend_dlq(
 ) -> dict[str, Any]:
     """Deliver dead letters to their group again.
 
-    Those that were sent again before are left out; brokers remember them, and --again overrides that. Without --id,
-    --from, --to and --reason it sends all others. They go to the group's retry topic, so that other groups do not get
+    Brokers remember dead letters that were sent again: they are left out, unless --again is given. Without --id,
+    --from, --to and --reason all others are sent. They go to the group's retry topic, so that other groups do not get
     them, keep their ids, and have all attempts before them. Groups that consume in order or pop need --all-groups. The
     dead letters stay in their topic.
     """

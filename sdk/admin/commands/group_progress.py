@@ -22,7 +22,7 @@ class TopicTraffic:
 
     #: Topic → the groups that read the topic.
     readers: Mapping[str, Collection[str]]
-    #: By topic and group; without a group what was sent to the topic. Nothing for those that have counted nothing.
+    #: By topic and group, "" for what was sent to the topic. Topics and groups without messages are left out.
     counted: "Mapping[tuple[str, str], Traffic]"
 
 

@@ -107,7 +107,7 @@ def _told_sums(told: Sequence[TopicTraffic], topic: str, group: str) -> tuple[fl
 
 
 async def _asked_sums(session: Session, masters: Sequence[str], topic: str) -> dict[str, tuple[float, int]]:
-    """The sums of each group of the topic, and under "" those of what was sent, asked for one by one."""
+    """The sums of each group of the topic, and under "" of what was sent to the topic, asked for one by one."""
     sums = {"": await _sums(session, masters, "TOPIC_PUT_NUMS", topic)}
     for group in await session.admin.groups_of_topic(topic):
         sums[group] = await _sums(session, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
