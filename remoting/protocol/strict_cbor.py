@@ -6,6 +6,7 @@ make gigabytes of 160 bytes when somebody walks over them. `loads` is for the wi
 """
 
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any, Final, NoReturn
 
 import cbor2
@@ -55,12 +56,19 @@ def _no_value(*_: object) -> NoReturn:
 _NO_VALUES: Final[Mapping[int, Any]] = {tag: _no_value for tag in _KNOWN_TAGS if tag not in _VALUES}
 
 
-def loads_values(data: bytes, *, max_depth: int = MAX_VALUE_DEPTH) -> Any:
+def loads_values(data: bytes, *, max_depth: int = MAX_VALUE_DEPTH, whole: bool = False) -> Any:
     """Decode the body of a message. Tags that cbor2 does not know are `cbor2.CBORTag`.
 
-    Raises what cbor2 raises: cbor2.CBORDecodeError for bytes that are no CBOR, or have tags that are not read.
+    Raises what cbor2 raises: cbor2.CBORDecodeError for bytes that are no CBOR, or have tags that are not read; with
+    ``whole`` also for bytes after the value, which are ignored otherwise.
     """
-    return cbor2.loads(data, semantic_decoders=_NO_VALUES, max_depth=max_depth)
+    if not whole:
+        return cbor2.loads(data, semantic_decoders=_NO_VALUES, max_depth=max_depth)
+    stream = BytesIO(data)
+    value = cbor2.CBORDecoder(stream, semantic_decoders=_NO_VALUES, max_depth=max_depth).decode()
+    if rest := len(data) - stream.tell():
+        raise cbor2.CBORDecodeError(f"{rest} bytes follow the value")
+    return value
 
 
 dumps = cbor2.dumps

@@ -135,7 +135,7 @@ class CborFormat(Format):
 
     def decode(self, body: bytes) -> Any:
         try:
-            value = loads_values(body)
+            value = loads_values(body, whole=True)
         except (cbor2.CBORDecodeError, ValueError, TypeError, OverflowError, MemoryError) as error:
             raise BadValue(f"it is no CBOR: {error}") from None
         return None if value is None else self._read(value)
