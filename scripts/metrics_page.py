@@ -45,8 +45,8 @@ Grafana dashboard.
 
 A client that asks for OpenMetrics (`Accept: application/openmetrics-text; version=1.0.0`, as Prometheus does) gets
 that text, others get the classic text; names of values are the same in both. The page of several brokers of one conf
-file is always classic. Counters of a topic begin at 0 when the topic is made, those of a group when it subscribes to
-the topic or commits an offset, so that `increase` and `rate` see the first message.
+file is always classic. Counters of a topic begin at 0 when the topic is made, and counters of a group when the group
+subscribes to the topic or commits an offset, so that `increase` and `rate` see the first message.
 
 Counters and lags are read when a scrape asks for them, in steps of some milliseconds, so sends go on meanwhile. The
 text is rendered by Skylark: OpenTelemetry's exporter makes objects for each line, which is too slow for 100,000

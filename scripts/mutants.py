@@ -3,7 +3,7 @@
     python -m scripts.mutants [--only TEXT]
 
 Each mutant is put into a copy of the tree, and the tests that are to notice it run there. Ends with exit code 1 if one
-is not noticed. All of them take some minutes. `tests/tidy` checks that each one still fits the code.
+is not noticed. All of them take a quarter of an hour. `tests/tidy` checks that each one still fits the code.
 """
 
 import argparse
