@@ -6,8 +6,7 @@ make gigabytes of 160 bytes when somebody walks over them. `loads` is for the wi
 """
 
 from collections.abc import Mapping
-from io import BytesIO
-from typing import Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 import cbor2
 
@@ -56,19 +55,18 @@ def _no_value(*_: object) -> NoReturn:
 _NO_VALUES: Final[Mapping[int, Any]] = {tag: _no_value for tag in _KNOWN_TAGS if tag not in _VALUES}
 
 
-def loads_values(data: bytes, *, max_depth: int = MAX_VALUE_DEPTH, whole: bool = False) -> Any:
+def loads_values(data: bytes, *, max_depth: int = MAX_VALUE_DEPTH) -> Any:
     """Decode the body of a message. Tags that cbor2 does not know are `cbor2.CBORTag`.
 
-    Raises what cbor2 raises: cbor2.CBORDecodeError for bytes that are no CBOR, or have tags that are not read; with
-    ``whole`` also for bytes after the value, which are ignored otherwise.
+    Raises what cbor2 raises: cbor2.CBORDecodeError for bytes that are no CBOR, or have tags that are not read. Bytes
+    after the value are ignored; see `load_value`.
     """
-    if not whole:
-        return cbor2.loads(data, semantic_decoders=_NO_VALUES, max_depth=max_depth)
-    stream = BytesIO(data)
-    value = cbor2.CBORDecoder(stream, semantic_decoders=_NO_VALUES, max_depth=max_depth).decode()
-    if rest := len(data) - stream.tell():
-        raise cbor2.CBORDecodeError(f"{rest} bytes follow the value")
-    return value
+    return cbor2.loads(data, semantic_decoders=_NO_VALUES, max_depth=max_depth)
+
+
+def load_value(stream: IO[bytes], *, max_depth: int = MAX_VALUE_DEPTH) -> Any:
+    """As `loads_values`, from a seekable stream, which is behind the value then."""
+    return cbor2.CBORDecoder(stream, semantic_decoders=_NO_VALUES, max_depth=max_depth).decode()
 
 
 dumps = cbor2.dumps

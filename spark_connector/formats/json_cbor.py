@@ -7,6 +7,7 @@ Arrow refuses whatever does not fit the types; then, and for other bodies, each 
 bad ones.
 """
 
+import io
 from decimal import Decimal
 from typing import Any
 
@@ -30,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from mqcommon.errors import UserError
-from remoting.protocol.strict_cbor import loads_values
+from remoting.protocol.strict_cbor import load_value
 from spark_connector.formats.format import BadValue, Format, shown
 from spark_connector.formats.plain_values import reader_of, writer_of
 from spark_connector.schema import arrow_type
@@ -135,9 +136,12 @@ class CborFormat(Format):
 
     def decode(self, body: bytes) -> Any:
         try:
-            value = loads_values(body, whole=True)
+            stream = io.BytesIO(body)
+            value = load_value(stream)
         except (cbor2.CBORDecodeError, ValueError, TypeError, OverflowError, MemoryError) as error:
             raise BadValue(f"it is no CBOR: {error}") from None
+        if rest := len(body) - stream.tell():
+            raise BadValue(f"{rest} bytes follow the CBOR value")
         return None if value is None else self._read(value)
 
     def encode(self, value: dict[str, Any]) -> bytes:

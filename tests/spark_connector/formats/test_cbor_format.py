@@ -51,7 +51,7 @@ def test_values_come_back_as_they_were_written() -> None:
         (b"\xff", "it is no CBOR"),
         (b"", "it is no CBOR"),
         (b"\xd8\x1c\x81\xd8\x1d\x00", "it is no CBOR"),  # a list that contains itself
-        (cbor2.dumps({}) + cbor2.dumps({"raw": b"x"}), "7 bytes follow the value"),
+        (cbor2.dumps({}) + cbor2.dumps({"raw": b"x"}), "7 bytes follow the CBOR value"),
         (cbor2.dumps([1]), "[1] is no object"),
         (cbor2.dumps({"raw": 5}), "field raw: 5 is no binary value"),
         (cbor2.dumps({"counts": {None: []}}), "field counts: a key of a map is null"),
