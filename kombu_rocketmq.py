@@ -2,7 +2,7 @@
 
 kombu has entry points for serializers (``kombu.serializers``), and a table of transports without one. So this module is
 the serializer ``cbor``, and adds a line to the table when kombu loads it. It imports nothing of the SDK: programs with
-another broker pay for this file only. ``broker_transport = "sdk.integrations.kombu:Transport"`` does without it.
+another broker pay for this file only. ``broker_transport = "skylark.integrations.kombu:Transport"`` does without it.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES
 
 SCHEME = "rocketmq"
-TRANSPORT_ALIASES.setdefault(SCHEME, "sdk.integrations.kombu:Transport")
+TRANSPORT_ALIASES.setdefault(SCHEME, "skylark.integrations.kombu:Transport")
 
 
 def encode(value: Any) -> bytes:
@@ -22,7 +22,7 @@ def encode(value: Any) -> bytes:
 
 def decode(data: bytes) -> Any:
     """The value of CBOR, whose tags may stand for single values and for sets."""
-    from remoting.protocol.strict_cbor import loads_values
+    from skylark.remoting.protocol.strict_cbor import loads_values
 
     return loads_values(data)
 

@@ -1,11 +1,11 @@
 """The command ``mqadmin``, also as ``python -m mqadmin``."""
 
-from mqcommon.daemons.start import start
+from skylark.mqcommon.daemons.start import start
 
 
 def main() -> None:
     """The entry point of the console script."""
-    start("sdk.admin.cli:main", prog_name="mqadmin")
+    start("skylark.sdk.admin.cli:main", prog_name="mqadmin")
 
 
 if __name__ == "__main__":

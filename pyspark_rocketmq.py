@@ -3,6 +3,6 @@
 With this module installed, ``spark.read.format("rocketmq")`` works without registration.
 """
 
-from spark_connector.source import RocketMQDataSource as DefaultSource
+from skylark.spark_connector.source import RocketMQDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -26,10 +26,10 @@ import httpx
 import trio
 
 from bench.harness import Row, row, show, turns
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, reserve, serving
-from sdk import Admin, Message, Producer, PullConsumer
+from skylark import Admin, Message, Producer, PullConsumer
 
 FIRST_BYTE_LIMIT_S = 0.3
 CORE_LIMIT_PERCENT = 3.0
@@ -51,7 +51,7 @@ def processor_s(pid: int) -> float:
 
 def console_daemon(home: Path, nameserver: str) -> Daemon:
     port = reserve()
-    command = [sys.executable, "-m", "mqconsole", "-n", nameserver, "--listen-port", str(port.number)]
+    command = [sys.executable, "-m", "skylark.mqconsole", "-n", nameserver, "--listen-port", str(port.number)]
     return Daemon("mqconsole", command, port.number, home / "mqconsole.log", port)
 
 

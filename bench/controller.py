@@ -25,7 +25,7 @@ from bench.replication import broker_set, follow
 from bench.traffic import TOPIC, awaited, make_topic, requests, run
 from scripts.controller_set import ControllerSet, running, until
 from scripts.daemons import Daemon
-from sdk import Admin, Message, Producer, SendFailed
+from skylark import Admin, Message, Producer, SendFailed
 
 SENDERS = 20
 BODY = bytes(128)

@@ -15,11 +15,11 @@ from pathlib import Path
 import trio
 
 from bench.harness import Row, row
-from mqcommon.addresses import split_address
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.controller import (
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.controller import (
     CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_NEXT_BROKER_ID,
@@ -29,10 +29,10 @@ from remoting.protocol.requests.controller import (
     GetNextBrokerIdRequestHeader,
     RegisterBrokerToControllerRequestHeader,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from scripts.controller_set import ControllerSet
 from scripts.daemons import Daemon
-from sdk import Admin
+from skylark import Admin
 
 CLUSTER = "DefaultCluster"
 CONNECTIONS = 100

@@ -15,20 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.harness import Row, cluster, row, show
-from mqcommon.message.batch import MAX_MESSAGES, encode_batch
-from remoting.protocol.body import Body, DataVersion
-from remoting.protocol.command import VERSION, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.brokers import (
+from skylark.mqcommon.message.batch import MAX_MESSAGES, encode_batch
+from skylark.remoting.protocol.body import Body, DataVersion
+from skylark.remoting.protocol.command import VERSION, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.brokers import (
     CLEAN_UNUSED_TOPIC,
     GET_BROKER_CONFIG,
     GET_BROKER_RUNTIME_INFO,
     UPDATE_BROKER_CONFIG,
     VIEW_BROKER_STATS_DATA,
 )
-from remoting.protocol.requests.clients import (
+from skylark.remoting.protocol.requests.clients import (
     GET_CONSUMER_CONNECTION_LIST,
     GET_CONSUMER_LIST_BY_GROUP,
     GET_PRODUCER_CONNECTION_LIST,
@@ -38,7 +38,7 @@ from remoting.protocol.requests.clients import (
     ProducerData,
     SubscriptionData,
 )
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.requests.groups import (
     DELETE_SUBSCRIPTIONGROUP,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_CONSUME_STATS,
@@ -46,7 +46,7 @@ from remoting.protocol.requests.groups import (
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     SubscriptionGroupConfig,
 )
-from remoting.protocol.requests.offsets import (
+from skylark.remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     GET_EARLIEST_MSG_STORETIME,
     GET_MAX_OFFSET,
@@ -54,16 +54,16 @@ from remoting.protocol.requests.offsets import (
     SEARCH_OFFSET_BY_TIMESTAMP,
     UPDATE_CONSUMER_OFFSET,
 )
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
-from remoting.protocol.requests.registrations import (
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
+from skylark.remoting.protocol.requests.registrations import (
     QUERY_DATA_VERSION,
     REGISTER_BROKER,
     UNREGISTER_BROKER,
     RegisterBrokerBody,
     encode_compressed,
 )
-from remoting.protocol.requests.routes import (
+from skylark.remoting.protocol.requests.routes import (
     ADD_WRITE_PERM_OF_BROKER,
     DELETE_TOPIC_IN_NAMESRV,
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
@@ -78,8 +78,8 @@ from remoting.protocol.requests.routes import (
     UPDATE_NAMESRV_CONFIG,
     WIPE_WRITE_PERM_OF_BROKER,
 )
-from remoting.protocol.requests.sends import SEND_MESSAGE
-from remoting.protocol.requests.topics import (
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE
+from skylark.remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
     GET_ALL_TOPIC_CONFIG,
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER,

@@ -15,7 +15,7 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, row, show
 from bench.traffic import make_topic
-from sdk import Client, ConsumeFrom, Producer, SimpleConsumer
+from skylark import Client, ConsumeFrom, Producer, SimpleConsumer
 
 TOPIC = "pop"
 BODY = b"x" * 128

@@ -15,9 +15,9 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import TOPIC, make_topic
-from mqcommon.message.message import Message
-from sdk import JsonLinesSink, Producer
-from sdk.traces.sink import TraceSink
+from skylark.mqcommon.message.message import Message
+from skylark import JsonLinesSink, Producer
+from skylark.sdk.traces.sink import TraceSink
 
 BODY = b"x" * 128
 TASKS = 2_000

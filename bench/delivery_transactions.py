@@ -8,7 +8,7 @@ import trio
 
 from bench.harness import Cluster, cluster, in_turn, row, show
 from bench.traffic import TOPIC, make_topic
-from sdk import Message, Producer, TransactionProducer
+from skylark import Message, Producer, TransactionProducer
 
 
 async def transactions(at: Cluster, count: int, in_flight: int, size: int) -> float:

@@ -20,8 +20,8 @@ import trio
 from bench import traffic
 from bench.harness import Cluster, Row, cluster, in_turn, row, show, turns
 from bench.traffic import make_topic
-from mqcommon.message.message import MessageExt
-from sdk import BufferFull, ConsumeFrom, Message, Producer, PushConsumer, aio, blocking
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk import BufferFull, ConsumeFrom, Message, Producer, PushConsumer, aio, blocking
 
 TOPIC = traffic.TOPIC
 ANSWERS = "answers"
@@ -200,17 +200,17 @@ def rows(messages: int, rounds: int) -> Iterator[Row]:
     with cluster() as at:
         bench = Bench(at, messages)
         for of_batches, name in ((True, "batch handler of 1,024"), (False, "handler of one message")):
-            for where, run in (("sdk.aio", bench.in_asyncio), ("sdk.blocking", bench.in_threads)):
+            for where, run in (("skylark.aio", bench.in_asyncio), ("skylark.blocking", bench.in_threads)):
                 ours, limit = in_turn(rounds, partial(run, of_batches), partial(bench.in_trio, of_batches))
                 yield row(f"{where}: {name}, 128 B", "messages/s", ours, limit, messages)
         for senders in SENDERS:
             sides = partial(bench.sends_in_asyncio, senders), partial(bench.sends_in_trio, senders)
-            yield row(f"sdk.aio: awaited sends, {senders} at a time", "messages/s", *in_turn(rounds, *sides), SENDS)
+            yield row(f"skylark.aio: awaited sends, {senders} at a time", "messages/s", *in_turn(rounds, *sides), SENDS)
         in_asyncio, in_threads, limit = turns(
             rounds, bench.nowait_in_asyncio, bench.nowait_in_threads, bench.nowait_in_trio
         )
-        yield row("sdk.aio: send_nowait", "messages/s", in_asyncio, limit, TICKETS)
-        yield row("sdk.blocking: send_nowait", "messages/s", in_threads, limit, TICKETS)
+        yield row("skylark.aio: send_nowait", "messages/s", in_asyncio, limit, TICKETS)
+        yield row("skylark.blocking: send_nowait", "messages/s", in_threads, limit, TICKETS)
 
 
 def main() -> None:

@@ -26,14 +26,14 @@ from bench.growth_picture import Panel, picture
 from bench.harness import BROKER, Cluster, Row, cluster_at, row, show
 from bench.many_queues import make_topics
 from bench.recovery import BODY, make_large
-from mqcommon.addresses import split_address
-from remoting.protocol.command import Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.sends import SEND_MESSAGE
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 
 SIZES = {
     "queues": (1, 10, 100, 1_000, 10_000, 50_000),

@@ -19,13 +19,13 @@ import trio
 from bench.guard_auth import frames
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.traffic import make_topic, pipeline
-from broker.broker import Broker
-from broker.options import BrokerOptions
-from remoting.net.client import open_client
-from remoting.protocol.command import Command
-from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from skylark.broker.broker import Broker
+from skylark.broker.options import BrokerOptions
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 
 ON = ("--metrics-exporter-type", "PROM", "--metrics-prom-exporter-port", "0")
 TOPICS, GROUPS = 1_000, 100

@@ -12,8 +12,8 @@ import sys
 
 import trio
 
-from remoting.protocol.command import Command
-from remoting.protocol.frame import encode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import encode
 
 CONNECTING_AT_ONCE = 100
 BAD_FRAME = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -24,9 +24,9 @@ import trio
 
 from bench.harness import Row, row, show
 from bench.traffic import QUEUES, TOPIC, pulls, requests
-from remoting.net.client import open_client
-from remoting.protocol.command import FLAG_RESPONSE, Command
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.command import FLAG_RESPONSE, Command
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from scripts.daemons import HOST, ROOT, Daemon, broker_daemon, free_port, in_use, stop
 
 WARM_UP = 2_000
@@ -51,7 +51,7 @@ for name in ("monotonic", "perf_counter", "time"):
     setattr(time, name, slowed(getattr(time, name)))
 for name in ("monotonic_ns", "time_ns"):
     setattr(time, name, lambda read=slowed(getattr(time, name)): int(read()))
-from broker.__main__ import main
+from skylark.broker.__main__ import main
 sys.exit(main())
 """
 

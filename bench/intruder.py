@@ -277,7 +277,7 @@ def targets() -> Iterator[dict[str, Target]]:
         broker = broker_daemon(home, "broker", namesrv.addr, 0, *more)
         peer = f"{HOST}:{free_port()}"
         command = [
-            sys.executable, "-m", "namesrv.controller", "--controller-d-leger-peers", f"n0-{peer}",
+            sys.executable, "-m", "skylark.namesrv.controller", "--controller-d-leger-peers", f"n0-{peer}",
             "--controller-d-leger-self-id", "n0", "--controller-store-path", str(home / "controller"),
         ]  # fmt: skip
         controller = Daemon("controller", command, int(peer.rpartition(":")[2]), home / "controller.log")

@@ -19,15 +19,15 @@ from pathlib import Path
 
 from bench.harness import Row, row, show
 from bench.recovery import BODY, HOST, open_store
-from broker.meta.metadata import Metadata
-from broker.options import BrokerOptions
-from mqcommon.clock import SystemClock
-from mqcommon.disk.files import OsFiles
-from mqcommon.names import PERM_READ_WRITE
-from remoting.protocol.command import Command
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.names import PERM_READ_WRITE
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import free_port
 
 STOP_TIMEOUT_S = 120

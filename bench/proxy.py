@@ -20,9 +20,9 @@ from typing import IO
 
 from bench.harness import Row, row, show, turns
 from bench.proxy_client import QUIET, TOPIC
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import HOST, POLL_S, READY_TIMEOUT_S, Daemon, broker_daemon, namesrv_daemon, reserve, serving
-from sdk import blocking
+from skylark.sdk import blocking
 
 AT_ONCE = 64
 # What the receivers may cost together.
@@ -47,7 +47,7 @@ def proxy_daemon(home: Path, nameserver: str, *options: str) -> Daemon:
     """A proxy that is started by itself."""
     port = reserve()
     command = [
-        sys.executable, "-m", "mqproxy", "--namesrv-addr", nameserver, "--bind-address", HOST,
+        sys.executable, "-m", "skylark.mqproxy", "--namesrv-addr", nameserver, "--bind-address", HOST,
         "--grpc-server-port", str(port.number), *options,
     ]  # fmt: skip
     return Daemon("mqproxy", command, port.number, home / "mqproxy.log", port)

@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2 as wire
-from sdk import Message, aio
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.sdk import Message, aio
 
 TOPIC = "bench"
 # Nothing is sent there.

@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2 as wire
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2 as wire
 
 OK = wire.Status(code=wire.OK, message="OK")
 

@@ -17,17 +17,17 @@ from typing import Any
 import trio
 
 from bench.harness import Row, in_turn, row, show
-from mqcommon.clock import SystemClock
-from mqcommon.disk.files import OsFiles
-from mqcommon.raft.errors import RaftError
-from mqcommon.signal import Signal
-from remoting.net.client import open_client
-from remoting.net.server import Server
-from remoting.net.sockets import HeldPort, listen
-from remoting.raft.disk import FileDisk
-from remoting.raft.group import NodeOptions
-from remoting.raft.node import RaftNode
-from remoting.raft.storage import FileStorage
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.raft.errors import RaftError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.sockets import HeldPort, listen
+from skylark.remoting.raft.disk import FileDisk
+from skylark.remoting.raft.group import NodeOptions
+from skylark.remoting.raft.node import RaftNode
+from skylark.remoting.raft.storage import FileStorage
 
 
 class Counter:

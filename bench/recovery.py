@@ -23,16 +23,16 @@ from zlib import crc32
 
 from bench.harness import Row, row, show
 from bench.startup import start_and_ask
-from broker.store.checkpoint import ABORT, StoreCheckpoint
-from broker.store.queue.batch_records import RowBatch
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.clock import SystemClock
-from mqcommon.disk.files import OsFiles
-from mqcommon.message.ids import UniqueKeys, encode_host
-from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
-from remoting.protocol.command import Command
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint
+from skylark.broker.store.queue.batch_records import RowBatch
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.message.ids import UniqueKeys, encode_host
+from skylark.mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from scripts.daemons import free_port
 
 GIB, MIB = 1 << 30, 1 << 20

@@ -21,7 +21,7 @@ import trio
 
 from bench.harness import Row, row, show
 from scripts.daemons import BIN, Daemon, broker_daemon, namesrv_daemon, serving, wait_ready
-from sdk import Message, MessageExt, Producer, PushConsumer, SendFailed
+from skylark import Message, MessageExt, Producer, PushConsumer, SendFailed
 
 TOPIC = "resized"
 BODY = bytes(128)

@@ -12,20 +12,20 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection as Pipe
 from typing import NamedTuple
 
-from mqcommon.addresses import split_address
-from remoting.protocol.body import DataVersion
-from remoting.protocol.command import CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.dialect import Dialect, encode_body
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.registrations import (
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.command import CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.dialect import Dialect, encode_body
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     QUERY_DATA_VERSION,
     REGISTER_BROKER,
     BrokerHeartbeatRequestHeader,
     RegisterBrokerBody,
 )
-from remoting.protocol.requests.routes import (
+from skylark.remoting.protocol.requests.routes import (
     GET_ROUTEINFO_BY_TOPIC,
     WATCH_ROUTES,
     BrokerRequestHeader,
@@ -34,7 +34,7 @@ from remoting.protocol.requests.routes import (
     WatchRoutesRequestHeader,
     WatchRoutesResponseHeader,
 )
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList
 
 CLUSTER = "DefaultCluster"
 # As brokers send a large set (broker/registration/registration.py).

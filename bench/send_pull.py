@@ -31,7 +31,7 @@ from bench.traffic import (
     send_frames,
     send_many,
 )
-from remoting.protocol.command import FLAG_RESPONSE
+from skylark.remoting.protocol.command import FLAG_RESPONSE
 
 # About what a message of 128 bytes takes in the log.
 RECORD_BYTES = 330

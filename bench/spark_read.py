@@ -23,17 +23,17 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.harness import BROKER, Row, cluster_at, in_turn, row, show
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Message
-from sdk.blocking import Admin, Producer, PullConsumer
-from spark_connector import register
-from spark_connector.offsets import OffsetRange
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import decode_buffer
-from spark_connector.reading.pulling import Buffer
-from spark_connector.schema import arrow_schema, spark_schema
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Message
+from skylark.sdk.blocking import Admin, Producer, PullConsumer
+from skylark.spark_connector import register
+from skylark.spark_connector.offsets import OffsetRange
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import decode_buffer
+from skylark.spark_connector.reading.pulling import Buffer
+from skylark.spark_connector.schema import arrow_schema, spark_schema
 
 CORES = 2
 BATCH_ROWS = 10_000

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.spark_read import BODY_BYTES, FEW_COLUMNS, create_topic, publish, seconds, session
-from spark_connector.schema import spark_schema
+from skylark.spark_connector.schema import spark_schema
 
 EPOCHS = 5
 

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.spark_read import BODY_BYTES, FEW_COLUMNS, create_topic, seconds, session
 from bench.tasks_picture import Job, picture
-from sdk.blocking import Producer
-from spark_connector.schema import spark_schema
+from skylark.sdk.blocking import Producer
+from skylark.spark_connector.schema import spark_schema
 
 FEW_QUEUES = 8
 MOST_TASKS = 1_000_000

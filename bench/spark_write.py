@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.spark_read import BODY_BYTES, CORES, create_topic, session
-from sdk.blocking import PullConsumer
+from skylark.sdk.blocking import PullConsumer
 
 
 class NowhereSource(DataSource):

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Row, row, show
-from remoting.protocol.command import Command
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from skylark.remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
 from scripts.daemons import free_port
 
 IDLE_S = 2.0

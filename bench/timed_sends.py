@@ -15,7 +15,7 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, row, show, turns
 from bench.traffic import TOPIC, make_topic
-from sdk import Message, Producer, SendResult
+from skylark import Message, Producer, SendResult
 
 BODY = b"x" * 128
 TASKS = (1_000, 64)

@@ -11,17 +11,17 @@ import orjson
 import trio
 
 from bench.harness import BROKER, Cluster
-from mqcommon.addresses import split_address
-from mqcommon.errors import RemotingError, RouteNotFound
-from mqcommon.message.message import Message
-from remoting.net.channel import Channel
-from remoting.net.sockets import connect
-from remoting.protocol.command import Command
-from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, BufferFull, Producer, PullConsumer, SendResult, Ticket
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import RemotingError, RouteNotFound
+from skylark.mqcommon.message.message import Message
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.sockets import connect
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Admin, BufferFull, Producer, PullConsumer, SendResult, Ticket
 
 TOPIC = "bench"
 QUEUES = 4

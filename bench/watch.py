@@ -19,11 +19,11 @@ from pathlib import Path
 import trio
 
 from bench.harness import Row, row, show
-from mqcommon.errors import RouteNotFound
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.mqcommon.errors import RouteNotFound
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, serving
-from sdk import Admin
-from sdk.client import ClientInstance
+from skylark import Admin
+from skylark.sdk.client import ClientInstance
 
 LIMIT_MS = 200.0
 FROZEN_LIMIT_S = 10.0

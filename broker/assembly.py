@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from broker.part import Hook, Part
-from mqcommon.errors import ConfigError
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, Server, SlowHandler
-from remoting.net.steps import Stepper
-from remoting.net.transport import Listener
-from remoting.protocol.command import Command
+from skylark.broker.part import Hook, Part
+from skylark.mqcommon.errors import ConfigError
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, Server, SlowHandler
+from skylark.remoting.net.steps import Stepper
+from skylark.remoting.net.transport import Listener
+from skylark.remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
 

@@ -11,32 +11,32 @@ from functools import partial
 
 import trio
 
-from broker.assembly import overrides
-from broker.identity import Identity, identity_of, listening, resolved, with_port
-from broker.meta.metadata import Metadata, MetadataReport
-from broker.options import UNKNOWN_ID, BrokerOptions
-from broker.replication.dledger.begin_anew import can_begin_anew, set_aside
-from broker.replication.dledger.log_disk import DIRECTORY as DLEDGER
-from broker.replication.dledger.log_disk import LostDisk, check_promises
-from broker.replication.role import RoleMachine
-from broker.store.checkpoint import LastStop
-from broker.store.store import MessageStore, StoreOptions
-from broker.store.truncation.saved import DIRECTORY as CUT_OFF
-from broker.tasks.repeat import repeat
-from broker.wiring.core import make_core
-from broker.wiring.replication import until_others_lead
-from broker.wiring.wiring import Wiring, wire
-from broker.writing.elected import Elected
-from mqcommon.addresses import is_any_address, split_address
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import UserError
-from mqcommon.exposure import opened
-from mqcommon.message.ids import encode_host
-from remoting.net.sockets import listen
-from remoting.net.tls.options import DaemonTls, daemon_tls
-from remoting.net.transport import Listener
+from skylark.broker.assembly import overrides
+from skylark.broker.identity import Identity, identity_of, listening, resolved, with_port
+from skylark.broker.meta.metadata import Metadata, MetadataReport
+from skylark.broker.options import UNKNOWN_ID, BrokerOptions
+from skylark.broker.replication.dledger.begin_anew import can_begin_anew, set_aside
+from skylark.broker.replication.dledger.log_disk import DIRECTORY as DLEDGER
+from skylark.broker.replication.dledger.log_disk import LostDisk, check_promises
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.store.checkpoint import LastStop
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.broker.store.truncation.saved import DIRECTORY as CUT_OFF
+from skylark.broker.tasks.repeat import repeat
+from skylark.broker.wiring.core import make_core
+from skylark.broker.wiring.replication import until_others_lead
+from skylark.broker.wiring.wiring import Wiring, wire
+from skylark.broker.writing.elected import Elected
+from skylark.mqcommon.addresses import is_any_address, split_address
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.exposure import opened
+from skylark.mqcommon.message.ids import encode_host
+from skylark.remoting.net.sockets import listen
+from skylark.remoting.net.tls.options import DaemonTls, daemon_tls
+from skylark.remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
 

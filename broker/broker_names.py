@@ -6,13 +6,13 @@ The refusal makes the client ask for the route. Requests without a name are serv
 
 from typing import Any
 
-from broker.part import Hook, Part
-from mqcommon.errors import RequestRefused
-from remoting.net.channel import Channel
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import BNAME_FIELD, Command
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
-from remoting.protocol.requests.offsets import (
+from skylark.broker.part import Hook, Part
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import BNAME_FIELD, Command
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from skylark.remoting.protocol.requests.offsets import (
     GET_EARLIEST_MSG_STORETIME,
     GET_MAX_OFFSET,
     GET_MIN_OFFSET,
@@ -20,8 +20,8 @@ from remoting.protocol.requests.offsets import (
     SEARCH_OFFSET_BY_TIMESTAMP,
     UPDATE_CONSUMER_OFFSET,
 )
-from remoting.protocol.requests.pulls import LITE_PULL_MESSAGE, PULL_MESSAGE
-from remoting.protocol.requests.sends import SEND_MESSAGE
+from skylark.remoting.protocol.requests.pulls import LITE_PULL_MESSAGE, PULL_MESSAGE
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE
 
 # Requests for a queue. send.py also checks the field of sends.
 NAME_THE_BROKER = (

@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
-from broker.identity import listening, resolved
-from broker.instances import check_directory, instance_count, instances_of, usable_cores
-from broker.options import BrokerOptions, check_file_size
-from broker.supervisor import Supervisor
-from mqcommon.daemons.malloc import keep_freed_memory
-from mqcommon.daemons.open_files import raise_open_files
-from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
-from mqcommon.errors import UserError
-from mqcommon.options.command_line import click_options, given_options
-from mqcommon.options.conf_file import conf_keys, load_conf, to_properties
-from remoting.net.children import stop_with_supervisor
-from remoting.net.daemon import Main, Ready, run_daemon
+from skylark.broker.identity import listening, resolved
+from skylark.broker.instances import check_directory, instance_count, instances_of, usable_cores
+from skylark.broker.options import BrokerOptions, check_file_size
+from skylark.broker.supervisor import Supervisor
+from skylark.mqcommon.daemons.malloc import keep_freed_memory
+from skylark.mqcommon.daemons.open_files import raise_open_files
+from skylark.mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.options.command_line import click_options, given_options
+from skylark.mqcommon.options.conf_file import conf_keys, load_conf, to_properties
+from skylark.remoting.net.children import stop_with_supervisor
+from skylark.remoting.net.daemon import Main, Ready, run_daemon
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from skylark.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
 
 def _offline_commands() -> list[click.Command]:
     # Imported here: a broker that serves needs none of them.
-    from broker.commands.diverged_slave import print_cut, resync_slave
-    from broker.commands.dledger_store import dledger_init
-    from broker.commands.json_metadata import export_metadata, import_metadata
-    from broker.commands.rebuild_metadata import rebuild_metadata
-    from broker.commands.verify_store import verify_store
+    from skylark.broker.commands.diverged_slave import print_cut, resync_slave
+    from skylark.broker.commands.dledger_store import dledger_init
+    from skylark.broker.commands.json_metadata import export_metadata, import_metadata
+    from skylark.broker.commands.rebuild_metadata import rebuild_metadata
+    from skylark.broker.commands.verify_store import verify_store
 
     return [dledger_init, export_metadata, import_metadata, print_cut, rebuild_metadata, resync_slave, verify_store]
 
@@ -76,12 +76,12 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
             main_task = Supervisor(options, instances_of(options, count), conf, given).run
         else:
             # Imported here: a supervisor needs none of it.
-            from broker.broker import Broker
+            from skylark.broker.broker import Broker
 
             main_task = partial(_serve, Broker(options, opened_because=where.because))
         if options.enable_proxy:
             # Imported here: other brokers start sooner without it.
-            from broker.proxy_process import WithProxy
+            from skylark.broker.proxy_process import WithProxy
 
             main_task = WithProxy(options, main_task).run
     except UserError as error:

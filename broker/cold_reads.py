@@ -15,15 +15,15 @@ from typing import TypeVar
 
 import trio
 
-from broker.part import Part
-from broker.store.log.residency import NotResident, Span, resident_only, warm
-from mqcommon.errors import OutOfDescriptors
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.channel import BULK_BYTES, Channel
-from remoting.net.server import Handler, failure
-from remoting.net.steps import Steps
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
+from skylark.broker.part import Part
+from skylark.broker.store.log.residency import NotResident, Span, resident_only, warm
+from skylark.mqcommon.errors import OutOfDescriptors
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.channel import BULK_BYTES, Channel
+from skylark.remoting.net.server import Handler, failure
+from skylark.remoting.net.steps import Steps
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
 
 # Enough to keep a disk busy; more would only take CPU time from the event loop.
 THREADS = 4

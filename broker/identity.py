@@ -13,11 +13,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from broker.options import BrokerOptions
-from mqcommon.addresses import format_address, parse_advertised, server_address
-from mqcommon.errors import ConfigError
-from mqcommon.exposure import Exposure, exposure
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.addresses import format_address, parse_advertised, server_address
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.exposure import Exposure, exposure
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 _SIOCGIFADDR = 0x8915
 _LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")

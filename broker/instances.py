@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.options import BrokerOptions
-from mqcommon.errors import ConfigError
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.errors import ConfigError
 
 AUTO = "auto"
 MOST = 64

@@ -12,24 +12,24 @@ import json
 import os
 from typing import ClassVar
 
-from broker.ignored_keys import IGNORED_KEYS
-from broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
-from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
-from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
-from mqcommon.addresses import is_address, parse_advertised, parse_peers
-from mqcommon.errors import ConfigError, RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.logs.options import LogOptions, parse_levels
-from mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
-from mqcommon.metrics.options import MetricsOptions
-from mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
-from mqcommon.options.fields import BYTES, option
-from remoting.net.address_server import address_of, address_server_url
-from remoting.net.inner_credentials import InnerCredentialsOptions
-from remoting.net.limits import LimitOptions
-from remoting.net.signature_options import SignatureOptions
-from remoting.net.tls.options import TlsOptions
-from remoting.protocol.plain_codes import whos
+from skylark.broker.ignored_keys import IGNORED_KEYS
+from skylark.broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
+from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from skylark.broker.store.retention import HOUR_MS, RetentionRules, delete_hours
+from skylark.mqcommon.addresses import is_address, parse_advertised, parse_peers
+from skylark.mqcommon.errors import ConfigError, RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.logs.options import LogOptions, parse_levels
+from skylark.mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
+from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
+from skylark.mqcommon.options.fields import BYTES, option
+from skylark.remoting.net.address_server import address_of, address_server_url
+from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
+from skylark.remoting.net.limits import LimitOptions
+from skylark.remoting.net.signature_options import SignatureOptions
+from skylark.remoting.net.tls.options import TlsOptions
+from skylark.remoting.protocol.plain_codes import whos
 
 KIB, MIB = 1024, 1024 * 1024
 

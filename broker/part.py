@@ -9,10 +9,10 @@ from typing import Protocol
 
 import trio
 
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import StepHandler
-from remoting.protocol.command import Command
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.net.steps import StepHandler
+from skylark.remoting.protocol.command import Command
 
 #: Called before a request is handled. It may raise RequestRefused, or return the answer itself.
 Hook = Callable[[Channel, Command], Command | None]

@@ -15,13 +15,13 @@ from random import Random
 
 import trio
 
-from broker.options import BrokerOptions
-from mqcommon.addresses import format_address
-from mqcommon.backoff import Backoff
-from mqcommon.errors import UserError
-from mqcommon.logs.copier import LineCopier
-from remoting.net.children import end_text, run_child
-from remoting.net.daemon import Main, Ready
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.logs.copier import LineCopier
+from skylark.remoting.net.children import end_text, run_child
+from skylark.remoting.net.daemon import Main, Ready
 
 logger = logging.getLogger(__name__)
 

@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
-from broker.instances import Instance
-from broker.options import BrokerOptions
-from mqcommon.backoff import Backoff
-from mqcommon.errors import UserError
-from mqcommon.logs.copier import LineCopier
-from mqcommon.options.fields import options_of
-from remoting.metrics.health import HEALTH_PAGES, serve_pages
-from remoting.net.children import end_text, run_child
-from remoting.net.daemon import Ready
-from remoting.net.sockets import HeldPort, connect
+from skylark.broker.instances import Instance
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.logs.copier import LineCopier
+from skylark.mqcommon.options.fields import options_of
+from skylark.remoting.metrics.health import HEALTH_PAGES, serve_pages
+from skylark.remoting.net.children import end_text, run_child
+from skylark.remoting.net.daemon import Ready
+from skylark.remoting.net.sockets import HeldPort, connect
 
 if TYPE_CHECKING:
-    from remoting.metrics.http_pages import Page
+    from skylark.remoting.metrics.http_pages import Page
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class Supervisor:
         if self._conf is not None:
             given.pop("broker_config_path", None)  # set by -c, as here
         flags = {o.name: o.flag for o in options_of(BrokerOptions)}
-        command = [sys.executable, "-P", "-m", "broker"]
+        command = [sys.executable, "-P", "-m", "skylark.broker"]
         if self._conf is not None:
             command += ["-c", self._conf]
         return command + [part for name, value in given.items() for part in (flags[name], value)]
@@ -207,12 +207,12 @@ class Supervisor:
             await nursery.start(serve_pages, place, health, HEALTH_PAGES, "health")
 
     async def _healthy(self, accept: str) -> "Page":
-        from remoting.metrics.http_pages import text_page
+        from skylark.remoting.metrics.http_pages import text_page
 
         return text_page(HTTPStatus.OK, "ok")
 
     async def _ready(self, accept: str) -> "Page":
-        from remoting.metrics.http_pages import text_page
+        from skylark.remoting.metrics.http_pages import text_page
 
         away = [running.name for running in self._all if not running.is_ready]
         if self._stopping.is_set():
@@ -222,8 +222,8 @@ class Supervisor:
         return text_page(HTTPStatus.OK, "ok")
 
     async def _metrics(self, accept: str) -> "Page":
-        from mqcommon.metrics.prometheus_text import TextFormat
-        from remoting.metrics.http_pages import Page
+        from skylark.mqcommon.metrics.prometheus_text import TextFormat
+        from skylark.remoting.metrics.http_pages import Page
 
         pages: dict[str, str] = {}
 

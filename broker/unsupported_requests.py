@@ -8,14 +8,14 @@ import logging
 import re
 from collections.abc import Collection
 
-from broker.meta.clients import Clients
-from broker.part import Part
-from mqcommon.addresses import split_address
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, not_supported
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import CHALLENGE
-from remoting.protocol.requests.table import BY_NAME
+from skylark.broker.meta.clients import Clients
+from skylark.broker.part import Part
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, not_supported
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import CHALLENGE
+from skylark.remoting.protocol.requests.table import BY_NAME
 
 logger = logging.getLogger(__name__)
 

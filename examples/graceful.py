@@ -4,7 +4,7 @@
 
 Leaving the `async with` block begins no more handlers, waits for those that run (for `stop_timeout_ms` at most), and
 commits what they did; the next process goes on after it. The signal is received, not left to KeyboardInterrupt, which
-could be raised in the middle of a handler. With `sdk.aio`, `asyncio.run` does the same for Ctrl-C; with `sdk.blocking`
+could be raised in the middle of a handler. With `skylark.aio`, `asyncio.run` does the same for Ctrl-C; with `skylark.blocking`
 KeyboardInterrupt is raised in the main thread, while handlers run in others.
 
 What cannot work (no NameServer, a broker that refuses credentials, permissions or the subscription) ends the program at
@@ -17,7 +17,7 @@ import sys
 
 import trio
 
-from sdk import MessageExt, Problem, PushConsumer, SkylarkError
+from skylark import MessageExt, Problem, PushConsumer, SkylarkError
 
 
 async def handle(message: MessageExt) -> None:

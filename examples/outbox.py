@@ -19,9 +19,9 @@ from uuid import uuid4
 from fastapi import FastAPI
 from pydantic import BaseModel, PositiveInt
 
-from sdk import MessageExt, TransactionState, Values
-from sdk.aio import TransactionProducer
-from sdk.integrations.faststream.fastapi import RocketRouter
+from skylark import MessageExt, TransactionState, Values
+from skylark.aio import TransactionProducer
+from skylark.integrations.faststream.fastapi import RocketRouter
 
 TOPIC = "orders"
 SCHEMA = "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT, amount INTEGER, bill TEXT)"

@@ -15,7 +15,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # before the session st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_connector import register
+from skylark.spark import register
 
 
 def main(directory: str, topic: str, day: str, nameserver: str, target: str) -> None:

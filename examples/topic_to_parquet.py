@@ -13,7 +13,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # before the session st
 
 from pyspark.sql import SparkSession
 
-from spark_connector import register
+from skylark.spark import register
 
 
 def main(nameserver: str, topic: str, directory: str) -> None:

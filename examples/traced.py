@@ -26,8 +26,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sdk.integrations.otel import SkylarkInstrumentor
-from sdk.testing import Cluster
+from skylark.integrations.otel import SkylarkInstrumentor
+from skylark.testing import Cluster
 
 HERE = Path(__file__).parent
 LIMIT_S = 60

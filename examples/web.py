@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sdk import Message, MessageExt, SendFailed
-from sdk.aio import Client, Producer, PushConsumer
+from skylark import Message, MessageExt, SendFailed
+from skylark.aio import Client, Producer, PushConsumer
 
 TOPIC = "orders"
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -14,7 +14,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # before the session st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_connector import register
+from skylark.spark import register
 
 
 def main(

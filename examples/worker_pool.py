@@ -16,8 +16,8 @@ import sys
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 
-from sdk import BrokerError, MessageExt
-from sdk.blocking import PushConsumer
+from skylark import BrokerError, MessageExt
+from skylark.blocking import PushConsumer
 
 # A new process inherits nothing: neither threads that are gone nor locks that they held.
 CONTEXT = multiprocessing.get_context("spawn")

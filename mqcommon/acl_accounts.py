@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from mqcommon.disk.secret_file import read_secret_file
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.yaml_documents import parse_yaml
+from skylark.mqcommon.disk.secret_file import read_secret_file
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.yaml_documents import parse_yaml
 
 # RocketMQ's servers refuse files with shorter keys.
 LEAST_KEY_CHARS = 7

@@ -4,7 +4,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
-from mqcommon.errors import ConfigError
+from skylark.mqcommon.errors import ConfigError
 
 # The smallest network that a provider gives to a customer, who can then connect from 2^64 addresses.
 _IPV6_PREFIX_BITS = 64

@@ -2,13 +2,13 @@
 
 A wrong type raises TypeError, a wrong value InvalidArgument (a ValueError). The text names the argument and shows its
 value, cut to one line. A bool does not count as a number, since it is never meant as one.
-Neighbours: `Message` and `MessageQueue` check themselves with these; `sdk.checked` reads checks from annotations.
+Neighbours: `Message` and `MessageQueue` check themselves with these; `skylark.sdk.checked` reads checks from annotations.
 """
 
 from math import isfinite
 from reprlib import Repr
 
-from mqcommon.errors import InvalidArgument
+from skylark.mqcommon.errors import InvalidArgument
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MAX = 2**63 - 1

@@ -10,7 +10,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from mqcommon.addresses import split_address
+from skylark.mqcommon.addresses import split_address
 
 LOOPBACK: Final = "127.0.0.1"
 ALL_INTERFACES: Final = "0.0.0.0"

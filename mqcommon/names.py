@@ -7,7 +7,7 @@ Neighbours: the send and admin handlers of the broker, the SDK's checks before a
 import re
 from typing import NamedTuple
 
-from mqcommon.errors import RequestRefused
+from skylark.mqcommon.errors import RequestRefused
 
 MASTER_ID = 0  # the broker id of a master; slaves have 1 and up
 

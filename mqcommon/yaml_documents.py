@@ -7,7 +7,7 @@ error that names its source and the line, and shows nothing of the text, which m
 from types import ModuleType
 from typing import Any
 
-from mqcommon.errors import ConfigError
+from skylark.mqcommon.errors import ConfigError
 
 # The loader in C, which is ten times as fast as the other one, takes the stack of the process for each level.
 MAX_DEPTH = 50

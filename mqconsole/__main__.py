@@ -1,11 +1,11 @@
 """The command ``mqconsole``, also as ``python -m mqconsole``."""
 
-from mqcommon.daemons.start import start
+from skylark.mqcommon.daemons.start import start
 
 
 def main() -> None:
     """The console script."""
-    start("mqconsole.cli:main", prog_name="mqconsole")
+    start("skylark.mqconsole.cli:main", prog_name="mqconsole")
 
 
 if __name__ == "__main__":

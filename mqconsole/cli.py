@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
-from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
-from mqcommon.errors import UserError
-from mqcommon.options.command_line import click_options, given_options
-from mqcommon.options.conf_file import load_conf, to_properties
-from mqconsole.options import ConsoleOptions
-from mqconsole.people.person import Cluster
-from remoting.net.daemon import Ready, run_daemon
-from sdk.admin.command import common_options, given_credentials, given_tls
+from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.options.command_line import click_options, given_options
+from skylark.mqcommon.options.conf_file import load_conf, to_properties
+from skylark.mqconsole.options import ConsoleOptions
+from skylark.mqconsole.people.person import Cluster
+from skylark.remoting.net.daemon import Ready, run_daemon
+from skylark.sdk.admin.command import common_options, given_credentials, given_tls
 
 if TYPE_CHECKING:
-    from mqconsole.console import Console
+    from skylark.mqconsole.console import Console
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def main(
         report.fail(str(error))
         sys.exit(1)
     try:
-        from mqconsole.console import Console
+        from skylark.mqconsole.console import Console
     except ModuleNotFoundError as error:
         report.fail(f"{error.name} is missing: pip install 'skylark-mq[console]'")
         sys.exit(1)

@@ -6,27 +6,27 @@ from secrets import token_bytes
 
 import trio
 
-from mqconsole.options import ConsoleOptions
-from mqconsole.people.people import People
-from mqconsole.people.person import Cluster, Person
-from mqconsole.people.roles import Role
-from mqconsole.watching.checkup import Checkup
-from mqconsole.watching.collector import Collector
-from mqconsole.web.groups import add_groups
-from mqconsole.web.http_server import HttpServer
-from mqconsole.web.login import add_login
-from mqconsole.web.members import add_members
-from mqconsole.web.messages import add_messages
-from mqconsole.web.overview import add_overview
-from mqconsole.web.searching import add_searching
-from mqconsole.web.site import Site
-from mqconsole.web.system import add_system, findings_for
-from mqconsole.web.topics import add_topics
-from remoting.net.sockets import listen
-from remoting.net.tls.server import TlsListener, TlsServer
-from remoting.net.tls.settings import ENFORCING, ServerTls
-from remoting.protocol.signature import Credentials
-from sdk import Admin, Client
+from skylark.mqconsole.options import ConsoleOptions
+from skylark.mqconsole.people.people import People
+from skylark.mqconsole.people.person import Cluster, Person
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.watching.checkup import Checkup
+from skylark.mqconsole.watching.collector import Collector
+from skylark.mqconsole.web.groups import add_groups
+from skylark.mqconsole.web.http_server import HttpServer
+from skylark.mqconsole.web.login import add_login
+from skylark.mqconsole.web.members import add_members
+from skylark.mqconsole.web.messages import add_messages
+from skylark.mqconsole.web.overview import add_overview
+from skylark.mqconsole.web.searching import add_searching
+from skylark.mqconsole.web.site import Site
+from skylark.mqconsole.web.system import add_system, findings_for
+from skylark.mqconsole.web.topics import add_topics
+from skylark.remoting.net.sockets import listen
+from skylark.remoting.net.tls.server import TlsListener, TlsServer
+from skylark.remoting.net.tls.settings import ENFORCING, ServerTls
+from skylark.remoting.protocol.signature import Credentials
+from skylark import Admin, Client
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """The options of mqconsole with their defaults. Where the cluster is, and the credentials, are mqadmin's options."""
 
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.logs.options import LogOptions, parse_levels
-from mqcommon.options.fields import option
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.logs.options import LogOptions, parse_levels
+from skylark.mqcommon.options.fields import option
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

@@ -1,11 +1,11 @@
 """The command ``mqproxy``, also as ``python -m mqproxy``."""
 
-from mqcommon.daemons.start import start
+from skylark.mqcommon.daemons.start import start
 
 
 def main() -> None:
     """The console script."""
-    start("mqproxy.cli:main", prog_name="mqproxy")
+    start("skylark.mqproxy.cli:main", prog_name="mqproxy")
 
 
 if __name__ == "__main__":

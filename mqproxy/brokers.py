@@ -12,30 +12,30 @@ from typing import Self
 
 import trio
 
-from mqcommon.clock import SystemClock
-from mqcommon.errors import SkylarkError
-from mqcommon.message.queue import MessageQueue
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.net.call import call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.pop_info import NORMAL, PopHandle, message_key, parse_handle, parse_offset_info, read_topic
-from remoting.protocol.requests import pops
-from remoting.protocol.requests.pops import (
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.pop_info import NORMAL, PopHandle, message_key, parse_handle, parse_offset_info, read_topic
+from skylark.remoting.protocol.requests import pops
+from skylark.remoting.protocol.requests.pops import (
     ANY_QUEUE,
     INIT_MAX,
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
-from sdk.aio.facade import Client, Facade, call_of
-from sdk.broker_api import send_back
-from sdk.client import Client as TrioClient
-from sdk.client import ClientHandle
-from sdk.consumer.decompression import keep_contents
-from sdk.consumer.popped import ReceivedMessage, received
-from sdk.endpoint import Endpoint
-from sdk.nameservers import NameServerSource
+from skylark.sdk.aio.facade import Client, Facade, call_of
+from skylark.sdk.broker_api import send_back
+from skylark.sdk.client import Client as TrioClient
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.decompression import keep_contents
+from skylark.sdk.consumer.popped import ReceivedMessage, received
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.nameservers import NameServerSource
 
 _LONG_MAX_DIGITS = 19
 

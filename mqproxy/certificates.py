@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import grpc
 
-from mqcommon.errors import ConfigError, UserError
-from mqproxy.options import ProxyOptions
-from remoting.net.tls.contexts import self_signed, server_context
-from remoting.net.tls.options import read_properties
-from remoting.net.tls.server import FileChanges
-from remoting.net.tls.settings import DISABLED, PERMISSIVE, REQUIRE, ServerTls, Tls, parse_properties
+from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.mqproxy.options import ProxyOptions
+from skylark.remoting.net.tls.contexts import self_signed, server_context
+from skylark.remoting.net.tls.options import read_properties
+from skylark.remoting.net.tls.server import FileChanges
+from skylark.remoting.net.tls.settings import DISABLED, PERMISSIVE, REQUIRE, ServerTls, Tls, parse_properties
 
 logger = logging.getLogger(__name__)
 

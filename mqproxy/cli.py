@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 import click
 import trio
 
-from mqcommon.daemons.malloc import keep_freed_memory
-from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
-from mqcommon.errors import UserError
-from mqcommon.exposure import opened
-from mqcommon.options.command_line import click_options, given_options
-from mqcommon.options.conf_file import conf_keys, load_conf, to_properties
-from mqproxy.grpc_logs import quieten
-from mqproxy.options import ProxyOptions
-from remoting.metrics.export import Exporter
-from remoting.metrics.health import Health
-from remoting.net.children import stop_with_supervisor
-from remoting.net.daemon import Ready, run_daemon
-from remoting.net.steps import Stepper
+from skylark.mqcommon.daemons.malloc import keep_freed_memory
+from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.exposure import opened
+from skylark.mqcommon.options.command_line import click_options, given_options
+from skylark.mqcommon.options.conf_file import conf_keys, load_conf, to_properties
+from skylark.mqproxy.grpc_logs import quieten
+from skylark.mqproxy.options import ProxyOptions
+from skylark.remoting.metrics.export import Exporter
+from skylark.remoting.metrics.health import Health
+from skylark.remoting.net.children import stop_with_supervisor
+from skylark.remoting.net.daemon import Ready, run_daemon
+from skylark.remoting.net.steps import Stepper
 
 if TYPE_CHECKING:
-    from mqproxy.thread import ProxyThread
+    from skylark.mqproxy.thread import ProxyThread
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
             return
         quieten()
         try:
-            from mqproxy.thread import ProxyThread
+            from skylark.mqproxy.thread import ProxyThread
         except ImportError as error:
             raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
     except UserError as error:

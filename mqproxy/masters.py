@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from mqcommon.errors import SkylarkError
-from mqcommon.names import MASTER_ID
-from remoting.protocol.requests.routes import BrokerData
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.requests.routes import BrokerData
 
 T = TypeVar("T")
 

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
-from mqproxy.masters import ask_masters
-from mqproxy.options import ProxyOptions
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.routes import TopicRouteData
-from sdk.aio import Admin
-from sdk.retry import is_refusal
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from skylark.mqproxy.masters import ask_masters
+from skylark.mqproxy.options import ProxyOptions
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.routes import TopicRouteData
+from skylark.sdk.aio import Admin
+from skylark.sdk.retry import is_refusal
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from mqcommon.metrics.metric import Column, Histogram, Metric, column, flag, single
-from mqproxy.sessions import Sessions
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.net.steps import Steps
+from skylark.mqcommon.metrics.metric import Column, Histogram, Metric, column, flag, single
+from skylark.mqproxy.sessions import Sessions
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.steps import Steps
 
 PROXY_UP = Metric("rocketmq_proxy_up", "gauge", "", (), "1 while the proxy serves, and 0 while it starts or stops")
 RPC_LATENCY = Metric(

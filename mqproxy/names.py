@@ -1,9 +1,9 @@
 """Names of topics and groups in calls, checked as RocketMQ's proxy does. Pure."""
 
-from mqcommon.errors import RequestRefused
-from mqcommon.names import check_group, check_topic, is_system_topic
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import check_group, check_topic, is_system_topic
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
 
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 

@@ -4,16 +4,16 @@ import os
 from collections.abc import Collection
 from typing import ClassVar
 
-from mqcommon.addresses import is_address
-from mqcommon.errors import ConfigError
-from mqcommon.exposure import Exposure, exposure
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.logs.options import LogOptions, parse_levels
-from mqcommon.metrics.options import MetricsOptions
-from mqcommon.options.fields import BYTES, option
-from remoting.net.inner_credentials import InnerCredentialsOptions
-from remoting.net.tls.options import TlsOptions
-from remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
+from skylark.mqcommon.addresses import is_address
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.exposure import Exposure, exposure
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.logs.options import LogOptions, parse_levels
+from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.options.fields import BYTES, option
+from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
+from skylark.remoting.net.tls.options import TlsOptions
+from skylark.remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
 
 # RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions, of
 # which there is none here, and its port for the remoting protocol. `enableACL` of old versions is not among them: who

@@ -12,11 +12,11 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Self
 
-from mqcommon.errors import SkylarkError
-from mqproxy.brokers import Brokers, Delivery, Pop, Receipt
-from mqproxy.clients import Clients
-from mqproxy.renewals import Renewals
-from mqproxy.statuses import Refused
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
+from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.renewals import Renewals
+from skylark.mqproxy.statuses import Refused
 
 logger = logging.getLogger(__name__)
 

@@ -6,21 +6,21 @@ RocketMQ's .proto has these calls, and its own proxy does not answer them: statu
 from types import TracebackType
 from typing import Self
 
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.queue import MessageQueue
-from mqproxy.names import topic_of
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.protocol.requests.clients import SQL92
-from sdk import broker_api
-from sdk.aio.facade import Client, Facade, call_of
-from sdk.client import Client as TrioClient
-from sdk.client import ClientHandle
-from sdk.consumer.decompression import keep_contents
-from sdk.consumer.expression import Sql
-from sdk.consumer.reader import PullResult, PullStatus, Reader
-from sdk.consumer.replicas import Replicas
-from sdk.nameservers import NameServerSource
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqproxy.names import topic_of
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.requests.clients import SQL92
+from skylark.sdk import broker_api
+from skylark.sdk.aio.facade import Client, Facade, call_of
+from skylark.sdk.client import Client as TrioClient
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.decompression import keep_contents
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.consumer.reader import PullResult, PullStatus, Reader
+from skylark.sdk.consumer.replicas import Replicas
+from skylark.sdk.nameservers import NameServerSource
 
 # Bodies of one answer together, but for the first message, which may be larger.
 MAX_BYTES = 4 * 1024 * 1024

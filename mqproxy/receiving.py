@@ -2,18 +2,18 @@
 
 import hashlib
 
-from mqcommon.arguments import INT_MAX
-from mqcommon.errors import ProtocolError
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
-from mqproxy.brokers import Delivery
-from mqproxy.names import group_of, topic_of
-from mqproxy.options import ProxyOptions
-from mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
-from mqproxy.statuses import Refused
-from mqproxy.times import put_time
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.protocol.requests.clients import SQL92, TAG, parse_subscription
+from skylark.mqcommon.arguments import INT_MAX
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
+from skylark.mqproxy.brokers import Delivery
+from skylark.mqproxy.names import group_of, topic_of
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.times import put_time
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.requests.clients import SQL92, TAG, parse_subscription
 
 # Brokers look for waits that are over ten times a second, and then the answer has a way to go.
 RESERVE_MS = 300

@@ -14,26 +14,26 @@ from uuid import uuid4
 
 import trio
 
-from mqcommon.errors import BrokerError, FrameTooLarge, ProtocolError, RequestRefused, SkylarkError
-from mqcommon.message.message import MessageExt
-from mqproxy.clients import CONSUMERS, Clients, ProxyClient
-from mqproxy.receiving import filter_of, stored_message_of
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.net.call import call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import VERSION
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.errors import BrokerError, FrameTooLarge, ProtocolError, RequestRefused, SkylarkError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqproxy.clients import CONSUMERS, Clients, ProxyClient
+from skylark.mqproxy.receiving import filter_of, stored_message_of
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import VERSION
+from skylark.remoting.protocol.requests.clients import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     SubscriptionData,
     parse_subscription,
 )
-from remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
-from sdk.aio.facade import Client, Facade, call_of
-from sdk.client import Client as TrioClient
-from sdk.client import ClientHandle
-from sdk.nameservers import NameServerSource
+from skylark.remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
+from skylark.sdk.aio.facade import Client, Facade, call_of
+from skylark.sdk.client import Client as TrioClient
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.nameservers import NameServerSource
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class TrioRegistrations:
         told.update(client.client_id for client in clients)
         told.difference_update(left)
 
-    # --- what brokers ask, see `sdk.membership.ProxiedConsumers`
+    # --- what brokers ask, see `skylark.sdk.membership.ProxiedConsumers`
 
     async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
         """307: what a client at this proxy tells about itself."""

@@ -12,9 +12,9 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
-from mqcommon.addresses import limited_network
-from mqproxy.options import ProxyOptions
-from remoting.net.limits import ConnectionBudget, Refusals, most_connections
+from skylark.mqcommon.addresses import limited_network
+from skylark.mqproxy.options import ProxyOptions
+from skylark.remoting.net.limits import ConnectionBudget, Refusals, most_connections
 
 logger = logging.getLogger(__name__)
 

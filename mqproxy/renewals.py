@@ -9,10 +9,10 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from mqcommon.clock import Clock
-from mqcommon.errors import SkylarkError
-from mqproxy.brokers import Brokers, Receipt
-from mqproxy.options import ProxyOptions
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqproxy.brokers import Brokers, Receipt
+from skylark.mqproxy.options import ProxyOptions
 
 logger = logging.getLogger(__name__)
 

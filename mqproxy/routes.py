@@ -7,10 +7,10 @@ knows where the broker is.
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 
-from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.protocol.requests.routes import QueueData, TopicRouteData
-from sdk.routes import MAX_QUEUES
+from skylark.mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.requests.routes import QueueData, TopicRouteData
+from skylark.sdk.routes import MAX_QUEUES
 
 # Attribute message.type of a topic → what clients may send to it.
 MESSAGE_TYPES: dict[str, tuple[wire.MessageType, ...]] = {

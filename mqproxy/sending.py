@@ -6,14 +6,14 @@ A body that its client has compressed stays so until its turn (`expand`): a call
 import zlib
 from collections.abc import Sequence
 
-from mqcommon.message.message import OwnKeyMessage
-from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
-from mqproxy.names import has_control_character, topic_of
-from mqproxy.options import ProxyOptions
-from mqproxy.statuses import Refused, common_status
-from mqproxy.times import ms_of
-from mqproxy.wire import messaging_pb2 as wire
-from sdk.producer.result import SendResult, SendStatus
+from skylark.mqcommon.message.message import OwnKeyMessage
+from skylark.mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
+from skylark.mqproxy.names import has_control_character, topic_of
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.statuses import Refused, common_status
+from skylark.mqproxy.times import ms_of
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.sdk.producer.result import SendResult, SendStatus
 
 DELIVER_AT, BORN_HOST, BORN_TIMESTAMP = "TIMER_DELIVER_MS", "__BORNHOST", "BORN_TIMESTAMP"
 # Brokers deliver a message with this property later, as one with `DELIVER_AT`, whose limits the proxy checks.

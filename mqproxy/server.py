@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import grpc
 
-from mqcommon.addresses import format_address
-from mqcommon.errors import UserError
-from mqproxy.certificates import Certificate, ProxyTls, proxy_tls
-from mqproxy.metadata import Metadata
-from mqproxy.metrics import Meters, Served
-from mqproxy.options import ProxyOptions
-from mqproxy.relay import Relay
-from mqproxy.service import Calls
-from mqproxy.sessions import Sessions
-from mqproxy.users import KnownUsers
-from remoting.net.tls.settings import ENFORCING
-from sdk.aio import Admin, Client
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.errors import UserError
+from skylark.mqproxy.certificates import Certificate, ProxyTls, proxy_tls
+from skylark.mqproxy.metadata import Metadata
+from skylark.mqproxy.metrics import Meters, Served
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.relay import Relay
+from skylark.mqproxy.service import Calls
+from skylark.mqproxy.sessions import Sessions
+from skylark.mqproxy.users import KnownUsers
+from skylark.remoting.net.tls.settings import ENFORCING
+from skylark.sdk.aio import Admin, Client
 
 logger = logging.getLogger(__name__)
 

@@ -14,21 +14,21 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from mqcommon.addresses import limited_network
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import ProtocolError, SkylarkError
-from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from mqcommon.message.message import MessageExt
-from mqcommon.names import PERM_READ
-from mqproxy.brokers import Delivery, Pop
-from mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered
-from mqproxy.metadata import Metadata
-from mqproxy.metrics import Meters
-from mqproxy.names import group_of, topic_of
-from mqproxy.options import ProxyOptions
-from mqproxy.polls import Poll
-from mqproxy.pulling import check_offset, pull_status, queue_of
-from mqproxy.receiving import (
+from skylark.mqcommon.addresses import limited_network
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.errors import ProtocolError, SkylarkError
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.names import PERM_READ
+from skylark.mqproxy.brokers import Delivery, Pop
+from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered
+from skylark.mqproxy.metadata import Metadata
+from skylark.mqproxy.metrics import Meters
+from skylark.mqproxy.names import group_of, topic_of
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.polls import Poll
+from skylark.mqproxy.pulling import check_offset, pull_status, queue_of
+from skylark.mqproxy.receiving import (
     check_invisible,
     filter_of,
     invisible_ms,
@@ -38,9 +38,9 @@ from mqproxy.receiving import (
     polling_ms,
     stored_message_of,
 )
-from mqproxy.renewals import Taken
-from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
-from mqproxy.sending import (
+from skylark.mqproxy.renewals import Taken
+from skylark.mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
+from skylark.mqproxy.sending import (
     TRANSACTION_PREPARED,
     answer_of,
     entry_of,
@@ -50,16 +50,16 @@ from mqproxy.sending import (
     sdk_messages,
     type_of,
 )
-from mqproxy.sessions import Session, Sessions, ended
-from mqproxy.statuses import Refused, common_status, status_of
-from mqproxy.telemetry import Stream
-from mqproxy.times import ms_of
-from mqproxy.transactions import Half
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.net.limits import RateLimit
-from remoting.protocol.requests.pops import MAX_POP_COUNT
-from sdk import Message
-from sdk.consumer.reader import PullResult
+from skylark.mqproxy.sessions import Session, Sessions, ended
+from skylark.mqproxy.statuses import Refused, common_status, status_of
+from skylark.mqproxy.telemetry import Stream
+from skylark.mqproxy.times import ms_of
+from skylark.mqproxy.transactions import Half
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.limits import RateLimit
+from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT
+from skylark import Message
+from skylark.sdk.consumer.reader import PullResult
 
 logger = logging.getLogger(__name__)
 

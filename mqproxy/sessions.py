@@ -14,25 +14,25 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 
-from mqcommon.clock import SystemClock
-from mqcommon.errors import SkylarkError
-from mqproxy.brokers import Brokers
-from mqproxy.clients import Clients
-from mqproxy.metadata import Metadata
-from mqproxy.options import ProxyOptions
-from mqproxy.polls import Polls
-from mqproxy.pulling import Queues
-from mqproxy.registrations import Questions, RegistrationRequests, Registrations
-from mqproxy.renewals import RenewalCounts, Renewals
-from mqproxy.signatures import signature_of, unauthorized
-from mqproxy.statuses import Refused
-from mqproxy.transactions import Halves, TransactionProducers
-from mqproxy.users import KnownUsers
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.net.tls.settings import Tls
-from remoting.protocol.signature import Credentials
-from sdk.aio import Client, Producer
-from sdk.aio.facade import hosted
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqproxy.brokers import Brokers
+from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.metadata import Metadata
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.polls import Polls
+from skylark.mqproxy.pulling import Queues
+from skylark.mqproxy.registrations import Questions, RegistrationRequests, Registrations
+from skylark.mqproxy.renewals import RenewalCounts, Renewals
+from skylark.mqproxy.signatures import signature_of, unauthorized
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.transactions import Halves, TransactionProducers
+from skylark.mqproxy.users import KnownUsers
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.aio import Client, Producer
+from skylark.sdk.aio.facade import hosted
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
 
 AUTHORIZATION, DATE_TIME = "authorization", "x-mq-date-time"
 ALGORITHM = "MQv2-HMAC-SHA1"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mqcommon.errors import (
+from skylark.mqcommon.errors import (
     BrokerError,
     InvalidArgument,
     NoNameServer,
@@ -11,8 +11,8 @@ from mqcommon.errors import (
     SendFailed,
     SkylarkError,
 )
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.protocol.codes import ResponseCode
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.codes import ResponseCode
 
 # What RocketMQ's proxy makes of a broker's codes. Others are INTERNAL_SERVER_ERROR.
 _OF_BROKER: dict[int, wire.Code] = {

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Any
 
-from mqproxy.wire import messaging_pb2 as wire
+from skylark.mqproxy.wire import messaging_pb2 as wire
 
 logger = logging.getLogger(__name__)
 

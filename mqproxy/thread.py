@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import trio
 
-from mqproxy.metrics import Meters
-from mqproxy.options import ProxyOptions
-from mqproxy.server import serve
-from sdk.aio.gathering import GatheringLoop
+from skylark.mqproxy.metrics import Meters
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.server import serve
+from skylark.sdk.aio.gathering import GatheringLoop
 
 
 class ProxyThread:

@@ -12,34 +12,34 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from mqcommon.addresses import format_address
-from mqcommon.errors import BrokerError, ProtocolError, SkylarkError
-from mqcommon.message.flags import TRANSACTION_PREPARED
-from mqcommon.message.ids import parse_offset_msg_id
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.queue import MessageQueue
-from mqproxy.clients import Clients
-from mqproxy.metadata import Metadata
-from mqproxy.options import ProxyOptions
-from mqproxy.receiving import stored_message_of
-from mqproxy.routes import MESSAGE_TYPES
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.net.call import call
-from remoting.net.channel import Channel
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.transactions import (
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.errors import BrokerError, ProtocolError, SkylarkError
+from skylark.mqcommon.message.flags import TRANSACTION_PREPARED
+from skylark.mqcommon.message.ids import parse_offset_msg_id
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.metadata import Metadata
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.receiving import stored_message_of
+from skylark.mqproxy.routes import MESSAGE_TYPES
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.call import call
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.transactions import (
     END_TRANSACTION,
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from sdk.aio.facade import Client, Facade, call_of
-from sdk.client import Client as TrioClient
-from sdk.client import ClientHandle, sharing
-from sdk.nameservers import NameServerSource
-from sdk.producer.producer import Producer
-from sdk.producer.result import SendResult, StoredBatch
-from sdk.producer.transaction import undo_half
+from skylark.sdk.aio.facade import Client, Facade, call_of
+from skylark.sdk.client import Client as TrioClient
+from skylark.sdk.client import ClientHandle, sharing
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.producer.producer import Producer
+from skylark.sdk.producer.result import SendResult, StoredBatch
+from skylark.sdk.producer.transaction import undo_half
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class TrioHalves:
         await self._client.instance.leave_producer(topic, self)
 
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
-        """A broker asks; see `sdk.membership.TransactionChecker`."""
+        """A broker asks; see `skylark.sdk.membership.TransactionChecker`."""
         topic = message.topic
         broker_name = self._broker_at(channel, topic)
         if broker_name is None:

@@ -8,15 +8,15 @@ import asyncio
 import logging
 from typing import TypeVar
 
-from mqcommon.errors import SkylarkError
-from mqcommon.names import USERNAME_MAX_LENGTH, username_fault
-from mqproxy.masters import ask_masters
-from mqproxy.options import ProxyOptions
-from mqproxy.signatures import CallSignature, unauthorized
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.protocol.requests.auth import UserInfo
-from sdk.aio import Admin
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.names import USERNAME_MAX_LENGTH, username_fault
+from skylark.mqproxy.masters import ask_masters
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.signatures import CallSignature, unauthorized
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.requests.auth import UserInfo
+from skylark.sdk.aio import Admin
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,11 @@
 """The command ``namesrv``, also as ``python -m namesrv``."""
 
-from mqcommon.daemons.start import start
+from skylark.mqcommon.daemons.start import start
 
 
 def main() -> None:
     """The console script."""
-    start("namesrv.cli:main", prog_name="namesrv")
+    start("skylark.namesrv.cli:main", prog_name="namesrv")
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import orjson
 
-from mqcommon.acl_accounts import Account
-from mqcommon.errors import ConfigError, RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.options.fields import option
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command, ext_text
-from remoting.protocol.plain_codes import PlainCodes, plain_codes, plain_refusal
-from remoting.protocol.requests.controller import (
+from skylark.mqcommon.acl_accounts import Account
+from skylark.mqcommon.errors import ConfigError, RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.options.fields import option
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command, ext_text
+from skylark.remoting.protocol.plain_codes import PlainCodes, plain_codes, plain_refusal
+from skylark.remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_ELECT_MASTER,
@@ -30,14 +30,14 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_GET_SYNC_STATE_DATA,
     CONTROLLER_REGISTER_BROKER,
 )
-from remoting.protocol.requests.registrations import (
+from skylark.remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     GET_BROKER_MEMBER_GROUP,
     QUERY_DATA_VERSION,
     REGISTER_BROKER,
     UNREGISTER_BROKER,
 )
-from remoting.protocol.requests.routes import (
+from skylark.remoting.protocol.requests.routes import (
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
     GET_BROKER_CLUSTER_INFO,
     GET_HAS_UNIT_SUB_TOPIC_LIST,
@@ -50,7 +50,7 @@ from remoting.protocol.requests.routes import (
     GET_UNIT_TOPIC_LIST,
     WATCH_ROUTES,
 )
-from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_plain, is_signed_with
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_plain, is_signed_with
 
 QUERIES: Final = frozenset(
     {

@@ -8,8 +8,8 @@ Neighbours: routes.py keeps this up to date; handlers.py applies the choice to 1
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address
 
-from mqcommon.addresses import AdvertisedAddress, client_ip
-from remoting.protocol.requests.routes import BrokerData, TopicRouteData
+from skylark.mqcommon.addresses import AdvertisedAddress, client_ip
+from skylark.remoting.protocol.requests.routes import BrokerData, TopicRouteData
 
 
 class Advertised:

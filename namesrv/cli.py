@@ -8,13 +8,13 @@ from functools import partial
 import click
 import trio
 
-from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
-from mqcommon.errors import UserError
-from mqcommon.options.command_line import click_options, given_options
-from mqcommon.options.conf_file import conf_keys, load_conf, to_properties
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.net.daemon import Ready, run_daemon
+from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.options.command_line import click_options, given_options
+from skylark.mqcommon.options.conf_file import conf_keys, load_conf, to_properties
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.net.daemon import Ready, run_daemon
 
 logger = logging.getLogger(__name__)
 

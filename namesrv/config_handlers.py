@@ -10,19 +10,19 @@ from typing import Any, Protocol
 
 import trio
 
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import ConfigError, RequestRefused, StoreError
-from mqcommon.logs.options import change_levels
-from mqcommon.options.conf_file import changes_of, read_update, save_changes, to_properties, update
-from namesrv.state import State
-from remoting.net.answers import answer_steps
-from remoting.net.channel import Channel
-from remoting.net.server import SlowHandler
-from remoting.net.steps import Steps
-from remoting.protocol.body import KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.routes import (
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import ConfigError, RequestRefused, StoreError
+from skylark.mqcommon.logs.options import change_levels
+from skylark.mqcommon.options.conf_file import changes_of, read_update, save_changes, to_properties, update
+from skylark.namesrv.state import State
+from skylark.remoting.net.answers import answer_steps
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import SlowHandler
+from skylark.remoting.net.steps import Steps
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.routes import (
     DELETE_KV_CONFIG,
     GET_KV_CONFIG,
     GET_KVLIST_BY_NAMESPACE,

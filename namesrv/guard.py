@@ -11,14 +11,14 @@ from typing import Protocol
 
 import trio
 
-from mqcommon.acl_accounts import Account, read_accounts
-from mqcommon.addresses import split_address
-from mqcommon.errors import RequestRefused, UserError
-from namesrv.access import check_access
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.command import Command
-from remoting.protocol.plain_codes import PlainCodes
+from skylark.mqcommon.acl_accounts import Account, read_accounts
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import RequestRefused, UserError
+from skylark.namesrv.access import check_access
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.plain_codes import PlainCodes
 
 logger = logging.getLogger(__name__)
 

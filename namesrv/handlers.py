@@ -10,28 +10,28 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from mqcommon.errors import ProtocolError, RequestRefused
-from namesrv import config_handlers
-from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import Queues, Unchanged, topic_fault
-from namesrv.route_answers import Form
-from namesrv.state import State
-from remoting.net.answers import answer_steps, answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.net.steps import NAMES, StepHandler, Steps, slices, sorted_steps
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, OFFER_FIELD, Command
-from remoting.protocol.dialect import dialect_for, encode_body
-from remoting.protocol.request import Request
-from remoting.protocol.requests.registrations import (
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.namesrv import config_handlers
+from skylark.namesrv.kvconfig import ORDER_TOPIC_CONFIG
+from skylark.namesrv.registration import Queues, Unchanged, topic_fault
+from skylark.namesrv.route_answers import Form
+from skylark.namesrv.state import State
+from skylark.remoting.net.answers import answer_steps, answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.net.steps import NAMES, StepHandler, Steps, slices, sorted_steps
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, OFFER_FIELD, Command
+from skylark.remoting.protocol.dialect import dialect_for, encode_body
+from skylark.remoting.protocol.request import Request
+from skylark.remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     GET_BROKER_MEMBER_GROUP,
     QUERY_DATA_VERSION,
     names_text,
 )
-from remoting.protocol.requests.routes import (
+from skylark.remoting.protocol.requests.routes import (
     ADD_WRITE_PERM_OF_BROKER,
     DELETE_TOPIC_IN_NAMESRV,
     FORGET_BROKER,
@@ -55,7 +55,7 @@ from remoting.protocol.requests.routes import (
     QueryDataVersionResponseHeader,
     WipeWritePermResponseHeader,
 )
-from remoting.protocol.requests.topics import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicList
+from skylark.remoting.protocol.requests.topics import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicList
 
 logger = logging.getLogger(__name__)
 

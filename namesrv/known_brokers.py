@@ -15,9 +15,9 @@ Neighbours: routes.py calls this; broker/registration/registration.py sends the 
 
 from collections.abc import Collection, Iterable
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.requests.registrations import names_crc
-from remoting.protocol.requests.routes import LOST, NOT_WHOLE, STOPPED, UNHEARD, AbsentBroker
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.requests.registrations import names_crc
+from skylark.remoting.protocol.requests.routes import LOST, NOT_WHOLE, STOPPED, UNHEARD, AbsentBroker
 
 __all__ = ["LOST", "NOT_WHOLE", "STOPPED", "UNHEARD", "KnownBrokers"]
 

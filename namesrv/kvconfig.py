@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 import orjson
 import trio
 
-from mqcommon.disk.atomic import exclusive, read_or_backup, remove_leftovers, write_atomic
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import StoreCorrupt, UserError
+from skylark.mqcommon.disk.atomic import exclusive, read_or_backup, remove_leftovers, write_atomic
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import StoreCorrupt, UserError
 
 logger = logging.getLogger(__name__)
 

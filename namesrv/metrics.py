@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from mqcommon.metrics.metric import Column, Metric, column, single
-from namesrv.state import State
-from remoting.metrics.rpc import RPC_LATENCY, RpcTimes
-from remoting.net.server import Server
-from remoting.net.steps import Steps
-from remoting.net.tls.options import DaemonTls
+from skylark.mqcommon.metrics.metric import Column, Metric, column, single
+from skylark.namesrv.state import State
+from skylark.remoting.metrics.rpc import RPC_LATENCY, RpcTimes
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.steps import Steps
+from skylark.remoting.net.tls.options import DaemonTls
 
 BROKERS = Metric("skylark_namesrv_brokers", "gauge", "", (), "Brokers that are registered")
 TOPICS = Metric("skylark_namesrv_topics", "gauge", "", (), "Topics that have a route")

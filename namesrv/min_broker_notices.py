@@ -10,14 +10,14 @@ import logging
 
 import trio
 
-from mqcommon.errors import RemotingError
-from mqcommon.signal import Signal
-from namesrv.routes import MinBrokerChange
-from namesrv.state import State
-from remoting.net import sockets
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.transport import Connect
-from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader
+from skylark.mqcommon.errors import RemotingError
+from skylark.mqcommon.signal import Signal
+from skylark.namesrv.routes import MinBrokerChange
+from skylark.namesrv.state import State
+from skylark.remoting.net import sockets
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.transport import Connect
+from skylark.remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader
 
 logger = logging.getLogger(__name__)
 

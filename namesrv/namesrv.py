@@ -11,36 +11,36 @@ from contextlib import suppress
 
 import trio
 
-from mqcommon.addresses import is_any_address
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.disk.atomic import remove_leftovers
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import RemotingError
-from mqcommon.exposure import opened
-from mqcommon.metrics.metric import Column
-from namesrv.config_handlers import build_slow_handlers
-from namesrv.controller.controller import Controller
-from namesrv.guard import Guard
-from namesrv.handlers import build_handlers, build_step_handlers
-from namesrv.kvconfig import KvConfig
-from namesrv.metrics import collect
-from namesrv.min_broker_notices import MinBrokerNotices
-from namesrv.options import NamesrvOptions
-from namesrv.probes import INTERVAL_S, Probes
-from namesrv.registration_handlers import Registrations
-from namesrv.routes import LiveBroker
-from namesrv.state import State
-from namesrv.watch_handlers import RouteWatches
-from remoting.metrics.export import Exporter
-from remoting.metrics.health import Health
-from remoting.metrics.rpc import RpcTimes
-from remoting.net.channel import Channel
-from remoting.net.limits import connection_budget
-from remoting.net.server import Server
-from remoting.net.steps import Stepper, Steps
-from remoting.net.tls.options import DaemonTls, daemon_tls
-from remoting.protocol.requests.registrations import PROBE_BROKER
-from remoting.protocol.requests.routes import GUARDS_REGISTRATIONS, WATCH_ROUTES, WATCHES_ROUTES
+from skylark.mqcommon.addresses import is_any_address
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.disk.atomic import remove_leftovers
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import RemotingError
+from skylark.mqcommon.exposure import opened
+from skylark.mqcommon.metrics.metric import Column
+from skylark.namesrv.config_handlers import build_slow_handlers
+from skylark.namesrv.controller.controller import Controller
+from skylark.namesrv.guard import Guard
+from skylark.namesrv.handlers import build_handlers, build_step_handlers
+from skylark.namesrv.kvconfig import KvConfig
+from skylark.namesrv.metrics import collect
+from skylark.namesrv.min_broker_notices import MinBrokerNotices
+from skylark.namesrv.options import NamesrvOptions
+from skylark.namesrv.probes import INTERVAL_S, Probes
+from skylark.namesrv.registration_handlers import Registrations
+from skylark.namesrv.routes import LiveBroker
+from skylark.namesrv.state import State
+from skylark.namesrv.watch_handlers import RouteWatches
+from skylark.remoting.metrics.export import Exporter
+from skylark.remoting.metrics.health import Health
+from skylark.remoting.metrics.rpc import RpcTimes
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.limits import connection_budget
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.steps import Stepper, Steps
+from skylark.remoting.net.tls.options import DaemonTls, daemon_tls
+from skylark.remoting.protocol.requests.registrations import PROBE_BROKER
+from skylark.remoting.protocol.requests.routes import GUARDS_REGISTRATIONS, WATCH_ROUTES, WATCHES_ROUTES
 
 logger = logging.getLogger(__name__)
 

@@ -6,17 +6,17 @@ Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable`
 from collections.abc import Collection
 from typing import ClassVar
 
-from mqcommon.exposure import Exposure, exposure
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.logs.options import LogOptions, parse_levels
-from mqcommon.metrics.options import MetricsOptions
-from mqcommon.options.fields import BYTES, option
-from namesrv.access import AccessOptions
-from namesrv.controller.options import ControllerOptions, check_that_controllers_sign
-from remoting.net.inner_credentials import InnerCredentialsOptions
-from remoting.net.limits import LimitOptions
-from remoting.net.signature_options import SignatureOptions
-from remoting.net.tls.options import TlsOptions
+from skylark.mqcommon.exposure import Exposure, exposure
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.logs.options import LogOptions, parse_levels
+from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.options.fields import BYTES, option
+from skylark.namesrv.access import AccessOptions
+from skylark.namesrv.controller.options import ControllerOptions, check_that_controllers_sign
+from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
+from skylark.remoting.net.limits import LimitOptions
+from skylark.remoting.net.signature_options import SignatureOptions
+from skylark.remoting.net.tls.options import TlsOptions
 
 # RocketMQ's keys without effect here: threads, buffers and Netty; some of a Controller.
 _IGNORED = """

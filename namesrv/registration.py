@@ -16,16 +16,16 @@ from itertools import islice
 from sys import intern
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from mqcommon.addresses import AdvertisedAddress, parse_advertised, split_address
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.dialect import Dialect
-from remoting.protocol.requests.registrations import MAX_KNOWN_BROKERS
-from remoting.protocol.requests.routes import QueueData, RegisterBrokerRequestHeader
-from remoting.protocol.requests.topics import TopicQueueMappingInfo
+from skylark.mqcommon.addresses import AdvertisedAddress, parse_advertised, split_address
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.dialect import Dialect
+from skylark.remoting.protocol.requests.registrations import MAX_KNOWN_BROKERS
+from skylark.remoting.protocol.requests.routes import QueueData, RegisterBrokerRequestHeader
+from skylark.remoting.protocol.requests.topics import TopicQueueMappingInfo
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from sys import intern
 from typing import NamedTuple
 
-from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
-from mqcommon.signal import Signal
-from namesrv.handlers import is_skylark, unreadable
-from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import (
+from skylark.mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
+from skylark.mqcommon.signal import Signal
+from skylark.namesrv.handlers import is_skylark, unreadable
+from skylark.namesrv.kvconfig import ORDER_TOPIC_CONFIG
+from skylark.namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     MAX_FILTER_SERVERS,
     Queues,
@@ -33,17 +33,17 @@ from namesrv.registration import (
     queues_fault,
     topic_fault,
 )
-from namesrv.routes import Outcome, Registered
-from namesrv.state import State
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, failure
-from remoting.net.steps import Stepper, Steps, finish
-from remoting.protocol import strict_cbor
-from remoting.protocol.body import DataVersion, KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.registrations import (
+from skylark.namesrv.routes import Outcome, Registered
+from skylark.namesrv.state import State
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, failure
+from skylark.remoting.net.steps import Stepper, Steps, finish
+from skylark.remoting.protocol import strict_cbor
+from skylark.remoting.protocol.body import DataVersion, KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.requests.registrations import (
     REGISTER_BROKER,
     UNREGISTER_BROKER,
     RegisterBrokerBody,
@@ -55,8 +55,8 @@ from remoting.protocol.requests.registrations import (
     names_text,
     read_registration,
 )
-from remoting.protocol.requests.routes import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
-from remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingInfo
+from skylark.remoting.protocol.requests.routes import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingInfo
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ Neighbours: topic_queues.py and routes.py say which topics change; handlers.py a
 from collections.abc import Collection
 from typing import NamedTuple
 
-from remoting.protocol.dialect import Dialect
+from skylark.remoting.protocol.dialect import Dialect
 
 MAX_BYTES = 64 * 1024 * 1024
 # The objects around an answer, about.

@@ -17,13 +17,13 @@ from enum import Enum
 from itertools import islice
 from typing import Generic, TypeVar
 
-from mqcommon.addresses import AdvertisedAddress
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
-from namesrv.advertised import Advertised
-from namesrv.known_brokers import LOST, STOPPED, KnownBrokers
-from namesrv.registration import (
+from skylark.mqcommon.addresses import AdvertisedAddress
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
+from skylark.namesrv.advertised import Advertised
+from skylark.namesrv.known_brokers import LOST, STOPPED, KnownBrokers
+from skylark.namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     Arrived,
     LiveBroker,
@@ -34,12 +34,12 @@ from namesrv.registration import (
     incomplete,
     live_broker,
 )
-from namesrv.route_answers import RouteAnswers
-from namesrv.topic_queues import TopicQueues
-from namesrv.watches import RouteChanges
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from skylark.namesrv.route_answers import RouteAnswers
+from skylark.namesrv.topic_queues import TopicQueues
+from skylark.namesrv.watches import RouteChanges
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
 #: Id and address.
 MinBroker = tuple[int, str]

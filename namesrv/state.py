@@ -4,13 +4,13 @@ from dataclasses import field
 
 import trio
 
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.lazy_dataclass import lazy_dataclass
-from namesrv.kvconfig import KvConfig
-from namesrv.options import NamesrvOptions
-from namesrv.routes import RouteTable
-from remoting.net.channel import Channel
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.namesrv.kvconfig import KvConfig
+from skylark.namesrv.options import NamesrvOptions
+from skylark.namesrv.routes import RouteTable
+from skylark.remoting.net.channel import Channel
 
 
 @lazy_dataclass(slots=True)

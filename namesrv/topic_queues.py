@@ -10,7 +10,7 @@ Neighbours: routes.py decides what changes; route_answers.py forgets the answers
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from namesrv.registration import Queues
+from skylark.namesrv.registration import Queues
 
 _NO_TOPICS: Mapping[str, Queues] = {}
 

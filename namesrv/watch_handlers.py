@@ -5,13 +5,13 @@ from secrets import token_hex
 
 import trio
 
-from namesrv.state import State
-from namesrv.watches import Watch, Watches
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.protocol.command import Command
-from remoting.protocol.requests.routes import WATCH_ROUTES, WatchRoutesResponseHeader
-from remoting.protocol.requests.topics import TopicList
+from skylark.namesrv.state import State
+from skylark.namesrv.watches import Watch, Watches
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.routes import WATCH_ROUTES, WatchRoutesResponseHeader
+from skylark.remoting.protocol.requests.topics import TopicList
 
 # Shorter than most middleboxes forget a silent connection.
 HOLD_S = 25.0

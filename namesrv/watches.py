@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Generic, TypeVar
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 # The most topics, summed over all changes, that are remembered.
 MOST_TOPICS = 100_000

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import trio
 
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, UserError
-from mqcommon.names import MASTER_ID
-from remoting.protocol.requests.controller import InSyncStateData
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, UserError
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.requests.controller import InSyncStateData
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import (
     BIN,
     HOST,
@@ -27,7 +27,7 @@ from scripts.daemons import (
     stop,
     wait_ready,
 )
-from sdk import Admin
+from skylark import Admin
 
 NAME = "broker-a"
 TIMEOUT_S = 60

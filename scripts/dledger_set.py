@@ -6,10 +6,10 @@ The quickstart, the end-to-end tests and a bench kill and freeze them, and ask w
 from collections.abc import Sequence
 from pathlib import Path
 
-from mqcommon.names import MASTER_ID
+from skylark.mqcommon.names import MASTER_ID
 from scripts.controller_set import NAME, NOT_YET, ControllerSet, until
 from scripts.daemons import HOST, Daemon, reserve
-from sdk import Admin
+from skylark import Admin
 
 
 class DLedgerSet(ControllerSet):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mqcommon.metrics.metric import Metric
+from skylark.mqcommon.metrics.metric import Metric
 
 HEAD = """\
 # Metrics and health
@@ -70,10 +70,10 @@ def _table(title: str, metrics: Iterable[Metric]) -> str:
 
 def metrics_page() -> str:
     """The whole page."""
-    from broker.metrics.exporter_names import RUNTIME_METRICS
-    from broker.metrics.table import BROKER_METRICS, LEFT_OUT, OLD_METRICS
-    from mqproxy.metrics import PROXY_METRICS
-    from namesrv.metrics import NAMESRV_METRICS
+    from skylark.broker.metrics.exporter_names import RUNTIME_METRICS
+    from skylark.broker.metrics.table import BROKER_METRICS, LEFT_OUT, OLD_METRICS
+    from skylark.mqproxy.metrics import PROXY_METRICS
+    from skylark.namesrv.metrics import NAMESRV_METRICS
 
     left_out = ", ".join(f"`{name}`" for name in LEFT_OUT)
     return "".join(

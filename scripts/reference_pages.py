@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mqcommon.options.command_line import markdown_table
-from mqcommon.options.fields import options_of
+from skylark.mqcommon.options.command_line import markdown_table
+from skylark.mqcommon.options.fields import options_of
 
 CONF_HEAD = """\
 # Options
@@ -45,14 +45,14 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
 
 def pages() -> dict[str, str]:
     """File name in docs/ -> content."""
-    from broker.options import BrokerOptions
-    from mqconsole.options import ConsoleOptions
-    from mqproxy.options import ProxyOptions
-    from namesrv.controller.options import ControllerDaemonOptions
-    from namesrv.options import NamesrvOptions
+    from skylark.broker.options import BrokerOptions
+    from skylark.mqconsole.options import ConsoleOptions
+    from skylark.mqproxy.options import ProxyOptions
+    from skylark.namesrv.controller.options import ControllerDaemonOptions
+    from skylark.namesrv.options import NamesrvOptions
     from scripts.metrics_page import metrics_page
-    from sdk.admin.cli import mqadmin
-    from sdk.admin.reference import markdown
+    from skylark.sdk.admin.cli import mqadmin
+    from skylark.sdk.admin.reference import markdown
 
     return {
         "conf.md": conf_page(

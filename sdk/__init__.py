@@ -17,10 +17,10 @@ Names are imported on first use, so that `mqadmin --help` does not load the even
 
 from typing import TYPE_CHECKING, Any
 
-from sdk.hidden import import_home
+from skylark.sdk.hidden import import_home
 
 if TYPE_CHECKING:
-    from mqcommon.errors import (
+    from skylark.mqcommon.errors import (
         BrokerError,
         BufferFull,
         InvalidArgument,
@@ -32,34 +32,34 @@ if TYPE_CHECKING:
         UnreadableValue,
         UserError,
     )
-    from mqcommon.message.light import LightMessage
-    from mqcommon.message.message import Message, MessageExt
-    from mqcommon.message.queue import MessageQueue
-    from remoting.net.tls.settings import Tls
-    from remoting.protocol.requests.groups import SubscriptionGroupConfig
-    from remoting.protocol.requests.topics import TopicConfig
-    from remoting.protocol.signature import Credentials
-    from sdk.admin.client import Admin
-    from sdk.client import Client
-    from sdk.consumer.expression import Sql
-    from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
-    from sdk.consumer.popped import ReceivedMessage
-    from sdk.consumer.problems import Problem
-    from sdk.consumer.pull import PullConsumer
-    from sdk.consumer.push import PushConsumer
-    from sdk.consumer.reader import PullBytes, PullResult, PullStatus
-    from sdk.consumer.retry_policy import RetryPolicy
-    from sdk.consumer.simple import SimpleConsumer
-    from sdk.consumer.stream_message import StreamMessage
-    from sdk.credentials import read_credentials
-    from sdk.position import Position
-    from sdk.producer.producer import Producer, Ticket
-    from sdk.producer.result import BulkResult, SendResult, SendStatus
-    from sdk.producer.transaction import Transaction, TransactionState
-    from sdk.producer.transactional import TransactionProducer
-    from sdk.traces.elasticsearch import ElasticsearchSink
-    from sdk.traces.sink import JsonLinesSink
-    from sdk.values.values import Values, read_value
+    from skylark.mqcommon.message.light import LightMessage
+    from skylark.mqcommon.message.message import Message, MessageExt
+    from skylark.mqcommon.message.queue import MessageQueue
+    from skylark.remoting.net.tls.settings import Tls
+    from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+    from skylark.remoting.protocol.requests.topics import TopicConfig
+    from skylark.remoting.protocol.signature import Credentials
+    from skylark.sdk.admin.client import Admin
+    from skylark.sdk.client import Client
+    from skylark.sdk.consumer.expression import Sql
+    from skylark.sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
+    from skylark.sdk.consumer.popped import ReceivedMessage
+    from skylark.sdk.consumer.problems import Problem
+    from skylark.sdk.consumer.pull import PullConsumer
+    from skylark.sdk.consumer.push import PushConsumer
+    from skylark.sdk.consumer.reader import PullBytes, PullResult, PullStatus
+    from skylark.sdk.consumer.retry_policy import RetryPolicy
+    from skylark.sdk.consumer.simple import SimpleConsumer
+    from skylark.sdk.consumer.stream_message import StreamMessage
+    from skylark.sdk.credentials import read_credentials
+    from skylark.sdk.position import Position
+    from skylark.sdk.producer.producer import Producer, Ticket
+    from skylark.sdk.producer.result import BulkResult, SendResult, SendStatus
+    from skylark.sdk.producer.transaction import Transaction, TransactionState
+    from skylark.sdk.producer.transactional import TransactionProducer
+    from skylark.sdk.traces.elasticsearch import ElasticsearchSink
+    from skylark.sdk.traces.sink import JsonLinesSink
+    from skylark.sdk.values.values import Values, read_value
 
 __all__ = [
     "Admin",
@@ -113,38 +113,38 @@ __all__ = [
 ]
 
 _HOMES = {
-    "mqcommon.errors": (
+    "skylark.mqcommon.errors": (
         *("BrokerError", "BufferFull", "InvalidArgument", "RemotingError", "ReplyTimeout", "RouteNotFound"),
         *("SendFailed", "SkylarkError", "UnreadableValue", "UserError"),
     ),
-    "mqcommon.message.light": ("LightMessage",),
-    "mqcommon.message.message": ("Message", "MessageExt"),
-    "mqcommon.message.queue": ("MessageQueue",),
-    "remoting.protocol.requests.groups": ("SubscriptionGroupConfig",),
-    "remoting.protocol.requests.topics": ("TopicConfig",),
-    "remoting.net.tls.settings": ("Tls",),
-    "remoting.protocol.signature": ("Credentials",),
-    "sdk.admin.client": ("Admin",),
-    "sdk.consumer.expression": ("Sql",),
-    "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
-    "sdk.consumer.popped": ("ReceivedMessage",),
-    "sdk.consumer.pull": ("PullConsumer",),
-    "sdk.consumer.problems": ("Problem",),
-    "sdk.consumer.push": ("PushConsumer",),
-    "sdk.consumer.reader": ("PullBytes", "PullResult", "PullStatus"),
-    "sdk.consumer.retry_policy": ("RetryPolicy",),
-    "sdk.consumer.simple": ("SimpleConsumer",),
-    "sdk.consumer.stream_message": ("StreamMessage",),
-    "sdk.credentials": ("read_credentials",),
-    "sdk.position": ("Position",),
-    "sdk.producer.producer": ("Producer", "Ticket"),
-    "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
-    "sdk.producer.transaction": ("Transaction", "TransactionState"),
-    "sdk.producer.transactional": ("TransactionProducer",),
-    "sdk.client": ("Client",),
-    "sdk.traces.elasticsearch": ("ElasticsearchSink",),
-    "sdk.traces.sink": ("JsonLinesSink",),
-    "sdk.values.values": ("Values", "read_value"),
+    "skylark.mqcommon.message.light": ("LightMessage",),
+    "skylark.mqcommon.message.message": ("Message", "MessageExt"),
+    "skylark.mqcommon.message.queue": ("MessageQueue",),
+    "skylark.remoting.protocol.requests.groups": ("SubscriptionGroupConfig",),
+    "skylark.remoting.protocol.requests.topics": ("TopicConfig",),
+    "skylark.remoting.net.tls.settings": ("Tls",),
+    "skylark.remoting.protocol.signature": ("Credentials",),
+    "skylark.sdk.admin.client": ("Admin",),
+    "skylark.sdk.consumer.expression": ("Sql",),
+    "skylark.sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
+    "skylark.sdk.consumer.popped": ("ReceivedMessage",),
+    "skylark.sdk.consumer.pull": ("PullConsumer",),
+    "skylark.sdk.consumer.problems": ("Problem",),
+    "skylark.sdk.consumer.push": ("PushConsumer",),
+    "skylark.sdk.consumer.reader": ("PullBytes", "PullResult", "PullStatus"),
+    "skylark.sdk.consumer.retry_policy": ("RetryPolicy",),
+    "skylark.sdk.consumer.simple": ("SimpleConsumer",),
+    "skylark.sdk.consumer.stream_message": ("StreamMessage",),
+    "skylark.sdk.credentials": ("read_credentials",),
+    "skylark.sdk.position": ("Position",),
+    "skylark.sdk.producer.producer": ("Producer", "Ticket"),
+    "skylark.sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
+    "skylark.sdk.producer.transaction": ("Transaction", "TransactionState"),
+    "skylark.sdk.producer.transactional": ("TransactionProducer",),
+    "skylark.sdk.client": ("Client",),
+    "skylark.sdk.traces.elasticsearch": ("ElasticsearchSink",),
+    "skylark.sdk.traces.sink": ("JsonLinesSink",),
+    "skylark.sdk.values.values": ("Values", "read_value"),
 }
 
 

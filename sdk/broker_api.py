@@ -1,22 +1,22 @@
-"""Requests of producers and consumers to a broker, one function per request. Sends are in `sdk.producer`.
+"""Requests of producers and consumers to a broker, one function per request. Sends are in `skylark.sdk.producer`.
 
 Each function raises BrokerError when the answer's code is an error, and ProtocolError when the answer lacks a required
 field. The caller chooses the broker and decides what to do when it does not answer. Requests are described in
-remoting/protocol/requests; those that only admin tools use are sent by `sdk.admin.client`.
+remoting/protocol/requests; those that only admin tools use are sent by `skylark.sdk.admin.client`.
 """
 
 from collections.abc import Sequence
 
-from mqcommon.errors import BrokerError, SkylarkError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.failure import FailureNote
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID
-from remoting.net.call import call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests import consuming, offsets, query, topics
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.errors import BrokerError, SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.failure import FailureNote
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests import consuming, offsets, query, topics
+from skylark.remoting.protocol.requests.clients import (
     CHECK_CLIENT_CONFIG,
     GET_CONSUMER_LIST_BY_GROUP,
     HEART_BEAT,
@@ -27,18 +27,18 @@ from remoting.protocol.requests.clients import (
     SubscriptionData,
     UnregisterClientRequestHeader,
 )
-from remoting.protocol.requests.consuming import (
+from skylark.remoting.protocol.requests.consuming import (
     ConsumerSendMsgBackRequestHeader,
     LockBatchRequestBody,
     UnlockBatchRequestBody,
 )
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.requests.groups import (
     QUERY_ASSIGNMENT,
     ConsumerGroupRequestHeader,
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
 )
-from remoting.protocol.requests.offsets import (
+from skylark.remoting.protocol.requests.offsets import (
     GetMaxOffsetRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -46,7 +46,7 @@ from remoting.protocol.requests.offsets import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.protocol.requests.pulls import (
+from skylark.remoting.protocol.requests.pulls import (
     PULL_COMMIT_OFFSET,
     PULL_MESSAGE,
     PULL_SUBSCRIPTION,
@@ -54,11 +54,11 @@ from remoting.protocol.requests.pulls import (
     PULL_UNWRAPS,
     PullMessageRequestHeader,
 )
-from remoting.protocol.requests.query import QueryMessageRequestHeader, ViewMessageRequestHeader
-from remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader
-from remoting.protocol.requests.topics import TopicStatsTable
-from sdk.endpoint import Endpoint
-from sdk.position import Position
+from skylark.remoting.protocol.requests.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from skylark.remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader
+from skylark.remoting.protocol.requests.topics import TopicStatsTable
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.position import Position
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -15,23 +15,23 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.addresses import split_address
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
-from mqcommon.message.ids import encode_host
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.properties import ARRIVE_TIME, CORRELATION_ID, find_property, replace_properties
-from mqcommon.message.record import encode_record, topic_field
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, failure
-from remoting.protocol.body import Body
-from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.request import Request
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.properties import ARRIVE_TIME, CORRELATION_ID, find_property, replace_properties
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, failure
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.bounded_body import BodyLimits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.request import Request
+from skylark.remoting.protocol.requests.clients import (
     CONSUME_MESSAGE_DIRECTLY,
     GET_CONSUMER_RUNNING_INFO,
     GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -39,10 +39,10 @@ from remoting.protocol.requests.clients import (
     RESET_CONSUMER_CLIENT_OFFSET,
     ConsumeMessageDirectlyResult,
 )
-from remoting.protocol.requests.offsets import GetConsumerStatusBody
-from remoting.protocol.requests.sends import PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader
-from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
-from sdk.membership import GroupMember, Membership, ProxiedConsumers
+from skylark.remoting.protocol.requests.offsets import GetConsumerStatusBody
+from skylark.remoting.protocol.requests.sends import PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader
+from skylark.remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
+from skylark.sdk.membership import GroupMember, Membership, ProxiedConsumers
 
 logger = logging.getLogger(__name__)
 

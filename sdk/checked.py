@@ -10,7 +10,7 @@ from functools import partial, wraps
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from mqcommon.arguments import (
+from skylark.mqcommon.arguments import (
     INT_MAX,
     LONG_MAX,
     check_bytes,
@@ -21,10 +21,10 @@ from mqcommon.arguments import (
     shown,
     wrong_type,
 )
-from mqcommon.errors import InvalidArgument, RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import check_group, check_topic
+from skylark.mqcommon.errors import InvalidArgument, RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import check_group, check_topic
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)

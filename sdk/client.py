@@ -20,9 +20,9 @@ from typing import Any, Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.backoff import Backoff
-from mqcommon.clock import SystemClock
-from mqcommon.errors import (
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     InvalidArgument,
@@ -32,35 +32,35 @@ from mqcommon.errors import (
     SkylarkError,
     WrongBroker,
 )
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import PERM_READ_WRITE, is_light
-from mqcommon.shielded_nursery import shielded_nursery
-from mqcommon.signal import Signal
-from remoting.net import sockets
-from remoting.net.address_server import AddressServer
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.tls.settings import Tls
-from remoting.net.transport import Connect
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.routes import TOPIC_IS_AWAY, QueueData, TopicRouteData
-from remoting.protocol.signature import Credentials
-from sdk import namesrv_api
-from sdk.broker_requests import BrokerRequests, Replies
-from sdk.checked import Milliseconds, checked_methods
-from sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
-from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
-from sdk.membership import GroupMember, Membership, TransactionChecker
-from sdk.nameservers import (
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import PERM_READ_WRITE, is_light
+from skylark.mqcommon.shielded_nursery import shielded_nursery
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net import sockets
+from skylark.remoting.net.address_server import AddressServer
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.net.transport import Connect
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.routes import TOPIC_IS_AWAY, QueueData, TopicRouteData
+from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk import namesrv_api
+from skylark.sdk.broker_requests import BrokerRequests, Replies
+from skylark.sdk.checked import Milliseconds, checked_methods
+from skylark.sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
+from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
+from skylark.sdk.membership import GroupMember, Membership, TransactionChecker
+from skylark.sdk.nameservers import (
     NameServers,
     NameServerSource,
     find_nameservers,
     follow_address_server,
     none_given,
 )
-from sdk.namespaces import Names, Namespace
-from sdk.route_watch import RouteWatch
-from sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
-from sdk.runtime import FORKS, Home, check_trio, keep_freed_memory, make_client_id, survived
+from skylark.sdk.namespaces import Names, Namespace
+from skylark.sdk.route_watch import RouteWatch
+from skylark.sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
+from skylark.sdk.runtime import FORKS, Home, check_trio, keep_freed_memory, make_client_id, survived
 
 logger = logging.getLogger(__name__)
 
@@ -454,7 +454,7 @@ class ClientInstance:
 
 def _encrypted(tls: Tls) -> Connect:
     """Reads certificates, so it blocks. The library is loaded only by those who use it."""
-    from remoting.net.tls.client import tls_connect
+    from skylark.remoting.net.tls.client import tls_connect
 
     return tls_connect(tls)
 

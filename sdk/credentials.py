@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
-from mqcommon.arguments import wrong_type
-from mqcommon.disk.secret_file import read_secret_file
-from mqcommon.errors import ConfigError, UserError
-from mqcommon.options.conf_file import entries
-from remoting.net.tls.settings import Tls, parse_properties
-from remoting.protocol.signature import Credentials
+from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.disk.secret_file import read_secret_file
+from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.mqcommon.options.conf_file import entries
+from skylark.remoting.net.tls.settings import Tls, parse_properties
+from skylark.remoting.protocol.signature import Credentials
 
 ACCESS_KEY_ENV: Final = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY_ENV: Final = "ROCKETMQ_SECRET_KEY"

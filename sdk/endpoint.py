@@ -1,4 +1,4 @@
-"""One server that requests are sent to, with `remoting.net.call`, and `ask_all` for several servers at once.
+"""One server that requests are sent to, with `skylark.remoting.net.call`, and `ask_all` for several servers at once.
 
 A request whose connection is lost is sent once more. With a broker's name, the request raises WrongBroker when another
 broker listens at the address, and has no effect there. Callers choose the server, and the next one after a failure.
@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import BrokerError, ConnectionLost, SkylarkError, WrongBroker
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.client import RemotingClient
-from remoting.protocol.body import Body
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import BNAME_FIELD, Command
-from remoting.protocol.logical_queues import LOGICAL_PREFIX
+from skylark.mqcommon.errors import BrokerError, ConnectionLost, SkylarkError, WrongBroker
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import BNAME_FIELD, Command
+from skylark.remoting.protocol.logical_queues import LOGICAL_PREFIX
 
 DEFAULT_TIMEOUT_MS = 3000
 

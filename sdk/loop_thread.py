@@ -1,4 +1,4 @@
-"""Clients that are open in threads with event loops of their own: the ground of `sdk.blocking` and `sdk.aio`.
+"""Clients that are open in threads with event loops of their own: the ground of `skylark.blocking` and `skylark.aio`.
 
 A client has its own thread, which ends with it, or is a guest in the thread of the client that it shares; guests are
 closed before their host. The threads are daemons: a program that does not close its clients still ends. Work for the
@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import SkylarkError
-from sdk.runtime import Home, SendsFailed, raise_or_log
+from skylark.mqcommon.errors import SkylarkError
+from skylark.sdk.runtime import Home, SendsFailed, raise_or_log
 
 C = TypeVar("C")
 T = TypeVar("T")

@@ -10,20 +10,20 @@ from typing import Protocol
 
 import trio
 
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.net.channel import Channel
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.requests.clients import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     HeartbeatData,
     ProducerData,
 )
-from remoting.protocol.requests.transactions import CheckTransactionStateRequestHeader
-from sdk import broker_api
-from sdk.endpoint import Answers, Endpoint, ask_all
+from skylark.remoting.protocol.requests.transactions import CheckTransactionStateRequestHeader
+from skylark.sdk import broker_api
+from skylark.sdk.endpoint import Answers, Endpoint, ask_all
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from typing import TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import wrong_type
-from mqcommon.backoff import Backoff
-from mqcommon.errors import (
+from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import (
     BrokerError,
     InvalidArgument,
     NoNameServer,
@@ -31,11 +31,11 @@ from mqcommon.errors import (
     SkylarkError,
     UserError,
 )
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.address_server import AddressServer, address_of, address_server_url, addresses_in
-from remoting.net.client import RemotingClient
-from sdk.endpoint import Endpoint
-from sdk.runtime import survived
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.address_server import AddressServer, address_of, address_server_url, addresses_in
+from skylark.remoting.net.client import RemotingClient
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.runtime import survived
 
 NameServerSource = str | Path | Sequence[str]
 

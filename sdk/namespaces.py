@@ -13,14 +13,14 @@ from dataclasses import replace
 from functools import wraps
 from typing import Annotated, Any, TypeVar
 
-from mqcommon.arguments import check_text, shown
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.columns import record_starts
-from mqcommon.message.inner import may_hold_batches, unwrapped
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, is_light, is_system_topic
-from sdk.checked import check_group_name, check_topic_name
+from skylark.mqcommon.arguments import check_text, shown
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.inner import may_hold_batches, unwrapped
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, is_light, is_system_topic
+from skylark.sdk.checked import check_group_name, check_topic_name
 
 SEPARATOR = "%"
 # Groups that brokers make for themselves.
@@ -55,7 +55,7 @@ def check_namespace(name: str, value: object) -> None:
         raise InvalidArgument(f"{name} is {shown(value)}: names that begin so belong to RocketMQ's brokers")
 
 
-#: For `sdk.checked`: a namespace as an argument.
+#: For `skylark.sdk.checked`: a namespace as an argument.
 Namespace = Annotated[str, check_namespace]
 
 

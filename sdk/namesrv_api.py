@@ -8,18 +8,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from mqcommon.errors import BrokerError, NotNameServer
-from remoting.net.call import call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests import routes as requests
-from remoting.protocol.requests.routes import (
+from skylark.mqcommon.errors import BrokerError, NotNameServer
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests import routes as requests
+from skylark.remoting.protocol.requests.routes import (
     ClusterInfo,
     GetRouteInfoRequestHeader,
     TopicRouteData,
     WatchRoutesRequestHeader,
 )
-from remoting.protocol.requests.topics import TopicList
-from sdk.endpoint import Endpoint
+from skylark.remoting.protocol.requests.topics import TopicList
+from skylark.sdk.endpoint import Endpoint
 
 # NameServers hold a watch for 25 s.
 WATCH_MS = 25_000

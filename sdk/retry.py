@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, SkylarkError, TooManyRequests
-from remoting.protocol.codes import ResponseCode
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, SkylarkError, TooManyRequests
+from skylark.remoting.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from sdk.producer.weak import WeakCopy
+    from skylark.sdk.producer.weak import WeakCopy
 
 
 class Outcome(Enum):

@@ -13,14 +13,14 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import BrokerError, RemotingError
-from mqcommon.signal import Signal
-from remoting.net.client import RemotingClient
-from remoting.protocol.requests.routes import WATCHES_ROUTES
-from sdk import namesrv_api
-from sdk.endpoint import ask_all
-from sdk.nameservers import NameServers
-from sdk.runtime import survived
+from skylark.mqcommon.errors import BrokerError, RemotingError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.requests.routes import WATCHES_ROUTES
+from skylark.sdk import namesrv_api
+from skylark.sdk.endpoint import ask_all
+from skylark.sdk.nameservers import NameServers
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mqcommon.addresses import is_address
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
-from remoting.protocol.logical_queues import NO_LEADER, logical_broker_name
-from remoting.protocol.requests.routes import LOST, NOT_WHOLE, STOPPED, UNHEARD, AbsentBroker, TopicRouteData
+from skylark.mqcommon.addresses import is_address
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
+from skylark.remoting.protocol.logical_queues import NO_LEADER, logical_broker_name
+from skylark.remoting.protocol.requests.routes import LOST, NOT_WHOLE, STOPPED, UNHEARD, AbsentBroker, TopicRouteData
 
 # No topic has more queues. A larger number is invalid data and would use too much memory.
 MAX_QUEUES = 65_536

@@ -19,7 +19,7 @@ from typing import TypeVar
 import sniffio
 import trio
 
-from sdk.last_resort import print_warnings_of
+from skylark.sdk.last_resort import print_warnings_of
 
 logger = logging.getLogger(__name__)
 print_warnings_of("mqcommon", "remoting", "sdk")
@@ -73,7 +73,7 @@ def check_trio() -> None:
     except sniffio.AsyncLibraryNotFoundError:
         library = "no event loop"
     if library != "trio":
-        others = "sdk.aio" if library == "asyncio" else "sdk.blocking"
+        others = "skylark.aio" if library == "asyncio" else "skylark.blocking"
         raise RuntimeError(
             f"the classes of sdk need trio, but this is {library}: use those of {others}, which have the same methods"
         )

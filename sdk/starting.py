@@ -12,13 +12,13 @@ from typing import TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import check_milliseconds
-from mqcommon.errors import BrokerError, NoNameServer, NotNameServer, RemotingError, RouteNotFound, SkylarkError
-from mqcommon.names import MASTER_ID
-from remoting.protocol.requests.routes import ClusterInfo
-from sdk import namesrv_api
-from sdk.client import ClientHandle, ClientInstance
-from sdk.retry import Outcome, is_transient, outcome_of
+from skylark.mqcommon.arguments import check_milliseconds
+from skylark.mqcommon.errors import BrokerError, NoNameServer, NotNameServer, RemotingError, RouteNotFound, SkylarkError
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.requests.routes import ClusterInfo
+from skylark.sdk import namesrv_api
+from skylark.sdk.client import ClientHandle, ClientInstance
+from skylark.sdk.retry import Outcome, is_transient, outcome_of
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from itertools import count
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import RemotingError
-from mqcommon.names import AUTO_CREATE_TOPIC
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
-from sdk.client import ClientHandle
-from sdk.runtime import survived
+from skylark.mqcommon.errors import RemotingError
+from skylark.mqcommon.names import AUTO_CREATE_TOPIC
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.runtime import survived
 
 PROBE_INTERVAL_S = 0.5
 PROBE_TIMEOUT_MS = 500

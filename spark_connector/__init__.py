@@ -17,11 +17,11 @@ one_line.py    errors without the traceback of Spark's workers
 
 import sys
 
-from sdk.last_resort import print_warnings_of
-from spark_connector.version import VERSION
+from skylark.sdk.last_resort import print_warnings_of
+from skylark.spark_connector.version import VERSION
 
 try:
-    from spark_connector.source import RocketMQDataSource, register
+    from skylark.spark_connector.source import RocketMQDataSource, register
 except ModuleNotFoundError as error:
     if (error.name or "").split(".")[0] not in ("numpy", "pyarrow", "pyspark"):
         raise

@@ -18,11 +18,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from mqcommon.errors import UserError
-from mqcommon.metrics.metric import Metric, column
-from mqcommon.metrics.prometheus_text import whole_page
-from spark_connector.stream.offsets import StreamOffsets
-from spark_connector.stream.report import REPORT, StreamReport
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.metrics.metric import Metric, column
+from skylark.mqcommon.metrics.prometheus_text import whole_page
+from skylark.spark_connector.stream.offsets import StreamOffsets
+from skylark.spark_connector.stream.report import REPORT, StreamReport
 
 _OF_TOPIC = ("query", "topic")
 _ROWS = Metric("skylark_spark_lag_messages", "gauge", "", _OF_TOPIC, "Messages that wait for the query")

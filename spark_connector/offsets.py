@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from mqcommon.errors import SkylarkError, UserError
-from mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.mqcommon.message.queue import MessageQueue
 
 EARLIEST = -2
 LATEST = -1

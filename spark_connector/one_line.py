@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mqcommon.errors import SkylarkError
+from skylark.mqcommon.errors import SkylarkError
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 

@@ -31,8 +31,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.errors import UserError
-from sdk.arrow.schema import COLUMNS, PROPERTIES
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.arrow.schema import COLUMNS, PROPERTIES
 
 HEADERS = "headers"
 VALUE = "value"

@@ -15,18 +15,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
-from mqcommon.errors import SkylarkError, UserError
-from spark_connector.one_line import one_line
-from spark_connector.options.read import ReadOptions, only_of_streams
-from spark_connector.options.write import WriteOptions
-from spark_connector.parallelism import tell
-from spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
-from spark_connector.reading.read_columns import default_columns
-from spark_connector.store.local import local_rows
-from spark_connector.store.reader import PushDownStoreReader, StoreReader
-from spark_connector.stream.reader import RefusedStreamReader, RocketMQStreamReader
-from spark_connector.worker_pickle import pack
-from spark_connector.writing.writer import RocketMQBatchWriter, RocketMQStreamWriter
+from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.spark_connector.one_line import one_line
+from skylark.spark_connector.options.read import ReadOptions, only_of_streams
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.parallelism import tell
+from skylark.spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
+from skylark.spark_connector.reading.read_columns import default_columns
+from skylark.spark_connector.store.local import local_rows
+from skylark.spark_connector.store.reader import PushDownStoreReader, StoreReader
+from skylark.spark_connector.stream.reader import RefusedStreamReader, RocketMQStreamReader
+from skylark.spark_connector.worker_pickle import pack
+from skylark.spark_connector.writing.writer import RocketMQBatchWriter, RocketMQStreamWriter
 
 _PROBE = """
 import sys, importlib.util as util
@@ -67,7 +67,7 @@ class RocketMQDataSource(DataSource):
         try:
             options = ReadOptions.of_stream(self.options)
             if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
-                from spark_connector.stream.admitting_reader import AdmittingStreamReader
+                from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
 
                 return AdmittingStreamReader(options, schema)
             if options.has_limits:
@@ -85,7 +85,7 @@ class RocketMQDataSource(DataSource):
             writer = RocketMQBatchWriter(options, schema)
             if options.topic and not options.create_topic:
                 # Here: it imports the event loop, which workers that read do without.
-                from spark_connector.writing.topic_io import check_topic_exists
+                from skylark.spark_connector.writing.topic_io import check_topic_exists
 
                 check_topic_exists(options)
             return writer

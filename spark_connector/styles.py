@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqcommon.message.properties import KEYS
-from sdk.arrow import decode as shared
-from sdk.arrow.records import Records, numbers, patched
-from sdk.arrow.schema import PROPERTIES
-from spark_connector.schema import HEADERS, partition_number
+from skylark.mqcommon.message.properties import KEYS
+from skylark.sdk.arrow import decode as shared
+from skylark.sdk.arrow.records import Records, numbers, patched
+from skylark.sdk.arrow.schema import PROPERTIES
+from skylark.spark_connector.schema import HEADERS, partition_number
 
 LOG_APPEND_TIME = 1  # Kafka's number for times that the broker has set
 

@@ -12,8 +12,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import OffsetRange, split, spread
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.offsets import OffsetRange, split, spread
 
 #: So many tasks for each core by default: when tasks differ in length, no core is idle for long.
 TASKS_PER_CORE = 2

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from spark_connector.version import VERSION
+from skylark.spark_connector.version import VERSION
 
 Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str, str]]
 

@@ -26,7 +26,7 @@ from trio.testing import MockClock
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from remoting.net import client
+from skylark.remoting.net import client
 from scripts.daemons import ROOT, Daemon
 from scripts.run_watcher import Watched
 from tests.support import histories, rounds

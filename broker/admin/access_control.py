@@ -13,12 +13,12 @@ from dataclasses import field
 from itertools import islice
 from secrets import token_bytes
 
-from broker.meta.auth import Acls, Users
-from broker.meta.table import Durable, refused_when_not_stored
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.security.access import Explanation, host_of, needs_about
-from broker.security.users.checks import (
+from skylark.broker.meta.auth import Acls, Users
+from skylark.broker.meta.table import Durable, refused_when_not_stored
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.security.access import Explanation, host_of, needs_about
+from skylark.broker.security.users.checks import (
     DISABLE,
     MAX_USERS,
     SUPER,
@@ -36,22 +36,22 @@ from broker.security.users.checks import (
     user_of_subject,
     without,
 )
-from broker.security.users.guard import Logins
-from broker.security.users.policies import entry_text
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.answers import answer_steps, answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import dialect_for, encode_body
-from remoting.protocol.plain_codes import whos
-from remoting.protocol.request import Request
-from remoting.protocol.requests.acl import EXPLAIN_ACCESS, AccessExplanation, AccessStep
-from remoting.protocol.requests.auth import (
+from skylark.broker.security.users.guard import Logins
+from skylark.broker.security.users.policies import entry_text
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.answers import answer_steps, answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.net.steps import StepHandler, Steps
+from skylark.remoting.protocol.bounded_body import BodyLimits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import dialect_for, encode_body
+from skylark.remoting.protocol.plain_codes import whos
+from skylark.remoting.protocol.request import Request
+from skylark.remoting.protocol.requests.acl import EXPLAIN_ACCESS, AccessExplanation, AccessStep
+from skylark.remoting.protocol.requests.auth import (
     AUTH_CREATE_ACL,
     AUTH_CREATE_USER,
     AUTH_DELETE_ACL,
@@ -70,9 +70,9 @@ from remoting.protocol.requests.auth import (
     UserInfo,
     UserInfos,
 )
-from remoting.protocol.rights import Need
-from remoting.protocol.sealing import NONCE_BYTES, SEALED_FIELD, seal
-from remoting.protocol.signature import is_plain
+from skylark.remoting.protocol.rights import Need
+from skylark.remoting.protocol.sealing import NONCE_BYTES, SEALED_FIELD, seal
+from skylark.remoting.protocol.signature import is_plain
 
 logger = logging.getLogger(__name__)
 

@@ -9,21 +9,21 @@ from collections.abc import Callable
 
 import orjson
 
-from broker.identity import Identity
-from broker.part import Part
-from broker.security.accounts.account_file import Account
-from broker.security.accounts.addresses import split_list
-from broker.security.accounts.edits import AccountChange, AccountDocument
-from broker.security.accounts.guard import LiveRules
-from broker.security.accounts.permissions import permission_text
-from mqcommon.errors import RequestRefused, UserError
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.acl import (
+from skylark.broker.identity import Identity
+from skylark.broker.part import Part
+from skylark.broker.security.accounts.account_file import Account
+from skylark.broker.security.accounts.addresses import split_list
+from skylark.broker.security.accounts.edits import AccountChange, AccountDocument
+from skylark.broker.security.accounts.guard import LiveRules
+from skylark.broker.security.accounts.permissions import permission_text
+from skylark.mqcommon.errors import RequestRefused, UserError
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.acl import (
     DELETE_ACL_CONFIG,
     GET_BROKER_CLUSTER_ACL_CONFIG,
     GET_BROKER_CLUSTER_ACL_INFO,

@@ -9,18 +9,18 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker.meta.table import refused_when_not_stored
-from broker.meta.topics import Topics
-from broker.part import Part
-from broker.store.store import MessageStore
-from broker.tasks.clean import Cleaner
-from mqcommon.errors import RequestRefused
-from mqcommon.names import is_light, is_system_topic
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG
+from skylark.broker.meta.table import refused_when_not_stored
+from skylark.broker.meta.topics import Topics
+from skylark.broker.part import Part
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.clean import Cleaner
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import is_light, is_system_topic
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG
 
 logger = logging.getLogger(__name__)
 

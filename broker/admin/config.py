@@ -11,23 +11,23 @@ from collections.abc import Callable
 
 import trio
 
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions, check_file_size
-from broker.part import Part
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import ConfigError, RequestRefused, StoreError
-from mqcommon.logs.options import change_levels
-from mqcommon.options.conf_file import changes_of, read_update, save_changes, to_properties, update
-from mqcommon.options.fields import options_of
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.body import DataVersion, KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.brokers import (
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions, check_file_size
+from skylark.broker.part import Part
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import ConfigError, RequestRefused, StoreError
+from skylark.mqcommon.logs.options import change_levels
+from skylark.mqcommon.options.conf_file import changes_of, read_update, save_changes, to_properties, update
+from skylark.mqcommon.options.fields import options_of
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.protocol.body import DataVersion, KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.requests.brokers import (
     GET_BROKER_CONFIG,
     GET_BROKER_RUNTIME_INFO,
     UPDATE_BROKER_CONFIG,

@@ -16,25 +16,25 @@ from datetime import datetime
 
 import trio
 
-from broker.meta.clients import Clients
-from broker.meta.metadata import Metadata
-from broker.meta.table import Durable, refused_when_not_stored
-from broker.meta.topics import NO_DRAIN, Drain
-from broker.part import Part
-from broker.store.store import MessageStore
-from broker.writing.writer import Writer
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import TOOLS_GROUP, is_retry_topic, is_system_topic, retry_topic
-from remoting.net.answers import answer_steps
-from remoting.net.channel import Channel
-from remoting.net.server import SlowHandler
-from remoting.net.steps import StepHandler, Steps, result_of
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
-from remoting.protocol.requests.shrinking import (
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.table import Durable, refused_when_not_stored
+from skylark.broker.meta.topics import NO_DRAIN, Drain
+from skylark.broker.part import Part
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import TOOLS_GROUP, is_retry_topic, is_system_topic, retry_topic
+from skylark.remoting.net.answers import answer_steps
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import SlowHandler
+from skylark.remoting.net.steps import StepHandler, Steps, result_of
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
+from skylark.remoting.protocol.requests.shrinking import (
     DRAIN_BROKER,
     GET_DRAIN_STATUS,
     DrainStatus,

@@ -11,29 +11,29 @@ from typing import Any, TypeVar
 
 import trio
 
-from broker.meta.clients import Clients, Member
-from broker.meta.proxied_clients import ProxiedClients
-from broker.options import BrokerOptions
-from broker.part import Part
-from mqcommon.errors import ProtocolError, RemotingError, RequestRefused, RequestTimeout
-from mqcommon.message.ids import split_offset_msg_id
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import check_group, check_topic
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import SlowHandler
-from remoting.protocol.body import Body
-from remoting.protocol.bounded_body import BodyLimits, decode_limited
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.request import Answer, Request
-from remoting.protocol.requests.clients import (
+from skylark.broker.meta.clients import Clients, Member
+from skylark.broker.meta.proxied_clients import ProxiedClients
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.mqcommon.errors import ProtocolError, RemotingError, RequestRefused, RequestTimeout
+from skylark.mqcommon.message.ids import split_offset_msg_id
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import check_group, check_topic
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import SlowHandler
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.bounded_body import BodyLimits, decode_limited
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.request import Answer, Request
+from skylark.remoting.protocol.requests.clients import (
     CONSUME_MESSAGE_DIRECTLY,
     GET_CONSUMER_RUNNING_INFO,
     GET_CONSUMER_STATUS_FROM_CLIENT,
     INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
 )
-from remoting.protocol.requests.offsets import GetConsumerStatusBody, GetConsumerStatusRequestHeader
+from skylark.remoting.protocol.requests.offsets import GetConsumerStatusBody, GetConsumerStatusRequestHeader
 
 logger = logging.getLogger(__name__)
 

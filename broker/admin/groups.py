@@ -7,20 +7,20 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from broker.meta.metadata import Metadata
-from broker.meta.table import Durable, refused_when_not_stored
-from broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
-from broker.observe.stats import BrokerStats
-from broker.part import Part
-from mqcommon.errors import RequestRefused
-from mqcommon.names import can_have_retry_topic, check_group
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import StepHandler, Steps, run_slices
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import (
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.table import Durable, refused_when_not_stored
+from skylark.broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.part import Part
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import can_have_retry_topic, check_group
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.net.steps import StepHandler, Steps, run_slices
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.groups import (
     DELETE_SUBSCRIPTIONGROUP,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_SUBSCRIPTIONGROUP_CONFIG,

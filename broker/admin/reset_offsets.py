@@ -8,31 +8,31 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
-from broker.cold_reads import reading
-from broker.meta.clients import Clients, Member
-from broker.meta.metadata import Metadata
-from broker.meta.offset_resets import OffsetResets
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.store.store import MessageStore
-from mqcommon.errors import FrameTooLarge, RequestRefused
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import check_group, check_topic, retry_topic
-from remoting.net.answers import answer_steps
-from remoting.net.channel import Channel
-from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import Dialect, encode_body
-from remoting.protocol.requests.clients import RESET_CONSUMER_CLIENT_OFFSET
-from remoting.protocol.requests.offsets import (
+from skylark.broker.cold_reads import reading
+from skylark.broker.meta.clients import Clients, Member
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.offset_resets import OffsetResets
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import FrameTooLarge, RequestRefused
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import check_group, check_topic, retry_topic
+from skylark.remoting.net.answers import answer_steps
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.steps import StepHandler, Steps
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import Dialect, encode_body
+from skylark.remoting.protocol.requests.clients import RESET_CONSUMER_CLIENT_OFFSET
+from skylark.remoting.protocol.requests.offsets import (
     CLONE_GROUP_OFFSET,
     INVOKE_BROKER_TO_RESET_OFFSET,
     ResetOffsetBody,
     ResetOffsetBodyForC,
     ResetOffsetRequestHeader,
 )
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

@@ -11,30 +11,30 @@ from collections.abc import Callable, Iterator
 
 import trio
 
-from broker.admin.draining import group_names, unread_queues
-from broker.meta.clients import Clients
-from broker.meta.metadata import Metadata
-from broker.meta.pull_positions import furthest_pulled
-from broker.meta.seals import Seal
-from broker.meta.table import Durable, refused_when_not_stored
-from broker.meta.topics import no_such_topic
-from broker.part import Part
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.reader import read_queue
-from broker.store.store import MessageStore
-from broker.writing.stored_properties import Incoming
-from broker.writing.writer import Writer
-from mqcommon.errors import ProtocolError, RequestRefused
-from mqcommon.message.flags import TRANSACTION_MASK
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_GROUP, is_dlq_topic, is_retry_topic, is_system_topic
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import StepHandler, Steps, result_of
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.shrinking import (
+from skylark.broker.admin.draining import group_names, unread_queues
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.pull_positions import furthest_pulled
+from skylark.broker.meta.seals import Seal
+from skylark.broker.meta.table import Durable, refused_when_not_stored
+from skylark.broker.meta.topics import no_such_topic
+from skylark.broker.part import Part
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.reader import read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.message.flags import TRANSACTION_MASK
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_GROUP, is_dlq_topic, is_retry_topic, is_system_topic
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.net.steps import StepHandler, Steps, result_of
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.shrinking import (
     GET_CLOSED_QUEUES,
     NOTE_MOVED,
     READ_SEALED,
@@ -46,7 +46,7 @@ from remoting.protocol.requests.shrinking import (
     SealedQueues,
     UnreadQueue,
 )
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from broker.meta.metadata import Metadata
-from broker.meta.table import Durable, refused_when_not_stored
-from broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
-from broker.meta.topics import attribute_changes, changed_attributes, parse_attribute_changes
-from broker.part import Part
-from broker.store.store import MessageStore
-from broker.tasks.delete_topics import TopicRemoval
-from mqcommon.errors import RequestRefused, StoreError
-from mqcommon.names import (
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.table import Durable, refused_when_not_stored
+from skylark.broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
+from skylark.broker.meta.topics import attribute_changes, changed_attributes, parse_attribute_changes
+from skylark.broker.part import Part
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.delete_topics import TopicRemoval
+from skylark.mqcommon.errors import RequestRefused, StoreError
+from skylark.mqcommon.names import (
     MAX_PERM,
     MAX_QUEUE_NUMS,
     RETRY_PREFIX,
@@ -25,16 +25,16 @@ from mqcommon.names import (
     is_system_topic,
     retry_topic,
 )
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import NAMES, StepHandler, Steps, result_of, slices
-from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
-from remoting.protocol.requests.replication import PageRequestHeader
-from remoting.protocol.requests.topics import (
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.net.steps import NAMES, StepHandler, Steps, result_of, slices
+from skylark.remoting.protocol.bounded_body import BodyLimits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
+from skylark.remoting.protocol.requests.replication import PageRequestHeader
+from skylark.remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
     GET_ALL_TOPIC_CONFIG,
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER,

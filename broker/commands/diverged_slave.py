@@ -13,19 +13,19 @@ from datetime import datetime
 
 import click
 
-from broker.commands.offline import absolute, errors_on_one_line, locked
-from broker.store.aside import move_aside
-from broker.store.log.log_files import LogFile
-from broker.store.log.valid_record import valid_record
-from broker.store.truncation.saved import start_of
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import ProtocolError, UserError
-from mqcommon.message.compression import decompressed
-from mqcommon.message.flags import COMPRESSED
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
-from mqcommon.message.properties import decode_properties
-from mqcommon.message.record import Record
+from skylark.broker.commands.offline import absolute, errors_on_one_line, locked
+from skylark.broker.store.aside import move_aside
+from skylark.broker.store.log.log_files import LogFile
+from skylark.broker.store.log.valid_record import valid_record
+from skylark.broker.store.truncation.saved import start_of
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import ProtocolError, UserError
+from skylark.mqcommon.message.compression import decompressed
+from skylark.mqcommon.message.flags import COMPRESSED
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from skylark.mqcommon.message.properties import decode_properties
+from skylark.mqcommon.message.record import Record
 
 
 @click.command("printCut")

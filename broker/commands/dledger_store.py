@@ -9,17 +9,17 @@ from zlib import crc32
 
 import click
 
-from broker.commands.offline import absolute, errors_on_one_line, locked
-from broker.replication.dledger.entry_index import IN_LOG
-from broker.replication.dledger.log_disk import first_state, is_group_store, open_index
-from broker.replication.dledger.proposing import pieces
-from broker.store.checkpoint import read_checkpoint
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.segment import file_names
-from mqcommon.addresses import parse_peers
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import UserError
-from mqcommon.raft.messages import APPLICATION
+from skylark.broker.commands.offline import absolute, errors_on_one_line, locked
+from skylark.broker.replication.dledger.entry_index import IN_LOG
+from skylark.broker.replication.dledger.log_disk import first_state, is_group_store, open_index
+from skylark.broker.replication.dledger.proposing import pieces
+from skylark.broker.store.checkpoint import read_checkpoint
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.segment import file_names
+from skylark.mqcommon.addresses import parse_peers
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.raft.messages import APPLICATION
 
 # The term of the entries that are made of a store.
 TERM = 1

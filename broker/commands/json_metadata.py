@@ -14,30 +14,30 @@ from dataclasses import replace
 
 import click
 
-from broker.broker import store_options
-from broker.commands.offline import absolute, errors_on_one_line, has_metadata, stopped_metadata
-from broker.commands.verify_store import with_sizes_found
-from broker.delivery.pop.inflight import Inflight
-from broker.delivery.pop.java import as_timed, broker_of, messages_of
-from broker.delivery.pop.log import QUEUE_ID, SLICE, SLICE_BYTES
-from broker.delivery.pop.records import Key, PopCheckpoint, decode
-from broker.meta import json_files
-from broker.meta.json_files import POPS_KEY, Offsets, read_tables, to_json_files, write_files
-from broker.meta.metadata import Metadata
-from broker.options import BrokerOptions
-from broker.store.index.index_file import index_file_bytes
-from broker.store.inventory import read_inventory
-from broker.store.reader import GetStatus
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import ProtocolError, StoreLocked, UserError
-from mqcommon.message.columns import record_starts
-from mqcommon.message.ids import encode_host
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from mqcommon.options.conf_file import load_conf
+from skylark.broker.broker import store_options
+from skylark.broker.commands.offline import absolute, errors_on_one_line, has_metadata, stopped_metadata
+from skylark.broker.commands.verify_store import with_sizes_found
+from skylark.broker.delivery.pop.inflight import Inflight
+from skylark.broker.delivery.pop.java import as_timed, broker_of, messages_of
+from skylark.broker.delivery.pop.log import QUEUE_ID, SLICE, SLICE_BYTES
+from skylark.broker.delivery.pop.records import Key, PopCheckpoint, decode
+from skylark.broker.meta import json_files
+from skylark.broker.meta.json_files import POPS_KEY, Offsets, read_tables, to_json_files, write_files
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.index.index_file import index_file_bytes
+from skylark.broker.store.inventory import read_inventory
+from skylark.broker.store.reader import GetStatus
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import ProtocolError, StoreLocked, UserError
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from skylark.mqcommon.options.conf_file import load_conf
 
 HOST = encode_host("127.0.0.1", 0)
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import click
 
-from broker.meta.metadata import Metadata
-from broker.options import BrokerOptions
-from broker.store.inventory import read_inventory
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import StoreError, StoreLocked, UserError
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.inventory import read_inventory
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import StoreError, StoreLocked, UserError
 
 
 @contextmanager

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from broker.broker import store_options
-from broker.commands.offline import absolute, errors_on_one_line
-from broker.commands.verify_store import with_sizes_found
-from broker.meta.metadata import Metadata
-from broker.meta.topics import BATCH_QUEUES
-from broker.options import BrokerOptions
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import UserError
-from mqcommon.message.ids import encode_host
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_light, is_system_topic
-from mqcommon.options.conf_file import load_conf
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.broker import store_options
+from skylark.broker.commands.offline import absolute, errors_on_one_line
+from skylark.broker.commands.verify_store import with_sizes_found
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.topics import BATCH_QUEUES
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_light, is_system_topic
+from skylark.mqcommon.options.conf_file import load_conf
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 LOST = (
     "not in the messages, and lost: how far each group had consumed (a group without offsets begins where its "

@@ -10,20 +10,20 @@ from dataclasses import replace
 
 import click
 
-from broker.broker import store_options
-from broker.commands.offline import absolute, errors_on_one_line, locked
-from broker.meta.journal import check_journal
-from broker.options import BrokerOptions
-from broker.store.check.repair import Repair
-from broker.store.check.verify import Verification, VerifyReport
-from broker.store.log.log_files import LogFiles
-from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.clock import SystemClock
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import UserError
-from mqcommon.message.ids import encode_host
-from mqcommon.options.conf_file import load_conf
+from skylark.broker.broker import store_options
+from skylark.broker.commands.offline import absolute, errors_on_one_line, locked
+from skylark.broker.meta.journal import check_journal
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.check.repair import Repair
+from skylark.broker.store.check.verify import Verification, VerifyReport
+from skylark.broker.store.log.log_files import LogFiles
+from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.options.conf_file import load_conf
 
 PROGRESS_INTERVAL_S = 1.0
 

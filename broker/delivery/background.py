@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from broker.store.store import MessageStore
-from broker.writing.writer import Writer
-from mqcommon.clock import Clock
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.record import Record
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.record import Record
 
 # What may happen without a bug in this broker.
 _EXPECTED = (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError)

@@ -19,22 +19,22 @@ from typing import NamedTuple
 
 import trio
 
-from broker.cold_reads import from_disk
-from broker.delivery.background import Background, Failures
-from broker.delivery.message_ages import MessageAges
-from broker.meta.delay_offsets import DelayOffsets
-from broker.part import Part
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.delay_levels import DelayLevels
-from broker.store.queue.entry import BLANK_SIZE
-from broker.store.reader import GetResult, GetStatus
-from broker.writing.deferred import from_level
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.record import decode_record
-from mqcommon.names import SCHEDULE_TOPIC
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.offsets import DelayOffsetTable
+from skylark.broker.cold_reads import from_disk
+from skylark.broker.delivery.background import Background, Failures
+from skylark.broker.delivery.message_ages import MessageAges
+from skylark.broker.meta.delay_offsets import DelayOffsets
+from skylark.broker.part import Part
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.delay_levels import DelayLevels
+from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.broker.store.reader import GetResult, GetStatus
+from skylark.broker.writing.deferred import from_level
+from skylark.mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.names import SCHEDULE_TOPIC
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.offsets import DelayOffsetTable
 
 logger = logging.getLogger(__name__)
 

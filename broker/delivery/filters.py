@@ -1,16 +1,16 @@
 """Filters of subscriptions. Their texts come from peers, so their length and the cache are bounded."""
 
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.store.filter import ALL, Filter
-from mqcommon.bounded_cache import BoundedCache
-from mqcommon.errors import InvalidSql, RequestRefused
-from mqcommon.message.javahash import java_hash
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG, SQL92, TAG
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.store.filter import ALL, Filter
+from skylark.mqcommon.bounded_cache import BoundedCache
+from skylark.mqcommon.errors import InvalidSql, RequestRefused
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG, SQL92, TAG
 
 # Parsing a longer expression would hold up other requests: one of this length takes about 15 ms.
 MAX_EXPRESSION = 32_768
@@ -62,8 +62,8 @@ class Filters:
         wanted = self._sql.get(expression)
         if wanted is None:
             # Imported with the first SQL filter: most brokers have none.
-            from broker.delivery.sql_code import compiled
-            from mqcommon.sql.parser import parse, terms_of
+            from skylark.broker.delivery.sql_code import compiled
+            from skylark.mqcommon.sql.parser import parse, terms_of
 
             node = parse(expression)
             wanted = Filter(None, compiled(node), min(SQL_MESSAGES // (terms_of(node) + 1) + 1, MAX_SQL_MESSAGES))

@@ -16,14 +16,14 @@ from typing import TypeVar
 
 import trio
 
-from broker.delivery.unconfirmed import Unconfirmed
-from broker.store.filter import Filter
-from broker.store.queue.consumequeue import ConsumeQueue
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.signal import Signal
-from remoting.net.channel import Channel
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.broker.delivery.unconfirmed import Unconfirmed
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 
 MAX_HELD = 100_000
 # Tag codes of all held pulls together: about 100 bytes each.

@@ -21,28 +21,28 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from broker.cold_reads import from_disk
-from broker.meta.clients import Clients
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.metadata import Metadata
-from broker.part import Part
-from broker.registration.peers import Peers
-from broker.replication.role import RoleMachine
-from broker.store.reader import read_queue
-from broker.store.store import MessageStore
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused, StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.flags import TRANSACTION_PREPARED
-from mqcommon.names import LATE_GROUP, LATE_TOPIC_PREFIX, MASTER_ID
-from remoting.net.call import Remote, call
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, RunInTask
-from remoting.protocol.body import Body
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import BNAME_FIELD, Command
-from remoting.protocol.logical_queues import LogicalQueue, led_by, own_end, to_logical, to_own
-from remoting.protocol.request import AH, H, Request
-from remoting.protocol.requests.offsets import (
+from skylark.broker.cold_reads import from_disk
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.part import Part
+from skylark.broker.registration.peers import Peers
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.store.reader import read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused, StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.flags import TRANSACTION_PREPARED
+from skylark.mqcommon.names import LATE_GROUP, LATE_TOPIC_PREFIX, MASTER_ID
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, RunInTask
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import BNAME_FIELD, Command
+from skylark.remoting.protocol.logical_queues import LogicalQueue, led_by, own_end, to_logical, to_own
+from skylark.remoting.protocol.request import AH, H, Request
+from skylark.remoting.protocol.requests.offsets import (
     GET_EARLIEST_MSG_STORETIME,
     GET_MAX_OFFSET,
     GET_MIN_OFFSET,
@@ -57,7 +57,7 @@ from remoting.protocol.requests.offsets import (
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.protocol.requests.pulls import (
+from skylark.remoting.protocol.requests.pulls import (
     LITE_PULL_MESSAGE,
     PULL_COMMIT_OFFSET,
     PULL_MESSAGE,
@@ -65,7 +65,7 @@ from remoting.protocol.requests.pulls import (
     PULL_SUSPEND,
     PullMessageRequestHeader,
 )
-from remoting.protocol.requests.sends import (
+from skylark.remoting.protocol.requests.sends import (
     DEFERRED_BATCHES,
     LONG,
     SEND_BATCH_MESSAGE,
@@ -74,10 +74,10 @@ from remoting.protocol.requests.sends import (
     SHORT,
     SendFields,
 )
-from remoting.protocol.requests.shrinking import STORE_MOVED, StoreMovedRequestHeader
-from remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
-from remoting.protocol.requests.topics import TopicQueueMappingDetail
-from remoting.protocol.scalars import read_int, read_long
+from skylark.remoting.protocol.requests.shrinking import STORE_MOVED, StoreMovedRequestHeader
+from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
+from skylark.remoting.protocol.requests.topics import TopicQueueMappingDetail
+from skylark.remoting.protocol.scalars import read_int, read_long
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """How long messages have waited that wait for a time, although the clock may have been set meanwhile."""
 
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.message.record import Record
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.message.record import Record
 
 
 class MessageAges:

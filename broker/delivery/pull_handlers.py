@@ -12,35 +12,35 @@ from functools import partial
 
 import trio
 
-from broker.cold_reads import ColdReads
-from broker.delivery.filters import Filters, check_property_filter
-from broker.delivery.held_pulls import HeldPull, HeldPulls
-from broker.meta.clients import Clients
-from broker.meta.metadata import Metadata
-from broker.meta.offset_resets import OffsetResets
-from broker.meta.pull_positions import note_pulled
-from broker.meta.table import refused_when_not_stored
-from broker.meta.topics import FAQ, no_such_topic
-from broker.observe.stats import GET_FROM_DISK, BrokerStats
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.replication.known_master import KnownMaster
-from broker.replication.role import RoleMachine
-from broker.store.filter import Filter
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.reader import GetResult, GetStatus, read_queue
-from broker.store.store import MessageStore
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MASTER_ID, PERM_READ
-from mqcommon.polling import poll_until
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, failure
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.clients import TAG
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.pulls import (
+from skylark.broker.cold_reads import ColdReads
+from skylark.broker.delivery.filters import Filters, check_property_filter
+from skylark.broker.delivery.held_pulls import HeldPull, HeldPulls
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.offset_resets import OffsetResets
+from skylark.broker.meta.pull_positions import note_pulled
+from skylark.broker.meta.table import refused_when_not_stored
+from skylark.broker.meta.topics import FAQ, no_such_topic
+from skylark.broker.observe.stats import GET_FROM_DISK, BrokerStats
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.reader import GetResult, GetStatus, read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID, PERM_READ
+from skylark.mqcommon.polling import poll_until
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, failure
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.requests.clients import TAG
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.pulls import (
     LITE_PULL_MESSAGE,
     PULL_COMMIT_OFFSET,
     PULL_MESSAGE,

@@ -2,26 +2,26 @@
 
 import logging
 
-from broker.cold_reads import reading
-from broker.meta.clients import Clients
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.store.expanded import expanded
-from broker.store.filter import ALL
-from broker.store.query import MAX_LOOKED
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BLANK_SIZE
-from broker.store.store import MessageStore
-from mqcommon.errors import RequestRefused
-from mqcommon.message.inner import may_hold_batches
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import SubscriptionData
-from remoting.protocol.requests.query import (
+from skylark.broker.cold_reads import reading
+from skylark.broker.meta.clients import Clients
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.store.expanded import expanded
+from skylark.broker.store.filter import ALL
+from skylark.broker.store.query import MAX_LOOKED
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.inner import may_hold_batches
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.net.steps import StepHandler, Steps
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import SubscriptionData
+from skylark.remoting.protocol.requests.query import (
     QUERY_CONSUME_QUEUE,
     QUERY_MESSAGE,
     VIEW_MESSAGE_BY_ID,

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import trio
 
-from broker.meta.clients import Clients
-from broker.meta.request_modes import RequestModes
-from broker.meta.table import Durable, refused_when_not_stored
-from broker.part import Part
-from broker.registration.topic_queues import TopicQueues
-from mqcommon.errors import RequestRefused
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import check_group, check_topic, is_retry_topic
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.client import OpenClient, RemotingClient
-from remoting.net.server import SlowHandler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import (
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.request_modes import RequestModes
+from skylark.broker.meta.table import Durable, refused_when_not_stored
+from skylark.broker.part import Part
+from skylark.broker.registration.topic_queues import TopicQueues
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import check_group, check_topic, is_retry_topic
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import OpenClient, RemotingClient
+from skylark.remoting.net.server import SlowHandler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.groups import (
     BROADCASTING,
     POP,
     PULL,
@@ -35,7 +35,7 @@ from remoting.protocol.requests.groups import (
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
 )
-from remoting.protocol.requests.pops import ANY_QUEUE
+from skylark.remoting.protocol.requests.pops import ANY_QUEUE
 
 logger = logging.getLogger(__name__)
 

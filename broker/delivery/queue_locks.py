@@ -9,19 +9,19 @@ Neighbour: redelivery.py (an orderly consumer's message to the retry topic is a 
 import logging
 from collections.abc import Iterable
 
-from broker.part import Part
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import check_group
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.consuming import (
+from skylark.broker.part import Part
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import check_group
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.bounded_body import BodyLimits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.consuming import (
     LOCK_BATCH_MQ,
     UNLOCK_BATCH_MQ,
     LockBatchRequestBody,

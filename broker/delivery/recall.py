@@ -7,21 +7,21 @@ Neighbours: writing/deferred.py, timed_delivery.py.
 
 import trio
 
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.writing.writer import Writer
-from mqcommon.addresses import split_address
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.message.ids import RecallHandle, encode_host
-from mqcommon.message.properties import encode_properties
-from mqcommon.names import PERM_WRITE
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader, RecallMessageResponseHeader
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.ids import RecallHandle, encode_host
+from skylark.mqcommon.message.properties import encode_properties
+from skylark.mqcommon.names import PERM_WRITE
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader, RecallMessageResponseHeader
 
 _BODY, _TAG = b"0", "_RECALL_TAG_"
 

@@ -12,33 +12,33 @@ from collections.abc import Callable
 
 import trio
 
-from broker.meta.groups import Groups
-from broker.meta.metadata import Metadata
-from broker.meta.topics import FAQ, Topics
-from broker.observe.stats import DEAD_LETTER, SEND_BACK, BrokerStats
-from broker.options import BrokerOptions
-from broker.part import Part, TopicCheck
-from broker.store.queue.delay_levels import DelayLevels
-from broker.store.store import MessageStore, PutResult
-from broker.writing.refusals import no_space
-from broker.writing.stored_properties import Incoming
-from broker.writing.writer import Writer
-from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
-from mqcommon.message.failure import FailureNote
-from mqcommon.message.flags import TRANSACTION_MASK, WRAPPED
-from mqcommon.message.ids import offset_msg_id
-from mqcommon.message.inner import inner_records
-from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.properties import POP_HANDLE, find_property, replace_properties
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import PERM_WRITE, RETRY_PREFIX, dlq_topic, retry_topic
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader
-from remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.meta.groups import Groups
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.topics import FAQ, Topics
+from skylark.broker.observe.stats import DEAD_LETTER, SEND_BACK, BrokerStats
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part, TopicCheck
+from skylark.broker.store.queue.delay_levels import DelayLevels
+from skylark.broker.store.store import MessageStore, PutResult
+from skylark.broker.writing.refusals import no_space
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from skylark.mqcommon.message.failure import FailureNote
+from skylark.mqcommon.message.flags import TRANSACTION_MASK, WRAPPED
+from skylark.mqcommon.message.ids import offset_msg_id
+from skylark.mqcommon.message.inner import inner_records
+from skylark.mqcommon.message.layout import MAX_PROPERTIES
+from skylark.mqcommon.message.properties import POP_HANDLE, find_property, replace_properties
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import PERM_WRITE, RETRY_PREFIX, dlq_topic, retry_topic
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader
+from skylark.remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 _DELAY, _RETRY_TOPIC, _ORIGIN_ID = b"DELAY", b"RETRY_TOPIC", b"ORIGIN_MESSAGE_ID"
 _DLQ_TOPIC, _DLQ_ID = b"DLQ_ORIGIN_TOPIC", b"DLQ_ORIGIN_MESSAGE_ID"

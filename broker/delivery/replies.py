@@ -11,23 +11,23 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from broker.meta.clients import Clients
-from broker.meta.topics import Topics, no_such_topic
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.writing.writer import Writer
-from mqcommon.addresses import format_address, split_address
-from mqcommon.clock import Clock
-from mqcommon.errors import RemotingError, RequestRefused
-from mqcommon.message.ids import decode_host, encode_host, offset_msg_id
-from mqcommon.message.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, find_property, replace_properties
-from mqcommon.names import PERM_WRITE, RETRY_TOPIC_MAX_LENGTH, reply_topic
-from remoting.net.channel import Channel
-from remoting.net.server import SlowHandler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.request import Request
-from remoting.protocol.requests.sends import (
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.topics import Topics, no_such_topic
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.addresses import format_address, split_address
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RemotingError, RequestRefused
+from skylark.mqcommon.message.ids import decode_host, encode_host, offset_msg_id
+from skylark.mqcommon.message.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, find_property, replace_properties
+from skylark.mqcommon.names import PERM_WRITE, RETRY_TOPIC_MAX_LENGTH, reply_topic
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import SlowHandler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.request import Request
+from skylark.remoting.protocol.requests.sends import (
     PUSH_REPLY_MESSAGE_TO_CLIENT,
     SEND_REPLY_MESSAGE,
     SEND_REPLY_MESSAGE_V2,

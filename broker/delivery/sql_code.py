@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from math import isnan
 from typing import Any
 
-from mqcommon.sql.nodes import (
+from skylark.mqcommon.sql.nodes import (
     BOOLEAN,
     DOUBLE,
     INT,

@@ -17,25 +17,25 @@ from typing import NamedTuple
 
 import trio
 
-from broker.cold_reads import from_disk
-from broker.delivery.background import Background, Failures
-from broker.observe.meter import MINUTE_MS, SECOND_MS, SampleWindow
-from broker.part import Part
-from broker.store.log.commitlog import CommitLog
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BLANK_SIZE
-from broker.store.queue.tags import MAX_SLOT_DIGITS
-from broker.store.reader import GetStatus
-from broker.store.store import MessageStore
-from broker.writing.deferred import DELETE, REAL_TOPIC, SLOT, UNIQ_KEY, from_timer
-from broker.writing.stored_properties import Incoming
-from mqcommon.errors import ProtocolError, RequestRefused
-from mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK
-from mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import TIMER_TOPIC
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.cold_reads import from_disk
+from skylark.broker.delivery.background import Background, Failures
+from skylark.broker.observe.meter import MINUTE_MS, SECOND_MS, SampleWindow
+from skylark.broker.part import Part
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.broker.store.queue.tags import MAX_SLOT_DIGITS
+from skylark.broker.store.reader import GetStatus
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.deferred import DELETE, REAL_TOPIC, SLOT, UNIQ_KEY, from_timer
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK
+from skylark.mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import TIMER_TOPIC
+from skylark.remoting.protocol.codes import ResponseCode
 
 #: The queue of checkpoints.
 CHECKPOINT_QUEUE = 1

@@ -9,10 +9,10 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.store import MessageStore
-from broker.store.visible import first_hidden, visible_end
-from broker.writing.elected import Elected
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.store import MessageStore
+from skylark.broker.store.visible import first_hidden, visible_end
+from skylark.broker.writing.elected import Elected
 
 
 class Unconfirmed:

@@ -9,11 +9,11 @@ Neighbours: table.py; security/users checks rows before they come here.
 
 from collections.abc import Iterable, Iterator
 
-from broker.meta.journal import Journal
-from broker.meta.table import Change, JournalledTable, Row, TableFormat
-from mqcommon.clock import Clock
-from remoting.protocol.body import DataVersion
-from remoting.protocol.requests.auth import AclInfo, UserInfo
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.table import Change, JournalledTable, Row, TableFormat
+from skylark.mqcommon.clock import Clock
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.requests.auth import AclInfo, UserInfo
 
 USERS = TableFormat(
     "user", "user-gone", "users-version", lambda user: user.username, UserInfo.to_wire, UserInfo.from_wire

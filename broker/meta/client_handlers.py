@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import trio
 
-from broker.meta.clients import (
+from skylark.broker.meta.clients import (
     FEW_CHARS,
     FEW_GROUPS,
     MAX_CHARS_OF_CONNECTION,
@@ -22,23 +22,23 @@ from broker.meta.clients import (
     Clients,
     Member,
 )
-from broker.meta.groups import Groups
-from broker.meta.proxied_clients import Proxied, ProxiedClients
-from broker.meta.table import refused_when_not_stored
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions
-from broker.part import Callers, Part
-from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.signal import Signal
-from remoting.net.answers import answer_steps, answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.net.steps import StepHandler, Steps, slices
-from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import LANGUAGES, OTHER_LANGUAGE, Command
-from remoting.protocol.requests.clients import (
+from skylark.broker.meta.groups import Groups
+from skylark.broker.meta.proxied_clients import Proxied, ProxiedClients
+from skylark.broker.meta.table import refused_when_not_stored
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Callers, Part
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import DiskFull, RequestRefused
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.answers import answer_steps, answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.net.steps import StepHandler, Steps, slices
+from skylark.remoting.protocol.bounded_body import BodyLimits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import LANGUAGES, OTHER_LANGUAGE, Command
+from skylark.remoting.protocol.requests.clients import (
     GET_ALL_PRODUCER_INFO,
     GET_CONSUMER_CONNECTION_LIST,
     GET_CONSUMER_LIST_BY_GROUP,
@@ -57,12 +57,12 @@ from remoting.protocol.requests.clients import (
     ProducerTableInfo,
     QuerySubscriptionResponseBody,
 )
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.requests.groups import (
     ConsumerIdList,
     NotifyConsumerIdsChangedRequestHeader,
     SubscriptionGroupConfig,
 )
-from remoting.protocol.requests.topics import TOPIC_UNIT_SUB
+from skylark.remoting.protocol.requests.topics import TOPIC_UNIT_SUB
 
 logger = logging.getLogger(__name__)
 

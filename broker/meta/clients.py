@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import field
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.channel import Channel
-from remoting.protocol.group_subscriptions import Wanted, differences, wanted_of
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData, parse_subscription
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.group_subscriptions import Wanted, differences, wanted_of
+from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData, parse_subscription
 
 # A connection's groups, with the characters of its subscriptions in each (0 for a producer group).
 Groups = dict[str, int]

@@ -14,9 +14,9 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from itertools import chain, islice
 from typing import Any
 
-from broker.meta.journal import Journal
-from broker.meta.table import Applier, Change, JournalledVersion
-from remoting.protocol.body import DataVersion
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.table import Applier, Change, JournalledVersion
+from skylark.remoting.protocol.body import DataVersion
 
 PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"
 # Offsets per journal record: encoding and appending them takes well under a millisecond.

@@ -6,9 +6,9 @@ Neighbours: delivery/delayed_delivery.py (raises them), table.py, json_files.py,
 
 from collections.abc import Callable
 
-from broker.meta.journal import Journal
-from broker.meta.table import JournalledValue
-from remoting.protocol.requests.offsets import DelayOffsetTable
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.table import JournalledValue
+from skylark.remoting.protocol.requests.offsets import DelayOffsetTable
 
 KIND = "delay-offsets"
 

@@ -11,14 +11,14 @@ from contextlib import suppress
 from itertools import chain
 from operator import attrgetter
 
-from broker.meta.journal import Journal
-from broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
-from broker.options import BrokerOptions
-from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.names import TOOLS_GROUP, can_have_retry_topic, check_group, is_light
-from remoting.protocol.body import DataVersion
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import DiskFull, RequestRefused
+from skylark.mqcommon.names import TOOLS_GROUP, can_have_retry_topic, check_group, is_light
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from broker.meta.journal_format import (
+from skylark.broker.meta.journal_format import (
     HEADER_BYTES,
     JournalPaths,
     JournalRecord,
@@ -27,10 +27,10 @@ from broker.meta.journal_format import (
     encode_record,
     scan,
 )
-from mqcommon.disk.files import AppendFile, FileSystem
-from mqcommon.disk.write_again import write_again
-from mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.disk.files import AppendFile, FileSystem
+from skylark.mqcommon.disk.write_again import write_again
+from skylark.mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 OnRecord = Callable[[str, Any], None]
 

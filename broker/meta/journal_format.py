@@ -18,8 +18,8 @@ from zlib import crc32
 
 import cbor2
 
-from mqcommon.disk.files import FileSystem
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 MAGIC = b"SKYMETA1"
 MARK = b"\xda\x7a\x5e\xed"

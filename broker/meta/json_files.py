@@ -14,25 +14,25 @@ from dataclasses import field, replace
 from typing import Any, TypeVar
 from zlib import crc32
 
-from broker.meta import consumer_offsets, delay_offsets, groups, request_modes, static_topics, topics
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.delay_offsets import DelayOffsets
-from broker.meta.groups import Groups
-from broker.meta.journal import Journal
-from broker.meta.request_modes import RequestModes
-from broker.meta.table import Change, JournalledValue
-from broker.meta.topics import TOPIC_ATTRIBUTES, Topics
-from mqcommon.disk.atomic import read_or_backup, write_atomic
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import ProtocolError, StoreCorrupt, UserError
-from mqcommon.fastjson import pretty
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from remoting.protocol.body import Body
-from remoting.protocol.dialect import loads
-from remoting.protocol.requests.groups import MessageRequestModes, SubscriptionGroupTable
-from remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
-from remoting.protocol.requests.topics import StaticTopicTable, TopicConfigTable
+from skylark.broker.meta import consumer_offsets, delay_offsets, groups, request_modes, static_topics, topics
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.meta.delay_offsets import DelayOffsets
+from skylark.broker.meta.groups import Groups
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.request_modes import RequestModes
+from skylark.broker.meta.table import Change, JournalledValue
+from skylark.broker.meta.topics import TOPIC_ATTRIBUTES, Topics
+from skylark.mqcommon.disk.atomic import read_or_backup, write_atomic
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import ProtocolError, StoreCorrupt, UserError
+from skylark.mqcommon.fastjson import pretty
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.dialect import loads
+from skylark.remoting.protocol.requests.groups import MessageRequestModes, SubscriptionGroupTable
+from skylark.remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
+from skylark.remoting.protocol.requests.topics import StaticTopicTable, TopicConfigTable
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"

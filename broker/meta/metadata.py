@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from dataclasses import field
 from itertools import chain
 
-from broker.meta import json_files
-from broker.meta.auth import Acls, Users
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.delay_offsets import DelayOffsets
-from broker.meta.groups import Groups
-from broker.meta.journal import Journal, JournalReport
-from broker.meta.json_files import JsonFiles, JsonTables, read_tables
-from broker.meta.request_modes import RequestModes
-from broker.meta.seals import Seals
-from broker.meta.table import Change, JournalledValue, Tables
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.broker.meta import json_files
+from skylark.broker.meta.auth import Acls, Users
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.meta.delay_offsets import DelayOffsets
+from skylark.broker.meta.groups import Groups
+from skylark.broker.meta.journal import Journal, JournalReport
+from skylark.broker.meta.json_files import JsonFiles, JsonTables, read_tables
+from skylark.broker.meta.request_modes import RequestModes
+from skylark.broker.meta.seals import Seals
+from skylark.broker.meta.table import Change, JournalledValue, Tables
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 
 @lazy_dataclass

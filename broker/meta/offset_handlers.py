@@ -2,21 +2,21 @@
 
 from collections.abc import Callable
 
-from broker.meta.metadata import Metadata
-from broker.meta.offset_resets import OffsetResets
-from broker.meta.table_pages import Cursor, answer_whole_or_page
-from broker.part import Part
-from broker.store.store import MessageStore
-from mqcommon.errors import RequestRefused
-from mqcommon.names import MAX_QUEUE_NUMS
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, OFFER_FIELD, Command
-from remoting.protocol.requests.offsets import (
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.offset_resets import OffsetResets
+from skylark.broker.meta.table_pages import Cursor, answer_whole_or_page
+from skylark.broker.part import Part
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import MAX_QUEUE_NUMS
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.net.steps import StepHandler, Steps
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, OFFER_FIELD, Command
+from skylark.remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     GET_ALL_DELAY_OFFSET,
     GET_EARLIEST_MSG_STORETIME,

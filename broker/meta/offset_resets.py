@@ -9,9 +9,9 @@ In memory only, as in RocketMQ: after a restart or a change of the role connecte
 import logging
 from collections.abc import Callable
 
-from broker.meta.clients import Clients
-from broker.meta.consumer_offsets import ConsumerOffsets
-from remoting.net.channel import Channel
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.remoting.net.channel import Channel
 
 logger = logging.getLogger(__name__)
 

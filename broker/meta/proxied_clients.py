@@ -8,18 +8,18 @@ Invariant: ``_consumers`` and ``_producers`` mirror ``_of_proxy``.
 
 from collections.abc import Callable, Iterator
 
-from broker.options import BrokerOptions
-from broker.part import Part
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import ConsumerData
-from remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.bounded_body import BodyLimits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import ConsumerData
+from skylark.remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient
 
 # One heartbeat, which is handled in one piece.
 HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)

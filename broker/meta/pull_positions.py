@@ -6,7 +6,7 @@ not recorded, and show nothing in flight.
 
 from collections.abc import Iterable, Mapping
 
-from remoting.net.channel import Channel
+from skylark.remoting.net.channel import Channel
 
 MAX_QUEUES = 10_000
 _KEY = "pulled"

@@ -8,10 +8,10 @@ Neighbours: table.py, delivery/queue_assignment.py (400, 401), replication/set_r
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from broker.meta.journal import Journal
-from broker.meta.table import Change, JournalledTable, TableFormat
-from mqcommon.clock import Clock
-from remoting.protocol.requests.groups import MessageRequestMode
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.table import Change, JournalledTable, TableFormat
+from skylark.mqcommon.clock import Clock
+from skylark.remoting.protocol.requests.groups import MessageRequestMode
 
 #: By topic, then by group.
 Modes = Mapping[str, Mapping[str, MessageRequestMode]]

@@ -11,15 +11,15 @@ Neighbours: store/reader.py (hides the messages), admin/sealing.py (seals, reads
 
 from collections.abc import Generator, Iterator
 
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.journal import Journal
-from broker.meta.table import Change, JournalledTable, TableFormat
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import INT, LONG, TEXT, Body, member
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.table import Change, JournalledTable, TableFormat
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import INT, LONG, TEXT, Body, member
+from skylark.remoting.protocol.codes import ResponseCode
 
 
 @lazy_dataclass(slots=True)

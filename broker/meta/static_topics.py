@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
 
-from broker.meta.journal import Journal
-from broker.meta.table import Change, JournalledTable, TableFormat
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.logical_queues import check_follows, check_stretches, led_by
-from remoting.protocol.requests.topics import TopicQueueMappingDetail, TopicQueueMappingInfo
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.table import Change, JournalledTable, TableFormat
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.logical_queues import check_follows, check_stretches, led_by
+from skylark.remoting.protocol.requests.topics import TopicQueueMappingDetail, TopicQueueMappingInfo
 
 FORMAT = TableFormat(
     "static-topic", "static-topic-gone", "static-topics-version", attrgetter("topic"),

@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
-from broker.meta.journal import END, MARK, Journal
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused, StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.meta.journal import END, MARK, Journal
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused, StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
 
 # Rows that a slave compares or copies in one turn of the event loop: some milliseconds.
 SLICE = 200

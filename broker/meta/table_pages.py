@@ -9,16 +9,16 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
 
-from mqcommon.errors import RequestRefused
-from remoting.net.answers import HEADER_BYTES, answer_steps
-from remoting.net.channel import Channel
-from remoting.net.steps import Steps
-from remoting.protocol.body import Body
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import dialect_for, encode_body
-from remoting.protocol.request import Request
-from remoting.protocol.requests.replication import PageRequestHeader, PageResponseHeader
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.answers import HEADER_BYTES, answer_steps
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.steps import Steps
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import dialect_for, encode_body
+from skylark.remoting.protocol.request import Request
+from skylark.remoting.protocol.requests.replication import PageRequestHeader, PageResponseHeader
 
 logger = logging.getLogger(__name__)
 

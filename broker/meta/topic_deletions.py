@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from broker.meta.journal import Journal
-from broker.meta.table import Change, JournalledTable, TableFormat
-from mqcommon.clock import Clock
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.table import Change, JournalledTable, TableFormat
+from skylark.mqcommon.clock import Clock
 
 # Marks that are kept, as many as fit into a small frame. A slave that was away for more deletions keeps old messages.
 MAX_MARKS = 4_000

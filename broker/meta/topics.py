@@ -16,14 +16,14 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from broker.meta.journal import Journal
-from broker.meta.static_topics import StaticTopics
-from broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
-from broker.meta.topic_deletions import TopicDeletions
-from broker.options import BrokerOptions
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.names import (
+from skylark.broker.meta.journal import Journal
+from skylark.broker.meta.static_topics import StaticTopics
+from skylark.broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
+from skylark.broker.meta.topic_deletions import TopicDeletions
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import (
     AUTO_CREATE_TOPIC,
     PERM_INHERIT,
     PERM_READ_WRITE,
@@ -35,9 +35,9 @@ from mqcommon.names import (
     retry_topic,
     system_topics,
 )
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
 
 logger = logging.getLogger(__name__)
 

@@ -4,26 +4,26 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from broker.cold_reads import reading
-from broker.delivery.pop.reviving import Reviving
-from broker.delivery.timed_delivery import TimedDelivery
-from broker.delivery.transaction.transactions import Transactions
-from broker.meta.clients import Clients
-from broker.meta.metadata import Metadata
-from broker.metrics import table
-from broker.metrics.lag import is_system
-from broker.observe.stats import BrokerStats, SizedStats
-from broker.options import BrokerOptions
-from broker.replication.role import RoleMachine
-from broker.replication.stats import ReplicationStats
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.metrics.metric import Column, Histogram, column, flag, single
-from mqcommon.names import TIMER_TOPIC, is_retry_topic
-from remoting.net.steps import Steps
-from remoting.net.tls.options import DaemonTls
+from skylark.broker.cold_reads import reading
+from skylark.broker.delivery.pop.reviving import Reviving
+from skylark.broker.delivery.timed_delivery import TimedDelivery
+from skylark.broker.delivery.transaction.transactions import Transactions
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.metrics import table
+from skylark.broker.metrics.lag import is_system
+from skylark.broker.observe.stats import BrokerStats, SizedStats
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.replication.stats import ReplicationStats
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.metrics.metric import Column, Histogram, column, flag, single
+from skylark.mqcommon.names import TIMER_TOPIC, is_retry_topic
+from skylark.remoting.net.steps import Steps
+from skylark.remoting.net.tls.options import DaemonTls
 
 # Rows that one step handles.
 ROWS = 1_000

@@ -8,23 +8,23 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from broker.cold_reads import reading
-from broker.metrics.counters import Sources, client_columns, message_columns, state_columns
-from broker.metrics.exporter_names import old_columns, runtime_columns
-from broker.metrics.lag import LagReader
-from broker.metrics.table import GROUP_CREATE_TIME, TOPIC_CREATE_TIME
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.replication.role import RoleKind, RoleMachine
-from broker.store.store import MessageStore
-from mqcommon.metrics.metric import Column, Metric, column
-from remoting.metrics.export import Exporter
-from remoting.metrics.health import Health
-from remoting.metrics.rpc import RpcTimes
-from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import Stepper, Steps
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from skylark.broker.cold_reads import reading
+from skylark.broker.metrics.counters import Sources, client_columns, message_columns, state_columns
+from skylark.broker.metrics.exporter_names import old_columns, runtime_columns
+from skylark.broker.metrics.lag import LagReader
+from skylark.broker.metrics.table import GROUP_CREATE_TIME, TOPIC_CREATE_TIME
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.replication.role import RoleKind, RoleMachine
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.metrics.metric import Column, Metric, column
+from skylark.remoting.metrics.export import Exporter
+from skylark.remoting.metrics.health import Health
+from skylark.remoting.metrics.rpc import RpcTimes
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.net.steps import Stepper, Steps
+from skylark.remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 
 
 class Metrics(Part):

@@ -10,14 +10,14 @@ that changes makes a new series each time.
 import re
 from collections.abc import Mapping
 
-from broker.metrics import table
-from broker.metrics.counters import ROWS
-from broker.metrics.lag import Lags
-from broker.observe.stats import BrokerStats
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.metrics.metric import Column, Metric, column
-from remoting.net.steps import Steps
+from skylark.broker.metrics import table
+from skylark.broker.metrics.counters import ROWS
+from skylark.broker.metrics.lag import Lags
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.metrics.metric import Column, Metric, column
+from skylark.remoting.net.steps import Steps
 
 _PREFIX = "rocketmq_brokeruntime_"
 _SPANS = ("10", "60", "600")

@@ -7,18 +7,18 @@ store time of the message that a group has to consume next: mostly neither has c
 from dataclasses import field
 from functools import partial
 
-from broker.cold_reads import reading
-from broker.meta.clients import Clients
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.pull_positions import furthest_pulled
-from broker.metrics.table import INFLIGHT, LAG, LAG_LATENCY, QUEUEING_LATENCY, READY
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.metrics.metric import Column, flag
-from mqcommon.names import is_retry_topic, is_system_topic
-from remoting.net.steps import Steps
+from skylark.broker.cold_reads import reading
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.meta.pull_positions import furthest_pulled
+from skylark.broker.metrics.table import INFLIGHT, LAG, LAG_LATENCY, QUEUEING_LATENCY, READY
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.metrics.metric import Column, flag
+from skylark.mqcommon.names import is_retry_topic, is_system_topic
+from skylark.remoting.net.steps import Steps
 
 # Pairs that one step handles: about two milliseconds.
 PAIRS = 200

@@ -7,14 +7,14 @@ broker does not have.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from broker.observe.stats import BrokerStats
-from broker.replication.stats import ReplicationStats
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.daemons.open_files import open_files_limit
-from mqcommon.disk.files import FileSystem
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.command import VERSION
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.replication.stats import ReplicationStats
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.daemons.open_files import open_files_limit
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.command import VERSION
 
 VERSION_NAME = "V5_3_3"
 # RocketMQ's thread pools. Here sends wait for an fsync or for slaves, and requests that read the store wait for the

@@ -4,8 +4,8 @@ Names with ``rocketmq_`` are RocketMQ 5's metrics, with its labels. Metrics of f
 out (`LEFT_OUT`). All have the labels ``cluster``, ``node_type`` and ``node_id`` (the broker's name) besides these.
 """
 
-from mqcommon.metrics.metric import Metric
-from remoting.metrics.rpc import RPC_LATENCY
+from skylark.mqcommon.metrics.metric import Metric
+from skylark.remoting.metrics.rpc import RPC_LATENCY
 
 _IN = ("topic", "message_type", "is_system")
 _OUT = ("topic", "consumer_group", "is_retry", "is_system")

@@ -3,12 +3,12 @@
 These are the answers of 203, 300 and 315 for all groups and topics, which 317 carries when it is asked to.
 """
 
-from broker.meta.clients import Clients
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.proxied_clients import ProxiedClients
-from broker.observe.stats import BrokerStats
-from remoting.net.steps import Steps
-from remoting.protocol.requests.groups import GroupMembers, Traffic
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.meta.proxied_clients import ProxiedClients
+from skylark.broker.observe.stats import BrokerStats
+from skylark.remoting.net.steps import Steps
+from skylark.remoting.protocol.requests.groups import GroupMembers, Traffic
 
 # Members, groups or counters that one step handles.
 ROWS = 500

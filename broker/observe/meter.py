@@ -5,7 +5,7 @@ at any moment is that of the last sample before it. There may be one per topic a
 700 bytes) and costs a comparison per sampling.
 """
 
-from remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
+from skylark.remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS

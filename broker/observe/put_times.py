@@ -13,8 +13,8 @@ from functools import partial
 
 import trio
 
-from broker.observe.meter import MINUTE_MS, Meter
-from mqcommon.metrics.metric import LATENCY_MS, Histogram
+from skylark.broker.observe.meter import MINUTE_MS, Meter
+from skylark.mqcommon.metrics.metric import LATENCY_MS, Histogram
 
 # RocketMQ's steps: up to which time (microseconds), and their names.
 _STEPS = (

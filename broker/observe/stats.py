@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import trio
 
-from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, SampleWindow
-from broker.observe.put_times import PutTimes
-from mqcommon.clock import Clock
-from mqcommon.message.ids import offset_msg_id
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record
-from mqcommon.metrics.metric import Histogram
-from remoting.protocol.requests.brokers import BrokerStatsData
+from skylark.broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, SampleWindow
+from skylark.broker.observe.put_times import PutTimes
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.message.ids import offset_msg_id
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.metrics.metric import Histogram
+from skylark.remoting.protocol.requests.brokers import BrokerStatsData
 
 logger = logging.getLogger(__name__)
 

@@ -11,28 +11,28 @@ from functools import partial
 
 import trio
 
-from broker.cold_reads import reading
-from broker.identity import Identity
-from broker.meta.clients import Clients
-from broker.meta.metadata import Metadata
-from broker.meta.proxied_clients import ProxiedClients
-from broker.meta.pull_positions import furthest_pulled
-from broker.observe.group_overview import members_of_groups, readers_of_topics, traffic_of_topics
-from broker.observe.stats import BrokerStats
-from broker.part import Part
-from broker.store.store import MessageStore
-from mqcommon.arguments import as_long
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.message.queue import MessageQueue
-from remoting.net.answers import answer_steps, answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.net.steps import StepHandler, Steps, run_slices
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import VIEW_BROKER_STATS_DATA
-from remoting.protocol.requests.groups import (
+from skylark.broker.cold_reads import reading
+from skylark.broker.identity import Identity
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.proxied_clients import ProxiedClients
+from skylark.broker.meta.pull_positions import furthest_pulled
+from skylark.broker.observe.group_overview import members_of_groups, readers_of_topics, traffic_of_topics
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.part import Part
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.arguments import as_long
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.answers import answer_steps, answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.net.steps import StepHandler, Steps, run_slices
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import VIEW_BROKER_STATS_DATA
+from skylark.remoting.protocol.requests.groups import (
     GET_BROKER_CONSUME_STATS,
     GET_CONSUME_STATS,
     QUERY_CONSUME_TIME_SPAN,
@@ -43,8 +43,8 @@ from remoting.protocol.requests.groups import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET, CorrectionOffsets
-from remoting.protocol.requests.topics import (
+from skylark.remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET, CorrectionOffsets
+from skylark.remoting.protocol.requests.topics import (
     GET_TOPIC_STATS_INFO,
     QUERY_TOPIC_CONSUME_BY_WHO,
     GroupList,

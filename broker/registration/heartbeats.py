@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import trio
 
-from broker.options import BrokerOptions
-from broker.registration.outer_api import OuterApi
-from broker.replication.members import Members
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from mqcommon.signal import Signal
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration.outer_api import OuterApi
+from skylark.broker.replication.members import Members
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker.options import BrokerOptions
-from broker.part import Part
-from mqcommon.errors import SkylarkError
-from mqcommon.signal import Signal
-from remoting.net.address_server import AddressServer, address_server_url, resolved
-from remoting.net.sockets import connect_reason
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.address_server import AddressServer, address_server_url, resolved
+from skylark.remoting.net.sockets import connect_reason
 
 logger = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ answer, a BrokerError an answer with an error code. Neighbour: registrar.py deci
 
 from typing import NamedTuple
 
-from broker.identity import Identity
-from broker.options import BrokerOptions
-from broker.replication.known_master import MasterAddress
-from mqcommon.errors import ConnectionLost
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.protocol.body import DataVersion, KVTable
-from remoting.protocol.request import Answer
-from remoting.protocol.requests.registrations import (
+from skylark.broker.identity import Identity
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.known_master import MasterAddress
+from skylark.mqcommon.errors import ConnectionLost
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.body import DataVersion, KVTable
+from skylark.remoting.protocol.request import Answer
+from skylark.remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     GET_BROKER_MEMBER_GROUP,
     QUERY_DATA_VERSION,
@@ -25,7 +25,7 @@ from remoting.protocol.requests.registrations import (
     RegisterBrokerBody,
     names_in,
 )
-from remoting.protocol.requests.routes import (
+from skylark.remoting.protocol.requests.routes import (
     BrokerRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,

@@ -4,17 +4,17 @@ With ``enableProxy`` a broker without NameServers is all that a test needs: its 
 NameServer of a cluster in which it is the only broker.
 """
 
-from broker.identity import Identity
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions
-from broker.part import Part
-from mqcommon.errors import RequestRefused
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.routes import (
+from skylark.broker.identity import Identity
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.routes import (
     GET_BROKER_CLUSTER_INFO,
     GET_ROUTEINFO_BY_TOPIC,
     BrokerData,

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from broker.part import Part
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
-from mqcommon.names import MASTER_ID
-from remoting.net.call import Remote, call
-from remoting.net.client import OpenClient, RemotingClient, open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.routes import GET_BROKER_CLUSTER_INFO, ClusterInfo
+from skylark.broker.part import Part
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import OpenClient, RemotingClient, open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.routes import GET_BROKER_CLUSTER_INFO, ClusterInfo
 
 TIMEOUT_MS = 3_000
 FRESH_S = 5.0

@@ -14,23 +14,23 @@ from collections.abc import Callable
 
 import trio
 
-from broker.identity import Identity
-from broker.meta.metadata import Metadata
-from broker.options import BrokerOptions
-from broker.registration.heartbeats import TIMEOUT_MS
-from broker.registration.namesrv_list import NameServerList
-from broker.registration.outer_api import OuterApi
-from broker.replication.master_api import MasterClient
-from broker.replication.members import Members
-from broker.tasks.persist import Persister
-from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreError
-from mqcommon.names import MASTER_ID
-from mqcommon.polling import poll_until
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
+from skylark.broker.identity import Identity
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration.heartbeats import TIMEOUT_MS
+from skylark.broker.registration.namesrv_list import NameServerList
+from skylark.broker.registration.outer_api import OuterApi
+from skylark.broker.replication.master_api import MasterClient
+from skylark.broker.replication.members import Members
+from skylark.broker.tasks.persist import Persister
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.waits import AckLedger
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreError
+from skylark.mqcommon.names import MASTER_ID
+from skylark.mqcommon.polling import poll_until
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
 

@@ -15,22 +15,22 @@ from random import Random
 
 import trio
 
-from broker.identity import Identity
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.registration.heartbeats import Heartbeats
-from broker.registration.namesrv_list import NameServerList
-from broker.registration.outer_api import OuterApi
-from broker.registration.registration import Registration
-from broker.replication.known_master import KnownMaster
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
-from mqcommon.names import MASTER_ID
-from mqcommon.signal import Signal
-from remoting.net.client import OpenClient, RemotingClient, open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.routes import GUARDS_REGISTRATIONS
+from skylark.broker.identity import Identity
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.registration.heartbeats import Heartbeats
+from skylark.broker.registration.namesrv_list import NameServerList
+from skylark.broker.registration.outer_api import OuterApi
+from skylark.broker.registration.registration import Registration
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
+from skylark.mqcommon.names import MASTER_ID
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.client import OpenClient, RemotingClient, open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.routes import GUARDS_REGISTRATIONS
 
 logger = logging.getLogger(__name__)
 

@@ -17,22 +17,22 @@ from typing import NamedTuple
 
 import trio
 
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions
-from broker.registration.outer_api import OuterApi, RegisterAnswer, RegistrationPart, ToldBrokers
-from broker.replication.known_master import MasterAddress
-from mqcommon.errors import FrameTooLarge, ProtocolError, StoreError
-from mqcommon.names import AUTO_CREATE_TOPIC, PERM_READ_WRITE
-from remoting.protocol.body import DataVersion
-from remoting.protocol.command import VERSION
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.registrations import (
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration.outer_api import OuterApi, RegisterAnswer, RegistrationPart, ToldBrokers
+from skylark.broker.replication.known_master import MasterAddress
+from skylark.mqcommon.errors import FrameTooLarge, ProtocolError, StoreError
+from skylark.mqcommon.names import AUTO_CREATE_TOPIC, PERM_READ_WRITE
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.command import VERSION
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.requests.registrations import (
     MAX_KNOWN_BROKERS,
     RegisterBrokerBody,
     encode_compressed,
     names_crc,
 )
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
 
 logger = logging.getLogger(__name__)
 

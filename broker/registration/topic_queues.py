@@ -6,18 +6,18 @@ Neighbour: delivery/queue_assignment.py.
 
 import trio
 
-from broker.identity import Identity
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions
-from broker.registration.namesrv_list import NameServerList
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import PERM_READ
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.routes import (
+from skylark.broker.identity import Identity
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration.namesrv_list import NameServerList
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import PERM_READ
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.routes import (
     GET_ROUTEINFO_BY_TOPIC,
     GetRouteInfoRequestHeader,
     QueueData,

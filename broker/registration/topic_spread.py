@@ -13,17 +13,17 @@ import logging
 
 import trio
 
-from broker.identity import Identity
-from broker.meta.topics import Topics
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.registration.peers import Peers
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
-from mqcommon.names import AUTO_CREATE_TOPIC
-from mqcommon.signal import Signal
-from remoting.net.call import Remote, call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.topics import (
+from skylark.broker.identity import Identity
+from skylark.broker.meta.topics import Topics
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.registration.peers import Peers
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
+from skylark.mqcommon.names import AUTO_CREATE_TOPIC
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.topics import (
     GET_TOPIC_CONFIG,
     UPDATE_AND_CREATE_TOPIC,
     CreateTopicRequestHeader,

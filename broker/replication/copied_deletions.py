@@ -9,10 +9,10 @@ the topic out: then all messages are old that the slave had before it asked.
 
 from collections.abc import Callable, Mapping
 
-from broker.meta.topics import Topics
-from broker.tasks.delete_topics import TopicRemoval
-from mqcommon.polling import poll_until
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.meta.topics import Topics
+from skylark.broker.tasks.delete_topics import TopicRemoval
+from skylark.mqcommon.polling import poll_until
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 # How long to wait for the log after a copy of the topics; then again after the next copy.
 LOG_WAIT_S = 0.1

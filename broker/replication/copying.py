@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from broker.replication.replica import Replica
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.residency import NotResident, resident_only, warm
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.signal import Signal
+from skylark.broker.replication.replica import Replica
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.residency import NotResident, resident_only, warm
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.signal import Signal
 
 # Records per step of building queues: about a millisecond.
 BUILD_RECORDS = 300

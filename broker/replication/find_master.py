@@ -9,17 +9,17 @@ import logging
 
 import trio
 
-from broker.options import BrokerOptions
-from broker.replication.known_master import KnownMaster
-from broker.replication.master_api import MasterClient
-from broker.replication.session import MasterTarget
-from mqcommon.addresses import format_address, split_address
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from mqcommon.signal import Signal
-from remoting.net.client import OpenClient, open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.request import Answer
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.broker.replication.master_api import MasterClient
+from skylark.broker.replication.session import MasterTarget
+from skylark.mqcommon.addresses import format_address, split_address
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.client import OpenClient, open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.request import Answer
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 
 ASK_TIMEOUT_MS = 3_000
 # When only the HA address is known, the port for clients is a guess. After this many failures the slave says no hello.

@@ -10,7 +10,7 @@ Neighbours: hello.py (the handshake of Skylark brokers before that), link.py.
 import struct
 from typing import NamedTuple
 
-from mqcommon.errors import ProtocolError
+from skylark.mqcommon.errors import ProtocolError
 
 REPORT_BYTES = 8
 HEADER_BYTES = 12

@@ -22,11 +22,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, TypeVar
 
-from broker.replication.frames import PLAIN_CHUNK_BYTES
-from mqcommon.addresses import split_address
-from mqcommon.errors import ProtocolError, ReplicationRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol import strict_cbor
+from skylark.broker.replication.frames import PLAIN_CHUNK_BYTES
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol import strict_cbor
 
 MAGIC = b"\xffSKYLARK"
 VERSION = 2

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from broker.replication.frames import (
+from skylark.broker.replication.frames import (
     CHUNK_BYTES,
     REPORT_BYTES,
     FrameReader,
@@ -20,8 +20,8 @@ from broker.replication.frames import (
     encode_header,
     encode_report,
 )
-from broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim, MasterHandshake, PieceCrc, SlaveHandshake
-from mqcommon.errors import ProtocolError
+from skylark.broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim, MasterHandshake, PieceCrc, SlaveHandshake
+from skylark.mqcommon.errors import ProtocolError
 
 RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"
 NO_HELLO = (

@@ -15,8 +15,8 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.disk.files import FileSystem, MappedFile
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.disk.files import FileSystem, MappedFile
 
 _RECORD = Struct(">QIQIII")
 _OLD_RECORD = Struct(">QII")

@@ -13,15 +13,15 @@ from typing import Generic, TypeVar
 
 import trio
 
-from broker.replication.frames import CHUNK_BYTES
-from broker.replication.link import Range
-from broker.replication.session import Examine, NewMasterSide, Peer
-from broker.store.log.commitlog import CommitLog
-from mqcommon.addresses import limited_network, server_address, split_address
-from mqcommon.errors import FileClosed, ProtocolError, StoreError
-from mqcommon.polling import poll_until
-from mqcommon.signal import Signal
-from remoting.net.transport import Listener, Transport
+from skylark.broker.replication.frames import CHUNK_BYTES
+from skylark.broker.replication.link import Range
+from skylark.broker.replication.session import Examine, NewMasterSide, Peer
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.mqcommon.addresses import limited_network, server_address, split_address
+from skylark.mqcommon.errors import FileClosed, ProtocolError, StoreError
+from skylark.mqcommon.polling import poll_until
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
 

@@ -11,21 +11,21 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from mqcommon.errors import BrokerError
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.protocol.body import Body, DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.request import Answer, Request
-from remoting.protocol.requests.auth import GET_AUTH_TABLES, AuthTables
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.groups import (
+from skylark.mqcommon.errors import BrokerError
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.body import Body, DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.remoting.protocol.request import Answer, Request
+from skylark.remoting.protocol.requests.auth import GET_AUTH_TABLES, AuthTables
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.groups import (
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     MessageRequestModes,
     SubscriptionGroupTable,
 )
-from remoting.protocol.requests.offsets import (
+from skylark.remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     GET_ALL_DELAY_OFFSET,
     UPDATE_CONSUMER_OFFSET,
@@ -34,7 +34,7 @@ from remoting.protocol.requests.offsets import (
     GetAllConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.protocol.requests.replication import (
+from skylark.remoting.protocol.requests.replication import (
     EXCHANGE_BROKER_HA_INFO,
     FIRST_PAGE,
     GET_ALL_MESSAGE_REQUEST_MODE,
@@ -45,7 +45,7 @@ from remoting.protocol.requests.replication import (
     PageResponseHeader,
     WatchMetadataRequestHeader,
 )
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfigTable
+from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfigTable
 
 TIMEOUT_MS = 3_000
 # Larger bodies are decoded in a thread, since that would block the event loop for too long.

@@ -10,7 +10,7 @@ Neighbours: heartbeats.py reports, offset_hand_over.py ends a slave's acting, pr
 
 from collections.abc import Callable, Mapping
 
-from mqcommon.names import MASTER_ID
+from skylark.mqcommon.names import MASTER_ID
 
 
 class Members:

@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import trio
 
-from broker.meta.consumer_offsets import KEYS, ConsumerOffsets
-from broker.part import Part
-from broker.replication.master_api import MasterClient
-from broker.replication.members import Members
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from remoting.net.client import OpenClient, RemotingClient, open_client
-from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
+from skylark.broker.meta.consumer_offsets import KEYS, ConsumerOffsets
+from skylark.broker.part import Part
+from skylark.broker.replication.master_api import MasterClient
+from skylark.broker.replication.members import Members
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from skylark.remoting.net.client import OpenClient, RemotingClient, open_client
+from skylark.remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from zlib import crc32
 
 import trio
 
-from broker.replication.autoswitch.link import Newcomer
-from broker.replication.hello import (
+from skylark.broker.replication.autoswitch.link import Newcomer
+from skylark.broker.replication.hello import (
     NONCE_BYTES,
     VERSION,
     Hello,
@@ -20,12 +20,12 @@ from broker.replication.hello import (
     first_difference,
     tail_places,
 )
-from broker.replication.link import LogBounds, MasterLink, SlaveLink
-from broker.replication.replica import Replica
-from broker.replication.session import Dialogue, Examine, MasterSession, MasterTarget, NewMasterSide, Peer, SlaveSession
-from broker.store.log.commitlog import CommitLog
-from broker.writing.waits import AckLedger
-from mqcommon.errors import ProtocolError
+from skylark.broker.replication.link import LogBounds, MasterLink, SlaveLink
+from skylark.broker.replication.replica import Replica
+from skylark.broker.replication.session import Dialogue, Examine, MasterSession, MasterTarget, NewMasterSide, Peer, SlaveSession
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.writing.waits import AckLedger
+from skylark.mqcommon.errors import ProtocolError
 
 
 def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMasterSide:

@@ -13,18 +13,18 @@ from itertools import repeat
 from typing import NamedTuple
 from zlib import crc32
 
-from broker.replication.whole_records import WholeRecords
-from broker.store.log.residency import check_resident
-from broker.store.log.valid_record import is_storable
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import ENTRY
-from broker.store.queue.rebuild import is_queued
-from broker.store.queue.tags import TAGS, TagCodes
-from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, MessageStore
-from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
-from mqcommon.message.columns import MIN_RUN, Fixed, Run, RunReader, Shape
-from mqcommon.message.flags import HOSTS_V6, INNER_BATCH, WRAPPED
-from mqcommon.message.layout import (
+from skylark.broker.replication.whole_records import WholeRecords
+from skylark.broker.store.log.residency import check_resident
+from skylark.broker.store.log.valid_record import is_storable
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.entry import ENTRY
+from skylark.broker.store.queue.rebuild import is_queued
+from skylark.broker.store.queue.tags import TAGS, TagCodes
+from skylark.broker.store.store import MAX_ENTRIES_WAITING, QUEUES, MessageStore
+from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
+from skylark.mqcommon.message.columns import MIN_RUN, Fixed, Run, RunReader, Shape
+from skylark.mqcommon.message.flags import HOSTS_V6, INNER_BATCH, WRAPPED
+from skylark.mqcommon.message.layout import (
     BLANK_BYTES,
     BLANK_MAGIC,
     CRC_MASK,
@@ -37,9 +37,9 @@ from mqcommon.message.layout import (
     TAIL_BYTES_V1,
     TOPIC_LENGTH_V1,
 )
-from mqcommon.message.light import OFFSETS, light_places
-from mqcommon.message.record import decode_record
-from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from skylark.mqcommon.message.light import OFFSETS, light_places
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 _HEAD = HEAD_V4.reader(
     *("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag"),

@@ -18,14 +18,14 @@ from typing import Protocol
 
 import trio
 
-from broker.part import Part
-from broker.replication.autoswitch.link import CONFIRM_S
-from broker.replication.master import HaServer
-from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.replication.slave_sync import SlaveSync
-from mqcommon.errors import DiskFull, StoreCorrupt, StoreError, UserError
-from mqcommon.signal import Signal
-from remoting.net.transport import Listener
+from skylark.broker.part import Part
+from skylark.broker.replication.autoswitch.link import CONFIRM_S
+from skylark.broker.replication.master import HaServer
+from skylark.broker.replication.role import Role, RoleKind, RoleMachine
+from skylark.broker.replication.slave_sync import SlaveSync
+from skylark.mqcommon.errors import DiskFull, StoreCorrupt, StoreError, UserError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
 

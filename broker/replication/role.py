@@ -14,8 +14,8 @@ Observers see each change once, in order, and no change begins while they are ca
 from collections.abc import Callable
 from enum import Enum
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MASTER_ID
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID
 
 
 class RoleKind(Enum):

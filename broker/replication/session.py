@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
-from broker.replication.frames import CHUNK_BYTES, LogPiece
-from broker.replication.hello import LogClaim, PieceCrc
-from broker.replication.link import MasterLink, Range, SlaveLink
-from broker.writing.waits import AckLedger, ConnectedSlave
-from mqcommon.errors import ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
+from skylark.broker.replication.frames import CHUNK_BYTES, LogPiece
+from skylark.broker.replication.hello import LogClaim, PieceCrc
+from skylark.broker.replication.link import MasterLink, Range, SlaveLink
+from skylark.broker.writing.waits import AckLedger, ConnectedSlave
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 
 class Bytes(Protocol):

@@ -11,25 +11,25 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.identity import Identity
-from broker.meta.request_modes import RequestModes
-from broker.part import Hook, Part
-from broker.replication.known_master import KnownMaster, MasterAddress
-from broker.replication.role import RoleMachine
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.names import check_topic, check_topic_is_users
-from remoting.net.answers import answer_steps, answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.request import SlaveAnswer
-from remoting.protocol.requests.groups import MessageRequestModes
-from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
-from remoting.protocol.requests.replication import (
+from skylark.broker.identity import Identity
+from skylark.broker.meta.request_modes import RequestModes
+from skylark.broker.part import Hook, Part
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import check_topic, check_topic_is_users
+from skylark.remoting.net.answers import answer_steps, answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.net.steps import StepHandler, Steps
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.request import SlaveAnswer
+from skylark.remoting.protocol.requests.groups import MessageRequestModes
+from skylark.remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from skylark.remoting.protocol.requests.replication import (
     EXCHANGE_BROKER_HA_INFO,
     GET_ALL_MESSAGE_REQUEST_MODE,
     GET_TIMER_CHECK_POINT,
@@ -37,8 +37,8 @@ from remoting.protocol.requests.replication import (
     ExchangeHAInfoHeader,
     TimerMetrics,
 )
-from remoting.protocol.requests.table import BY_CODE
-from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
+from skylark.remoting.protocol.requests.table import BY_CODE
+from skylark.remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
 
 logger = logging.getLogger(__name__)
 

@@ -16,19 +16,19 @@ from random import Random
 
 import trio
 
-from broker.replication.copying import NEAR_BYTES, CopiedLog, QueueBuilding, add_file
-from broker.replication.link import RESYNC
-from broker.replication.session import Dialogue, MasterTarget, SlaveSide
-from broker.replication.stats import SlaveProgress
-from broker.replication.whole_records import WholeRecords
-from mqcommon.addresses import server_address, split_address
-from mqcommon.backoff import Backoff
-from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.signal import Signal
-from remoting.net import sockets
-from remoting.net.transport import Connect, Transport
+from skylark.broker.replication.copying import NEAR_BYTES, CopiedLog, QueueBuilding, add_file
+from skylark.broker.replication.link import RESYNC
+from skylark.broker.replication.session import Dialogue, MasterTarget, SlaveSide
+from skylark.broker.replication.stats import SlaveProgress
+from skylark.broker.replication.whole_records import WholeRecords
+from skylark.mqcommon.addresses import server_address, split_address
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net import sockets
+from skylark.remoting.net.transport import Connect, Transport
 
 logger = logging.getLogger(__name__)
 

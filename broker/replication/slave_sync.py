@@ -19,24 +19,24 @@ from typing import TypeVar, cast
 
 import trio
 
-from broker.meta.metadata import Metadata
-from broker.meta.topics import Drain, Topics
-from broker.replication.copied_deletions import CopiedDeletions
-from broker.replication.known_master import KnownMaster
-from broker.replication.master_api import LevelOffsets, MasterClient, Offsets
-from broker.store.store import MessageStore
-from broker.tasks.persist import Persister
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
-from mqcommon.names import is_light, is_retry_topic
-from mqcommon.polling import poll_until
-from mqcommon.signal import Signal
-from remoting.net.client import OpenClient, RemotingClient, open_client
-from remoting.net.steps import run_slices
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.replication import FIRST_PAGE, MetadataVersions
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.topics import Drain, Topics
+from skylark.broker.replication.copied_deletions import CopiedDeletions
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.broker.replication.master_api import LevelOffsets, MasterClient, Offsets
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.persist import Persister
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
+from skylark.mqcommon.names import is_light, is_retry_topic
+from skylark.mqcommon.polling import poll_until
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.client import OpenClient, RemotingClient, open_client
+from skylark.remoting.net.steps import run_slices
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.replication import FIRST_PAGE, MetadataVersions
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

@@ -12,22 +12,22 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 
-from broker.observe.meter import SECOND_MS, SampleWindow
-from broker.part import Part
-from broker.replication.role import RoleMachine
-from broker.store.store import MessageStore
-from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, ConnectedSlave
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.metrics.metric import Histogram
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import (
+from skylark.broker.observe.meter import SECOND_MS, SampleWindow
+from skylark.broker.part import Part
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.waits import AckLedger, ConnectedSlave
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.metrics.metric import Histogram
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import (
     GET_BROKER_HA_STATUS,
     RESET_MASTER_FLUSH_OFFSET,
     HAClientRuntimeInfo,

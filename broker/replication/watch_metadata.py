@@ -11,16 +11,16 @@ from collections.abc import Callable
 
 import trio
 
-from broker.meta.metadata import Metadata
-from broker.part import Part
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.replication import WATCH_METADATA, MetadataVersions
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.part import Part
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.replication import WATCH_METADATA, MetadataVersions
 
 MAX_HOLD_MS = 60_000
 # A master has a few slaves.

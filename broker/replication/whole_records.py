@@ -14,7 +14,7 @@ Neighbours: slave.py (writes), replica.py (where a record in the log lacks its e
 
 import math
 
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 
 # RocketMQ's brokers accept messages of 4 MiB by default.
 MOST_HELD_BYTES = 32 * 1024 * 1024

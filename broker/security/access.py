@@ -9,14 +9,14 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
-from mqcommon.addresses import split_address
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.command import Command
-from remoting.protocol.plain_codes import PlainCodes, plain_refusal
-from remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
-from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
-from remoting.protocol.requests.table import BY_CODE
-from remoting.protocol.rights import PUB, SUB, UPDATE_CLUSTER, Need, need_to_send, need_topic
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.plain_codes import PlainCodes, plain_refusal
+from skylark.remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
+from skylark.remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from skylark.remoting.protocol.requests.table import BY_CODE
+from skylark.remoting.protocol.rights import PUB, SUB, UPDATE_CLUSTER, Need, need_to_send, need_topic
 
 # What clients do: a request that one of these actions suffices for is a client's.
 _CLIENTS_ACTIONS: Final = frozenset({*PUB, *SUB})

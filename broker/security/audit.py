@@ -6,11 +6,11 @@ refusal has one line a minute, with a count, and there is a limit for all lines 
 
 import logging
 
-from mqcommon.addresses import split_address
-from mqcommon.clock import Clock
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.command import Command, ext_text
-from remoting.protocol.signature import ACCESS_KEY_FIELD
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.command import Command, ext_text
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ since a store that has only its log rebuilds the rest.
 
 from collections.abc import Sequence
 
-from broker.store.checkpoint import ABORT
-from broker.store.inventory import FILE_NAME as INVENTORY
-from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
-from broker.store.queue.ends import SINCE_NAME
-from broker.store.truncation.intent import FILE_NAME as INTENT
-from mqcommon.disk.files import FileSystem
+from skylark.broker.store.checkpoint import ABORT
+from skylark.broker.store.inventory import FILE_NAME as INVENTORY
+from skylark.broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
+from skylark.broker.store.queue.ends import SINCE_NAME
+from skylark.broker.store.truncation.intent import FILE_NAME as INTENT
+from skylark.mqcommon.disk.files import FileSystem
 
 PARTS = (
     "index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, SINCE_NAME, "checkpoint", INTENT, INVENTORY, "commitlog",

@@ -23,14 +23,14 @@ from enum import Enum
 from typing import NamedTuple
 from zlib import crc32
 
-from broker.store.index.index import Index, IndexState
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.log_files import HEAD_BYTES, stored_ms
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.ends import EndsTable
-from mqcommon.disk.files import FileSystem, ReadableFiles
-from mqcommon.errors import DiskFull
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.broker.store.index.index import Index, IndexState
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.ends import EndsTable
+from skylark.mqcommon.disk.files import FileSystem, ReadableFiles
+from skylark.mqcommon.errors import DiskFull
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")

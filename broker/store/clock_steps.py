@@ -12,7 +12,7 @@ Neighbours: store.py compares the two clocks of the machine; delivery/message_ag
 
 from typing import NamedTuple
 
-from mqcommon.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 
 #: Topics whose messages are stored with the clock's time: their due times, or ages, are counted from it.
 BY_CLOCK = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC))

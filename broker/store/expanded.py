@@ -3,14 +3,14 @@
 import struct
 from collections.abc import Callable, Iterator
 
-from broker.store.filter import Filter
-from broker.store.queue.tags import TagCodes
-from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import OVERHEAD, decode_batch
-from mqcommon.message.compression import decompressed
-from mqcommon.message.flags import COMPRESSED, WRAPPED
-from mqcommon.message.inner import OUTER_BITS
-from mqcommon.message.record import Record, decode_record, encode_record, topic_field
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.batch import OVERHEAD, decode_batch
+from skylark.mqcommon.message.compression import decompressed
+from skylark.mqcommon.message.flags import COMPRESSED, WRAPPED
+from skylark.mqcommon.message.inner import OUTER_BITS
+from skylark.mqcommon.message.record import Record, decode_record, encode_record, topic_field
 
 # How many messages are decoded at once. Most readers want few of them at a time.
 _ROWS = 64

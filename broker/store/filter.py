@@ -9,7 +9,7 @@ message wakes which held pull).
 
 from collections.abc import Callable
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 #: Whether a message with these stored properties matches; they have a PAIR_END before and after them.
 Matches = Callable[[bytes], bool]

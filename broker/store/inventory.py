@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import cbor2
 
-from mqcommon.disk.atomic import read_with_crc, write_with_crc
-from mqcommon.disk.files import FileSystem, ReadableFiles
-from mqcommon.errors import DiskFull
+from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
+from skylark.mqcommon.disk.files import FileSystem, ReadableFiles
+from skylark.mqcommon.errors import DiskFull
 
 FILE_NAME = "inventory"
 

@@ -12,21 +12,21 @@ from contextlib import suppress
 from dataclasses import field
 from typing import NamedTuple
 
-from broker.store.expanded import expanded
-from broker.store.filter import Filter
-from broker.store.index.index import Index
-from broker.store.index.index_file import IndexFile
-from broker.store.index.log_keys import index_keys
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.log_files import HEAD_BYTES, stored_ms
-from broker.store.log.residency import NotResident, Span
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BLANK_SIZE
-from mqcommon.errors import DiskFull, ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.flags import WRAPPED
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store.expanded import expanded
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.index.index import Index
+from skylark.broker.store.index.index_file import IndexFile
+from skylark.broker.store.index.log_keys import index_keys
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
+from skylark.broker.store.log.residency import NotResident, Span
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.mqcommon.errors import DiskFull, ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.flags import WRAPPED
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record
 
 _UNIQUE_KEY = b"UNIQ_KEY"
 # How many entries are read at once to get past blank ones.

@@ -20,15 +20,15 @@ from mmap import mmap
 from struct import Struct
 from typing import Protocol
 
-from broker.store.expanded import expanded
-from broker.store.filter import ALL, Filter, Matches
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.residency import NotResident, Span, bytes_got
-from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
-from broker.store.queue.bounds_search import first_where
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, MIXED_TAGS
-from broker.store.queue.entry_repair import (
+from skylark.broker.store.expanded import expanded
+from skylark.broker.store.filter import ALL, Filter, Matches
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.residency import NotResident, Span, bytes_got
+from skylark.broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
+from skylark.broker.store.queue.bounds_search import first_where
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, MIXED_TAGS
+from skylark.broker.store.queue.entry_repair import (
     EntriesDamaged,
     are_own,
     are_sound,
@@ -38,13 +38,13 @@ from broker.store.queue.entry_repair import (
     names_message,
     whole_batches,
 )
-from broker.store.visible import VisiblePart, visible_end
-from mqcommon.errors import StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.columns import alike
-from mqcommon.message.flags import HOSTS_V6
-from mqcommon.message.layout import HEAD_V4, HEADS
-from mqcommon.message.record import topic_field
+from skylark.broker.store.visible import VisiblePart, visible_end
+from skylark.mqcommon.errors import StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.columns import alike
+from skylark.mqcommon.message.flags import HOSTS_V6
+from skylark.mqcommon.message.layout import HEAD_V4, HEADS
+from skylark.mqcommon.message.record import topic_field
 
 # The most entries that one read looks at to find matches.
 MAX_SCAN = 16_000

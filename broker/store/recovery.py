@@ -19,23 +19,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from broker.store.checkpoint import CheckpointState, LastStop
-from broker.store.clock_steps import BY_CLOCK
-from broker.store.index.index import Index
-from broker.store.log.commitlog import CommitLog, IsTorn, scan_log
-from broker.store.log.log_files import HEAD_BYTES, LogFile, stored_ms
-from broker.store.log.valid_record import torn_reason, valid_record
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.ends import QueueEnds
-from broker.store.queue.entry import messages_in
-from broker.store.queue.queues import Queues
-from broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queues
-from broker.store.queue.tags import TagCodes
-from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.light import in_each_queue, is_in
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store.checkpoint import CheckpointState, LastStop
+from skylark.broker.store.clock_steps import BY_CLOCK
+from skylark.broker.store.index.index import Index
+from skylark.broker.store.log.commitlog import CommitLog, IsTorn, scan_log
+from skylark.broker.store.log.log_files import HEAD_BYTES, LogFile, stored_ms
+from skylark.broker.store.log.valid_record import torn_reason, valid_record
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.ends import QueueEnds
+from skylark.broker.store.queue.entry import messages_in
+from skylark.broker.store.queue.queues import Queues
+from skylark.broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queues
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.light import in_each_queue, is_in
+from skylark.mqcommon.message.record import Record, decode_record
 
 # A directory without queueEnds (RocketMQ's) is compared with its whole log up to this size. Of a larger one, the queues
 # are trusted.

@@ -10,13 +10,13 @@ Neighbours: retention.py (which files), tasks/clean.py (when, and the threads), 
 
 from collections.abc import Iterator, Sequence
 
-from broker.store.index.index_file import IndexFile
-from broker.store.log.log_files import HEAD_BYTES, stored_ms
-from broker.store.log.segment import Segment, SegmentChain
-from broker.store.queue.bounds_search import BoundsSearch
-from broker.store.retention import CleanDecision, Disk, RetentionRules, decide
-from broker.store.store import MessageStore
-from mqcommon.disk.files import FileSystem
+from skylark.broker.store.index.index_file import IndexFile
+from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
+from skylark.broker.store.log.segment import Segment, SegmentChain
+from skylark.broker.store.queue.bounds_search import BoundsSearch
+from skylark.broker.store.retention import CleanDecision, Disk, RetentionRules, decide
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.disk.files import FileSystem
 
 
 class Removal:

@@ -12,7 +12,7 @@ Neighbours: removal.py (removes the files), tasks/clean.py (says when).
 from collections.abc import Iterable
 from dataclasses import field
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 HOUR_MS = 3_600_000
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from broker.store.checkpoint import (
+from skylark.broker.store.checkpoint import (
     CheckpointMark,
     LastStop,
     NotedEnd,
@@ -29,33 +29,33 @@ from broker.store.checkpoint import (
     rocketmq_times,
     write_abort,
 )
-from broker.store.clock_steps import BY_CLOCK, LEAST_STEP_MS, ClockSteps
-from broker.store.filter import ALL, Filter
-from broker.store.index.index import Index
-from broker.store.inventory import FILE_NAME as INVENTORY
-from broker.store.inventory import Inventory
-from broker.store.log.commitlog import CommitLog, refuse_other_size
-from broker.store.log.segment import file_path
-from broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
-from broker.store.queue.batch_records import Batch, RecordPlace
-from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
-from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.ends import EndsTable, QueueEnds, read_queue_ends, remove_since, write_queue_ends
-from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
-from broker.store.queue.queues import Queues
-from broker.store.queue.tags import TagCodes
-from broker.store.reader import GetResult, read_queue
-from broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
-from broker.store.truncation.intent import resume_truncation
-from broker.store.truncation.saved import Survey, prune, save
-from broker.store.visible import visible_end
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreCorrupt, StoreError, StoreLocked
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.flags import WRAPPED
-from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
+from skylark.broker.store.clock_steps import BY_CLOCK, LEAST_STEP_MS, ClockSteps
+from skylark.broker.store.filter import ALL, Filter
+from skylark.broker.store.index.index import Index
+from skylark.broker.store.inventory import FILE_NAME as INVENTORY
+from skylark.broker.store.inventory import Inventory
+from skylark.broker.store.log.commitlog import CommitLog, refuse_other_size
+from skylark.broker.store.log.segment import file_path
+from skylark.broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
+from skylark.broker.store.queue.batch_records import Batch, RecordPlace
+from skylark.broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
+from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
+from skylark.broker.store.queue.ends import EndsTable, QueueEnds, read_queue_ends, remove_since, write_queue_ends
+from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from skylark.broker.store.queue.queues import Queues
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.broker.store.reader import GetResult, read_queue
+from skylark.broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
+from skylark.broker.store.truncation.intent import resume_truncation
+from skylark.broker.store.truncation.saved import Survey, prune, save
+from skylark.broker.store.visible import visible_end
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreCorrupt, StoreError, StoreLocked
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.flags import WRAPPED
+from skylark.mqcommon.message.layout import MAX_PROPERTIES
+from skylark.mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
 
 
 class PutResult(NamedTuple):

@@ -6,11 +6,11 @@ cut, so no consumer sees it. Entries of a queue are in the order of the log, and
 
 from collections.abc import Iterator
 
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.segment import SegmentChain
-from broker.store.queue.bounds_search import BoundsSearch, first_from_end
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BLANK_SIZE
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.segment import SegmentChain
+from skylark.broker.store.queue.bounds_search import BoundsSearch, first_from_end
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.entry import BLANK_SIZE
 
 
 class VisiblePart:

@@ -14,15 +14,15 @@ from typing import TypeVar
 
 import trio
 
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.removal import Removal
-from broker.store.retention import CleanDecision
-from broker.store.store import MessageStore
-from broker.tasks.flush import Flusher
-from mqcommon.clock import Clock
-from mqcommon.signal import Signal
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.removal import Removal
+from skylark.broker.store.retention import CleanDecision
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.flush import Flusher
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)
 

@@ -20,15 +20,15 @@ from contextlib import contextmanager
 
 import trio
 
-from broker.meta.metadata import Metadata
-from broker.meta.table import Durable
-from broker.meta.topic_deletions import TopicDeletion
-from broker.observe.stats import BrokerStats
-from broker.part import Part
-from mqcommon.errors import StoreError
-from mqcommon.names import LATE_GROUP, LATE_TOPIC_PREFIX
-from mqcommon.signal import Signal
-from remoting.net.steps import run_slices
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.table import Durable
+from skylark.broker.meta.topic_deletions import TopicDeletion
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.part import Part
+from skylark.mqcommon.errors import StoreError
+from skylark.mqcommon.names import LATE_GROUP, LATE_TOPIC_PREFIX
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.steps import run_slices
 
 logger = logging.getLogger(__name__)
 

@@ -11,16 +11,16 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.store.checkpoint import CheckpointMark
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.residency import NotResident, resident_only, warm
-from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
-from broker.writing.waits import LogWaits
-from mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreError
-from mqcommon.metrics.metric import Histogram
-from mqcommon.signal import Signal
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.store.checkpoint import CheckpointMark
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.residency import NotResident, resident_only, warm
+from skylark.broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
+from skylark.broker.writing.waits import LogWaits
+from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreError
+from skylark.mqcommon.metrics.metric import Histogram
+from skylark.mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)
 

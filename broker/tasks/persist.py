@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker.meta.consumer_offsets import SLICE
-from broker.meta.metadata import Metadata
-from broker.options import BrokerOptions
-from broker.part import Part
-from mqcommon.errors import OutOfDescriptors, StoreError
-from mqcommon.signal import Signal
+from skylark.broker.meta.consumer_offsets import SLICE
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.mqcommon.errors import OutOfDescriptors, StoreError
+from skylark.mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)
 

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 import trio
 
-from broker.store.checkpoint import CheckpointMark
-from broker.store.index.index_file import IndexFile
-from broker.store.log.segment import Segment
-from broker.store.queue.bounds_search import BoundsSearch
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.ends import QueueEnds
-from broker.store.store import MessageStore
-from broker.store.truncation import saved
-from broker.store.truncation.intent import (
+from skylark.broker.store.checkpoint import CheckpointMark
+from skylark.broker.store.index.index_file import IndexFile
+from skylark.broker.store.log.segment import Segment
+from skylark.broker.store.queue.bounds_search import BoundsSearch
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.ends import QueueEnds
+from skylark.broker.store.store import MessageStore
+from skylark.broker.store.truncation import saved
+from skylark.broker.store.truncation.intent import (
     QueueTruncation,
     TruncationIntent,
     remove_intent,
@@ -28,11 +28,11 @@ from broker.store.truncation.intent import (
     withdraw_intent,
     write_intent,
 )
-from broker.store.truncation.saved import Survey, begins_record
-from broker.tasks.flush import Flusher
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import DiskFull, ReplicationRefused
-from mqcommon.message.layout import HEAD_V4
+from skylark.broker.store.truncation.saved import Survey, begins_record
+from skylark.broker.tasks.flush import Flusher
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import DiskFull, ReplicationRefused
+from skylark.mqcommon.message.layout import HEAD_V4
 
 logger = logging.getLogger(__name__)
 

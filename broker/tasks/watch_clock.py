@@ -2,8 +2,8 @@
 
 import logging
 
-from broker.part import Part
-from broker.store.store import MessageStore
+from skylark.broker.part import Part
+from skylark.broker.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 

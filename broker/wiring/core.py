@@ -5,39 +5,39 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from broker.assembly import TurnEnd
-from broker.cold_reads import ColdReads
-from broker.delivery.background import Background
-from broker.delivery.unconfirmed import Unconfirmed
-from broker.identity import Identity
-from broker.meta.clients import Clients
-from broker.meta.metadata import Metadata
-from broker.observe.stats import BrokerStats, SizedStats
-from broker.options import BrokerOptions
-from broker.registration.namesrv_list import NameServerList
-from broker.replication.role import Role, RoleMachine
-from broker.store.store import MessageStore
-from broker.tasks.delete_topics import TopicRemoval
-from broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BYTES, Flusher
-from broker.tasks.persist import Persister
-from broker.writing.deferred import Deferral
-from broker.writing.durability import Durability
-from broker.writing.elected import Elected
-from broker.writing.light import LightQueues
-from broker.writing.stored_properties import StoredProperties
-from broker.writing.waits import AckLedger, LogWaits
-from broker.writing.writer import Writer
-from mqcommon.addresses import split_address
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.ids import UniqueKeys, encode_host
-from remoting.net.client import OpenClient, open_client
-from remoting.net.steps import Stepper
-from remoting.net.tls.options import DaemonTls
-from remoting.protocol.requests.registrations import PROBE_BROKER
-from remoting.protocol.requests.sends import NO_MESSAGES
-from remoting.protocol.signature import Credentials
+from skylark.broker.assembly import TurnEnd
+from skylark.broker.cold_reads import ColdReads
+from skylark.broker.delivery.background import Background
+from skylark.broker.delivery.unconfirmed import Unconfirmed
+from skylark.broker.identity import Identity
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.observe.stats import BrokerStats, SizedStats
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration.namesrv_list import NameServerList
+from skylark.broker.replication.role import Role, RoleMachine
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.delete_topics import TopicRemoval
+from skylark.broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BYTES, Flusher
+from skylark.broker.tasks.persist import Persister
+from skylark.broker.writing.deferred import Deferral
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.elected import Elected
+from skylark.broker.writing.light import LightQueues
+from skylark.broker.writing.stored_properties import StoredProperties
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.ids import UniqueKeys, encode_host
+from skylark.remoting.net.client import OpenClient, open_client
+from skylark.remoting.net.steps import Stepper
+from skylark.remoting.net.tls.options import DaemonTls
+from skylark.remoting.protocol.requests.registrations import PROBE_BROKER
+from skylark.remoting.protocol.requests.sends import NO_MESSAGES
+from skylark.remoting.protocol.signature import Credentials
 
 logger = logging.getLogger(__name__)
 

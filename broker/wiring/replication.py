@@ -9,56 +9,56 @@ from typing import Protocol
 
 import trio
 
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.registration.heartbeats import Heartbeats
-from broker.registration.pre_online import PreOnline
-from broker.replication.autoswitch.enrolment import Enrolment
-from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
-from broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
-from broker.replication.autoswitch.member import MemberLog, Membership, MemberState
-from broker.replication.autoswitch.promised_end import PromisedEnd
-from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, switch_sessions
-from broker.replication.copied_deletions import CopiedDeletions
-from broker.replication.copying import CopiedLog
-from broker.replication.dledger.agreed_tables import AgreedTables
-from broker.replication.dledger.begin_anew import until_others_are_whole
-from broker.replication.dledger.followers import FollowerReport
-from broker.replication.dledger.following import Following
-from broker.replication.dledger.gate import GroupGate
-from broker.replication.dledger.log_disk import GroupLog, LogDisk, check_kind
-from broker.replication.dledger.member import GroupMember, GroupPort, LeadershipEffects
-from broker.replication.dledger.proposing import Proposing
-from broker.replication.find_master import MasterFinder, SwitchFinder
-from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim
-from broker.replication.known_master import KnownMaster
-from broker.replication.master import HaServer
-from broker.replication.members import Members
-from broker.replication.offset_hand_over import OffsetHandOver
-from broker.replication.plain_dialogue import PlainDialogue, bounds_of, compare_logs, plain_sessions
-from broker.replication.replica import Replica
-from broker.replication.replication import HaPort, LogCopier, LogServer, Replication
-from broker.replication.role import Role, RoleKind
-from broker.replication.session import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
-from broker.replication.set_requests import MemberHandlers, SlaveRefusals
-from broker.replication.slave import HaClient, MasterAccess
-from broker.replication.slave_sync import SlaveSync, adopt_topics
-from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
-from broker.replication.watch_metadata import MetadataWatch
-from broker.tasks.truncate import LogTruncation
-from broker.wiring.core import Core
-from broker.writing.elected import Elected
-from mqcommon.addresses import format_address, server_address, split_address
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.polling import poll_until
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.limits import ServerLimits
-from remoting.net.tls.options import DaemonTls
-from remoting.net.transport import Listener
-from remoting.protocol.requests.sends import NO_MESSAGES
-from remoting.raft.group import NodeOptions
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.registration.heartbeats import Heartbeats
+from skylark.broker.registration.pre_online import PreOnline
+from skylark.broker.replication.autoswitch.enrolment import Enrolment
+from skylark.broker.replication.autoswitch.frames import SlaveHello
+from skylark.broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
+from skylark.broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
+from skylark.broker.replication.autoswitch.member import MemberLog, Membership, MemberState
+from skylark.broker.replication.autoswitch.promised_end import PromisedEnd
+from skylark.broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, switch_sessions
+from skylark.broker.replication.copied_deletions import CopiedDeletions
+from skylark.broker.replication.copying import CopiedLog
+from skylark.broker.replication.dledger.agreed_tables import AgreedTables
+from skylark.broker.replication.dledger.begin_anew import until_others_are_whole
+from skylark.broker.replication.dledger.followers import FollowerReport
+from skylark.broker.replication.dledger.following import Following
+from skylark.broker.replication.dledger.gate import GroupGate
+from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk, check_kind
+from skylark.broker.replication.dledger.member import GroupMember, GroupPort, LeadershipEffects
+from skylark.broker.replication.dledger.proposing import Proposing
+from skylark.broker.replication.find_master import MasterFinder, SwitchFinder
+from skylark.broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.broker.replication.master import HaServer
+from skylark.broker.replication.members import Members
+from skylark.broker.replication.offset_hand_over import OffsetHandOver
+from skylark.broker.replication.plain_dialogue import PlainDialogue, bounds_of, compare_logs, plain_sessions
+from skylark.broker.replication.replica import Replica
+from skylark.broker.replication.replication import HaPort, LogCopier, LogServer, Replication
+from skylark.broker.replication.role import Role, RoleKind
+from skylark.broker.replication.session import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
+from skylark.broker.replication.set_requests import MemberHandlers, SlaveRefusals
+from skylark.broker.replication.slave import HaClient, MasterAccess
+from skylark.broker.replication.slave_sync import SlaveSync, adopt_topics
+from skylark.broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
+from skylark.broker.replication.watch_metadata import MetadataWatch
+from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.wiring.core import Core
+from skylark.broker.writing.elected import Elected
+from skylark.mqcommon.addresses import format_address, server_address, split_address
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.polling import poll_until
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.limits import ServerLimits
+from skylark.remoting.net.tls.options import DaemonTls
+from skylark.remoting.net.transport import Listener
+from skylark.remoting.protocol.requests.sends import NO_MESSAGES
+from skylark.remoting.raft.group import NodeOptions
 
 logger = logging.getLogger(__name__)
 

@@ -9,85 +9,85 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-from broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
-from broker.admin.accounts import AccountHandlers
-from broker.admin.clean import CleanHandlers
-from broker.admin.config import ConfigHandlers
-from broker.admin.draining import Draining, Undelivered
-from broker.admin.forwarded import ForwardedHandlers
-from broker.admin.groups import GroupHandlers
-from broker.admin.reset_offsets import ResetOffsetHandlers
-from broker.admin.sealing import Sealing
-from broker.admin.topics import TopicHandlers
-from broker.assembly import ClientPort, OpenConnections, closed_of, handlers_of
-from broker.broker_names import BrokerNames
-from broker.delivery.delayed_delivery import DelayedDelivery
-from broker.delivery.filters import Filters, SubscriptionChecks
-from broker.delivery.held_pulls import HeldPulls
-from broker.delivery.logical_queues import LogicalQueues
-from broker.delivery.message_ages import MessageAges
-from broker.delivery.pop.acks import AckHandlers
-from broker.delivery.pop.checks import PopChecks
-from broker.delivery.pop.copies import RevivedCopies
-from broker.delivery.pop.finder import Finder
-from broker.delivery.pop.held_pops import HeldPops
-from broker.delivery.pop.log import ReviveLog
-from broker.delivery.pop.pops import PopHandlers
-from broker.delivery.pop.positions import Positions
-from broker.delivery.pop.records import Queue
-from broker.delivery.pop.reviving import Reviving
-from broker.delivery.pop.state import PopState
-from broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
-from broker.delivery.query_handlers import QueryHandlers
-from broker.delivery.queue_assignment import AssignmentHandlers
-from broker.delivery.queue_locks import QueueLocks
-from broker.delivery.recall import Recall
-from broker.delivery.redelivery import RetrySends, SendBack
-from broker.delivery.replies import Replies
-from broker.delivery.timed_delivery import TimedDelivery
-from broker.delivery.transaction.checks import TransactionChecks
-from broker.delivery.transaction.ledger import Ledger
-from broker.delivery.transaction.transactions import Transactions
-from broker.identity import memory_bytes, registered_addresses
-from broker.meta.client_handlers import ClientHandlers
-from broker.meta.offset_handlers import OffsetHandlers
-from broker.meta.offset_resets import OffsetResets
-from broker.meta.proxied_clients import ProxiedClients, ProxyHandlers
-from broker.metrics.counters import Delivering, PresentValues, Sources
-from broker.metrics.export import HealthPages, Metrics
-from broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
-from broker.observe.stats_handlers import StatsHandlers
-from broker.part import Part
-from broker.registration.own_routes import OwnRoutes
-from broker.registration.peers import Peers
-from broker.registration.registrar import Registrar
-from broker.registration.topic_queues import TopicQueues
-from broker.registration.topic_spread import TopicSpread
-from broker.replication.role import Role
-from broker.replication.set_requests import SlaveTableHandlers, TimerState
-from broker.security.accounts.files import AccountFiles
-from broker.security.accounts.guard import AccountGuard, LiveRules
-from broker.security.audit import Audit
-from broker.security.users.first_users import make_first_users, migrate
-from broker.security.users.guard import Logins, UserExplainer, UserGuard
-from broker.store.queue.queue_maps import FEW_OPEN_FILES, OTHER_DESCRIPTORS
-from broker.store.removal import Removal
-from broker.store.store import MessageStore
-from broker.tasks.clean import Cleaner
-from broker.tasks.flush import PopulatePages
-from broker.tasks.watch_clock import WatchClock
-from broker.unsupported_requests import RefusedHandlers
-from broker.wiring.core import Core
-from broker.wiring.replication import Replicated, wire_replication
-from broker.writing.send_handlers import SendHandlers
-from mqcommon.daemons.open_files import open_files_limit
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from remoting.net.limits import connection_budget
-from remoting.net.server import Handler, Server, SlowHandler
-from remoting.net.transport import Listener
-from remoting.protocol.command import BROKER_NAME_FIELD
-from remoting.protocol.requests.sends import DEFERRED_BATCHES
+from skylark.broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
+from skylark.broker.admin.accounts import AccountHandlers
+from skylark.broker.admin.clean import CleanHandlers
+from skylark.broker.admin.config import ConfigHandlers
+from skylark.broker.admin.draining import Draining, Undelivered
+from skylark.broker.admin.forwarded import ForwardedHandlers
+from skylark.broker.admin.groups import GroupHandlers
+from skylark.broker.admin.reset_offsets import ResetOffsetHandlers
+from skylark.broker.admin.sealing import Sealing
+from skylark.broker.admin.topics import TopicHandlers
+from skylark.broker.assembly import ClientPort, OpenConnections, closed_of, handlers_of
+from skylark.broker.broker_names import BrokerNames
+from skylark.broker.delivery.delayed_delivery import DelayedDelivery
+from skylark.broker.delivery.filters import Filters, SubscriptionChecks
+from skylark.broker.delivery.held_pulls import HeldPulls
+from skylark.broker.delivery.logical_queues import LogicalQueues
+from skylark.broker.delivery.message_ages import MessageAges
+from skylark.broker.delivery.pop.acks import AckHandlers
+from skylark.broker.delivery.pop.checks import PopChecks
+from skylark.broker.delivery.pop.copies import RevivedCopies
+from skylark.broker.delivery.pop.finder import Finder
+from skylark.broker.delivery.pop.held_pops import HeldPops
+from skylark.broker.delivery.pop.log import ReviveLog
+from skylark.broker.delivery.pop.pops import PopHandlers
+from skylark.broker.delivery.pop.positions import Positions
+from skylark.broker.delivery.pop.records import Queue
+from skylark.broker.delivery.pop.reviving import Reviving
+from skylark.broker.delivery.pop.state import PopState
+from skylark.broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
+from skylark.broker.delivery.query_handlers import QueryHandlers
+from skylark.broker.delivery.queue_assignment import AssignmentHandlers
+from skylark.broker.delivery.queue_locks import QueueLocks
+from skylark.broker.delivery.recall import Recall
+from skylark.broker.delivery.redelivery import RetrySends, SendBack
+from skylark.broker.delivery.replies import Replies
+from skylark.broker.delivery.timed_delivery import TimedDelivery
+from skylark.broker.delivery.transaction.checks import TransactionChecks
+from skylark.broker.delivery.transaction.ledger import Ledger
+from skylark.broker.delivery.transaction.transactions import Transactions
+from skylark.broker.identity import memory_bytes, registered_addresses
+from skylark.broker.meta.client_handlers import ClientHandlers
+from skylark.broker.meta.offset_handlers import OffsetHandlers
+from skylark.broker.meta.offset_resets import OffsetResets
+from skylark.broker.meta.proxied_clients import ProxiedClients, ProxyHandlers
+from skylark.broker.metrics.counters import Delivering, PresentValues, Sources
+from skylark.broker.metrics.export import HealthPages, Metrics
+from skylark.broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
+from skylark.broker.observe.stats_handlers import StatsHandlers
+from skylark.broker.part import Part
+from skylark.broker.registration.own_routes import OwnRoutes
+from skylark.broker.registration.peers import Peers
+from skylark.broker.registration.registrar import Registrar
+from skylark.broker.registration.topic_queues import TopicQueues
+from skylark.broker.registration.topic_spread import TopicSpread
+from skylark.broker.replication.role import Role
+from skylark.broker.replication.set_requests import SlaveTableHandlers, TimerState
+from skylark.broker.security.accounts.files import AccountFiles
+from skylark.broker.security.accounts.guard import AccountGuard, LiveRules
+from skylark.broker.security.audit import Audit
+from skylark.broker.security.users.first_users import make_first_users, migrate
+from skylark.broker.security.users.guard import Logins, UserExplainer, UserGuard
+from skylark.broker.store.queue.queue_maps import FEW_OPEN_FILES, OTHER_DESCRIPTORS
+from skylark.broker.store.removal import Removal
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.clean import Cleaner
+from skylark.broker.tasks.flush import PopulatePages
+from skylark.broker.tasks.watch_clock import WatchClock
+from skylark.broker.unsupported_requests import RefusedHandlers
+from skylark.broker.wiring.core import Core
+from skylark.broker.wiring.replication import Replicated, wire_replication
+from skylark.broker.writing.send_handlers import SendHandlers
+from skylark.mqcommon.daemons.open_files import open_files_limit
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from skylark.remoting.net.limits import connection_budget
+from skylark.remoting.net.server import Handler, Server, SlowHandler
+from skylark.remoting.net.transport import Listener
+from skylark.remoting.protocol.command import BROKER_NAME_FIELD
+from skylark.remoting.protocol.requests.sends import DEFERRED_BATCHES
 
 logger = logging.getLogger(__name__)
 

@@ -15,19 +15,19 @@ delivery/timed_delivery.py. store/queue/tags.py has the due times of queue entri
 
 from collections.abc import Callable
 
-from broker.options import BrokerOptions
-from broker.store.queue.delay_levels import level_in
-from broker.writing.refusals import illegal
-from broker.writing.stored_properties import TIMED, Incoming, is_half, is_timed
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.message.flags import TRANSACTION_MASK
-from mqcommon.message.ids import RecallHandle, UniqueKeys
-from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.properties import find_property, replace_properties
-from mqcommon.message.record import Record
-from mqcommon.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.queue.delay_levels import level_in
+from skylark.broker.writing.refusals import illegal
+from skylark.broker.writing.stored_properties import TIMED, Incoming, is_half, is_timed
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.flags import TRANSACTION_MASK
+from skylark.mqcommon.message.ids import RecallHandle, UniqueKeys
+from skylark.mqcommon.message.layout import MAX_PROPERTIES
+from skylark.mqcommon.message.properties import find_property, replace_properties
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
+from skylark.remoting.protocol.codes import ResponseCode
 
 REAL_TOPIC, REAL_QUEUE = b"REAL_TOPIC", b"REAL_QID"
 #: Properties of halves: how often the producer was asked; the queue offset of the transaction's first half.

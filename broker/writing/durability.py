@@ -19,14 +19,14 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.options import BrokerOptions
-from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger, LogWaits
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.properties import find_property
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
+from skylark.broker.options import BrokerOptions
+from skylark.broker.writing.elected import Elected
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.properties import find_property
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
 

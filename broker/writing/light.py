@@ -8,13 +8,13 @@ due, it comes to its own topic only: an error would hold up all messages that wa
 import logging
 from typing import Any
 
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.store import MessageStore, PutResult
-from broker.writing.refusals import illegal
-from mqcommon.errors import RequestRefused
-from mqcommon.message.light import OFFSETS, QUEUES, offsets_property
-from mqcommon.message.properties import LIGHT_QUEUES, find_property, replace_properties
-from mqcommon.names import LMQ_PREFIX, check_topic, is_retry_topic, is_system_topic
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.store import MessageStore, PutResult
+from skylark.broker.writing.refusals import illegal
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.light import OFFSETS, QUEUES, offsets_property
+from skylark.mqcommon.message.properties import LIGHT_QUEUES, find_property, replace_properties
+from skylark.mqcommon.names import LMQ_PREFIX, check_topic, is_retry_topic, is_system_topic
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The errors for messages that are refused, with RocketMQ's codes and texts."""
 
-from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused
-from remoting.protocol.codes import ResponseCode
+from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused
+from skylark.remoting.protocol.codes import ResponseCode
 
 
 def illegal(reason: str) -> RequestRefused:

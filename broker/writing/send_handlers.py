@@ -13,33 +13,33 @@ from typing import Any, NamedTuple
 
 import trio
 
-from broker.broker_names import check_broker_name
-from broker.meta.topics import Topics, no_such_topic
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.store.queue.batch_columns import Columns, UniformBatch
-from broker.store.queue.batch_records import RowBatch
-from broker.store.queue.entry import shared_tag, uniform_rows
-from broker.store.store import BatchPutResult
-from broker.writing.durability import skips_waiting
-from broker.writing.refusals import bad_fields, illegal, no_space
-from broker.writing.stored_properties import Row, asks_nothing
-from broker.writing.writer import BatchFields, Writer
-from mqcommon.addresses import split_address
-from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
-from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_batch, encode_offsets
-from mqcommon.message.compression import decompressed
-from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_PREPARED
-from mqcommon.message.ids import encode_host, offset_msg_id
-from mqcommon.message.properties import find_property, replace_properties
-from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
-from mqcommon.polling import poll_until
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, RunInTask
-from remoting.net.steps import Stepper, Steps
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.sends import (
+from skylark.broker.broker_names import check_broker_name
+from skylark.broker.meta.topics import Topics, no_such_topic
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.store.queue.batch_columns import Columns, UniformBatch
+from skylark.broker.store.queue.batch_records import RowBatch
+from skylark.broker.store.queue.entry import shared_tag, uniform_rows
+from skylark.broker.store.store import BatchPutResult
+from skylark.broker.writing.durability import skips_waiting
+from skylark.broker.writing.refusals import bad_fields, illegal, no_space
+from skylark.broker.writing.stored_properties import Row, asks_nothing
+from skylark.broker.writing.writer import BatchFields, Writer
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from skylark.mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_batch, encode_offsets
+from skylark.mqcommon.message.compression import decompressed
+from skylark.mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_PREPARED
+from skylark.mqcommon.message.ids import encode_host, offset_msg_id
+from skylark.mqcommon.message.properties import find_property, replace_properties
+from skylark.mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
+from skylark.mqcommon.polling import poll_until
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, RunInTask
+from skylark.remoting.net.steps import Stepper, Steps
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.requests.sends import (
     DEFERRED_BATCHES,
     LONG,
     SEND_BATCH_MESSAGE,
@@ -48,8 +48,8 @@ from remoting.protocol.requests.sends import (
     SHORT,
     SendFields,
 )
-from remoting.protocol.requests.topics import TopicConfig
-from remoting.protocol.scalars import read_int, read_text
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.scalars import read_int, read_text
 
 logger = logging.getLogger(__name__)
 

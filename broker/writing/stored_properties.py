@@ -5,15 +5,15 @@ deferred.py says where these wait.
 Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a row are sealed).
 """
 
-from broker.options import BrokerOptions
-from broker.store.log.valid_record import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
-from broker.store.queue.delay_levels import level_in
-from broker.writing.refusals import illegal
-from mqcommon.clock import Clock
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.ids import RecallHandle, UniqueKeys
-from mqcommon.message.properties import LIGHT_QUEUES, find_property
-from mqcommon.message.record import Record
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.log.valid_record import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
+from skylark.broker.store.queue.delay_levels import level_in
+from skylark.broker.writing.refusals import illegal
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.ids import RecallHandle, UniqueKeys
+from skylark.mqcommon.message.properties import LIGHT_QUEUES, find_property
+from skylark.mqcommon.message.record import Record
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 #: Properties that ask for a time of delivery, the one that counts first. Aliyun's clients set the last.

@@ -14,7 +14,7 @@ durability.py waits.
 from collections import deque
 from collections.abc import Callable
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 Done = Callable[[bool], None]
 # How long sends wait for a slave whose connection ended: longer than it takes to connect again, and less than a try of

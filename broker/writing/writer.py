@@ -9,18 +9,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker.observe.stats import BrokerStats
-from broker.store.queue.batch_records import Batch, RowBatch
-from broker.store.store import BatchPutResult, MessageStore, PutResult
-from broker.writing.deferred import AlikeRows, Deferral, PlacedRow, check_room
-from broker.writing.durability import Durability
-from broker.writing.light import LightQueues
-from broker.writing.refusals import bad_fields, illegal, no_space
-from broker.writing.stored_properties import Incoming, Row, StoredProperties
-from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, WRAPPED
-from mqcommon.message.properties import replace_properties
-from mqcommon.names import DLQ_RESENT_TOPIC, TRANS_HALF_TOPIC
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.store.queue.batch_records import Batch, RowBatch
+from skylark.broker.store.store import BatchPutResult, MessageStore, PutResult
+from skylark.broker.writing.deferred import AlikeRows, Deferral, PlacedRow, check_room
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.light import LightQueues
+from skylark.broker.writing.refusals import bad_fields, illegal, no_space
+from skylark.broker.writing.stored_properties import Incoming, Row, StoredProperties
+from skylark.mqcommon.errors import DiskFull, RequestRefused
+from skylark.mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, WRAPPED
+from skylark.mqcommon.message.properties import replace_properties
+from skylark.mqcommon.names import DLQ_RESENT_TOPIC, TRANS_HALF_TOPIC
 
 # Without the bits of sysFlag that the broker sets itself.
 _NOT_OURS = ~(BORN_HOST_V6 | STORE_HOST_V6 | WRAPPED)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from sdk import Message
-from sdk.blocking import Producer
+from skylark import Message
+from skylark.blocking import Producer
 
 SHOPS = ("north", "south", "west")
 START = datetime(2026, 1, 1, tzinfo=UTC)

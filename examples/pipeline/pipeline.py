@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter
 
-from spark_connector import register
+from skylark.spark import register
 
 ORDER = "order_id string, shop string, amount bigint, at timestamp"
 PAYMENT = "order_id string, paid_at timestamp"

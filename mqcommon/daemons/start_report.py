@@ -15,11 +15,11 @@ from typing import IO, Any
 
 import click
 
-from mqcommon.logs.formats import JsonFormatter
-from mqcommon.logs.options import JSON, TEXT, LogOptions
-from mqcommon.logs.writer import Write, stderr_writer
-from mqcommon.options.command_line import refuse_repeated
-from mqcommon.options.conf_file import raw_value
+from skylark.mqcommon.logs.formats import JsonFormatter
+from skylark.mqcommon.logs.options import JSON, TEXT, LogOptions
+from skylark.mqcommon.logs.writer import Write, stderr_writer
+from skylark.mqcommon.options.command_line import refuse_repeated
+from skylark.mqcommon.options.conf_file import raw_value
 
 # How long a line is waited for.
 PRINT_TIMEOUT_S = 3.0

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from zlib import crc32
 
-from mqcommon.disk.files import FileLock, FileSystem, ReadableFiles
-from mqcommon.errors import StoreCorrupt, StoreLocked
+from skylark.mqcommon.disk.files import FileLock, FileSystem, ReadableFiles
+from skylark.mqcommon.errors import StoreCorrupt, StoreLocked
 
 # How long to wait for another process that changes the same file: it does so within some fsyncs.
 LOCK_TIMEOUT_S = 10.0

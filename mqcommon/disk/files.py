@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
-from mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
+from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
 
 T = TypeVar("T")
 

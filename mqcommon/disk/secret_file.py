@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from mqcommon.errors import ConfigError, UserError
+from skylark.mqcommon.errors import ConfigError, UserError
 
 # Files of secrets are short.
 MAX_SECRET_BYTES = 1024 * 1024

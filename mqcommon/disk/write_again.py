@@ -4,7 +4,7 @@ Linux reports the failure once, and counts the pages as written from then on. Th
 process of this boot reads them as if nothing had happened, and its syncs succeed without them.
 """
 
-from mqcommon.disk.files import MappedFile
+from skylark.mqcommon.disk.files import MappedFile
 
 _STEP_BYTES = 1024 * 1024
 

@@ -7,7 +7,7 @@ import logging
 import threading
 from queue import SimpleQueue
 
-from mqcommon.logs.writer import Write, stderr_writer
+from skylark.mqcommon.logs.writer import Write, stderr_writer
 
 logger = logging.getLogger(__name__)
 

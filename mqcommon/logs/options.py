@@ -1,11 +1,11 @@
-"""Options about the log of a daemon, and the levels of its loggers: ``broker.store=DEBUG;root=WARNING``."""
+"""Options about the log of a daemon, and the levels of its loggers: ``skylark.broker.store=DEBUG;root=WARNING``."""
 
 import logging
 import re
 
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.options.fields import BYTES, option
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.options.fields import BYTES, option
 
 TEXT, JSON = "text", "json"
 

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 HOUR_S = 3600
 

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from mqcommon.errors import UserError
-from mqcommon.logs.formats import JsonFormatter, LineFormatter, fields_of
-from mqcommon.logs.options import JSON, LogOptions, change_levels
-from mqcommon.logs.rotated_file import RotatedFile, Rotation
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.logs.formats import JsonFormatter, LineFormatter, fields_of
+from skylark.mqcommon.logs.options import JSON, LogOptions, change_levels
+from skylark.mqcommon.logs.rotated_file import RotatedFile, Rotation
 
 MAX_WAITING = 10_000
 # Lines that are written at a time.

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.columns import MIN_RUN, alike
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.columns import MIN_RUN, alike
 
 _HEAD = struct.Struct(">iiiii")
 # totalSize, flag, bodyLength: the only fields that readers use.

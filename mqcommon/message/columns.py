@@ -12,8 +12,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 
 # Shorter runs are read one by one.
 MIN_RUN = 8

@@ -8,8 +8,8 @@ import zlib
 from importlib import import_module
 from typing import Any, Final
 
-from mqcommon.errors import InvalidArgument, ProtocolError
-from mqcommon.message.flags import (
+from skylark.mqcommon.errors import InvalidArgument, ProtocolError
+from skylark.mqcommon.message.flags import (
     COMPRESSED,
     COMPRESSION_LZ4,
     COMPRESSION_MASK,

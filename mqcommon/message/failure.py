@@ -7,8 +7,8 @@ Each further failure replaces the note. The texts are cut, so that they fit besi
 import re
 from collections.abc import Mapping
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.properties import FAIL_CLIENT, FAIL_REASON, FAIL_TIME
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.properties import FAIL_CLIENT, FAIL_REASON, FAIL_TIME
 
 #: A longer reason is cut.
 MAX_REASON_CHARS = 1_000

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")

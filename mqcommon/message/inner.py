@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Protocol, TypeVar
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import OVERHEAD, decode_batch, one_shape
-from mqcommon.message.compression import decompressed
-from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, WRAPPED
-from mqcommon.message.layout import HEAD_V4
-from mqcommon.message.properties import INNER_NUM, find_property
-from mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.batch import OVERHEAD, decode_batch, one_shape
+from skylark.mqcommon.message.compression import decompressed
+from skylark.mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, WRAPPED
+from skylark.mqcommon.message.layout import HEAD_V4
+from skylark.mqcommon.message.properties import INNER_NUM, find_property
+from skylark.mqcommon.message.record import Record, decode_record
 
 # Entries of BatchCQ queues have 16 bits for the number of messages.
 MAX_INNER = 32_767

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
+from skylark.mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB

@@ -9,13 +9,13 @@ what a producer writes is always before them, so no producer can claim a place i
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mqcommon.arguments import check_text, shown, wrong_type
-from mqcommon.errors import InvalidArgument, RequestRefused
-from mqcommon.message.flags import INNER_BATCH
-from mqcommon.message.message import Message
-from mqcommon.message.properties import LIGHT_OFFSETS, LIGHT_QUEUES, find_property
-from mqcommon.message.record import Record
-from mqcommon.names import LMQ_PREFIX, check_topic
+from skylark.mqcommon.arguments import check_text, shown, wrong_type
+from skylark.mqcommon.errors import InvalidArgument, RequestRefused
+from skylark.mqcommon.message.flags import INNER_BATCH
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.properties import LIGHT_OFFSETS, LIGHT_QUEUES, find_property
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import LMQ_PREFIX, check_topic
 
 QUEUES, OFFSETS = LIGHT_QUEUES.encode(), LIGHT_OFFSETS.encode()
 MARK = b"\x02" + OFFSETS + b"\x01"

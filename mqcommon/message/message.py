@@ -12,16 +12,16 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import Any, overload
 
-from mqcommon.addresses import format_address
-from mqcommon.arguments import INT_MAX, INT_MIN, as_bytes, check_int, check_text, shown, wrong_type
-from mqcommon.errors import InvalidArgument, ProtocolError, RequestRefused
-from mqcommon.message.columns import record_starts
-from mqcommon.message.compression import decompressed
-from mqcommon.message.flags import COMPRESSED, HOSTS_V6, WRAPPED
-from mqcommon.message.ids import decode_host, offset_msg_id
-from mqcommon.message.inner import InnerBatch, may_hold_batches, unwrapped
-from mqcommon.message.layout import CRC_MASK, HEAD_V4
-from mqcommon.message.properties import (
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.arguments import INT_MAX, INT_MIN, as_bytes, check_int, check_text, shown, wrong_type
+from skylark.mqcommon.errors import InvalidArgument, ProtocolError, RequestRefused
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.compression import decompressed
+from skylark.mqcommon.message.flags import COMPRESSED, HOSTS_V6, WRAPPED
+from skylark.mqcommon.message.ids import decode_host, offset_msg_id
+from skylark.mqcommon.message.inner import InnerBatch, may_hold_batches, unwrapped
+from skylark.mqcommon.message.layout import CRC_MASK, HEAD_V4
+from skylark.mqcommon.message.properties import (
     CONTENT_TYPE,
     DELAY,
     FAIL_CLIENT,
@@ -36,9 +36,9 @@ from mqcommon.message.properties import (
     decode_properties,
     encode_properties,
 )
-from mqcommon.message.queue import MessageQueue
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import check_topic
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import check_topic
 
 # Readers of fields of records with IPv4 hosts; those of plain numbers fit any record.
 _BODY_HEAD = HEAD_V4.reader("body_crc", "sys_flag", "body_length")

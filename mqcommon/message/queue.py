@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Self
 
-from mqcommon.arguments import check_int, check_text
+from skylark.mqcommon.arguments import check_int, check_text
 
 
 class _Fields(NamedTuple):

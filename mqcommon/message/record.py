@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.flags import HOSTS_V6
-from mqcommon.message.layout import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.flags import HOSTS_V6
+from skylark.mqcommon.message.layout import (
     CRC_MASK,
     HEAD_V4,
     HEADS,

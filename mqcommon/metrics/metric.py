@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Literal
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 #: Upper ends of times in milliseconds; those of RocketMQ's rpc_latency, with finer ones for this broker's usual times.
 LATENCY_MS = (0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 30.0, 100.0, 500.0, 1_000.0, 3_000.0, 10_000.0)

@@ -3,10 +3,10 @@
 Keys and defaults are RocketMQ's, except the host (loopback) and those of health pages, which RocketMQ does not have.
 """
 
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.metrics.metric import parse_labels
-from mqcommon.options.fields import option
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.metrics.metric import parse_labels
+from skylark.mqcommon.options.fields import option
 
 
 @lazy_dataclass(frozen=True)

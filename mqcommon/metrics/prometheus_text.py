@@ -8,7 +8,7 @@ formatting operation, and escaping is looked at once for a slice. Pure.
 from collections.abc import Generator, Iterable, Sequence
 from enum import Enum
 
-from mqcommon.metrics.metric import Column, Histogram, Metric
+from skylark.mqcommon.metrics.metric import Column, Histogram, Metric
 
 
 class TextFormat(Enum):

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mqcommon.options.fields import Option, options_of, value_text
+from skylark.mqcommon.options.fields import Option, options_of, value_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from mqcommon.disk.atomic import exclusive, write_atomic
-from mqcommon.disk.files import FileSystem
-from mqcommon.disk.secret_file import check_mode
-from mqcommon.errors import ConfigError
-from mqcommon.options.fields import Option, Value, options_of, parse_value, place, value_text
+from skylark.mqcommon.disk.atomic import exclusive, write_atomic
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.disk.secret_file import check_mode
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.fields import Option, Value, options_of, parse_value, place, value_text
 
 T = TypeVar("T")
 

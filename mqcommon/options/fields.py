@@ -13,8 +13,8 @@ from collections.abc import Hashable
 from functools import cache
 from typing import Any, TypeVar
 
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 T = TypeVar("T")
 #: The unit of options whose value may be a size, as 64MB.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import field
 from random import Random
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Why the group does not do what it is asked for."""
 
-from mqcommon.errors import RaftError as RaftError
+from skylark.mqcommon.errors import RaftError as RaftError
 
 
 class NotLeader(RaftError):

@@ -6,9 +6,9 @@ A node that keeps its entries in a store of its own passes its own `Entries`.
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from mqcommon.raft.errors import RaftError
-from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import MEMBERSHIP, RaftEntry, Snapshot
+from skylark.mqcommon.raft.errors import RaftError
+from skylark.mqcommon.raft.membership import Members
+from skylark.mqcommon.raft.messages import MEMBERSHIP, RaftEntry, Snapshot
 
 
 class Entries(Protocol):

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import field
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.errors import ChangeRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.errors import ChangeRefused
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.membership import Members
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.membership import Members
 
 # What the data of an entry is.
 APPLICATION = 0  # opaque bytes of the application

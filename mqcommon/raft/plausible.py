@@ -9,7 +9,7 @@ Neighbours: raft.py asks for each message; the leader compares answers with what
 
 from typing import Final
 
-from mqcommon.raft.messages import (
+from skylark.mqcommon.raft.messages import (
     AppendRequest,
     AppendResponse,
     Heartbeat,

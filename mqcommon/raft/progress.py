@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from enum import Enum
 
-from mqcommon.raft.config import Config
-from mqcommon.raft.ready import Read
+from skylark.mqcommon.raft.config import Config
+from skylark.mqcommon.raft.ready import Read
 
 
 class State(Enum):

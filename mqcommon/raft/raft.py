@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeAlias
 
-from mqcommon.raft.config import Config
-from mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded, RaftError
-from mqcommon.raft.log import Entries, RaftLog
-from mqcommon.raft.membership import Change, Members, Promote, changed
-from mqcommon.raft.messages import (
+from skylark.mqcommon.raft.config import Config
+from skylark.mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded, RaftError
+from skylark.mqcommon.raft.log import Entries, RaftLog
+from skylark.mqcommon.raft.membership import Change, Members, Promote, changed
+from skylark.mqcommon.raft.messages import (
     APPLICATION,
     EMPTY,
     MEMBERSHIP,
@@ -30,9 +30,9 @@ from mqcommon.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from mqcommon.raft.plausible import why_absurd
-from mqcommon.raft.progress import PendingReads, Progress, State
-from mqcommon.raft.ready import HardState, Persist, Read, Ready
+from skylark.mqcommon.raft.plausible import why_absurd
+from skylark.mqcommon.raft.progress import PendingReads, Progress, State
+from skylark.mqcommon.raft.ready import HardState, Persist, Read, Ready
 
 
 def majority(count: int) -> int:

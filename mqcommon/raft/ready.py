@@ -8,8 +8,8 @@
 5. ``reads`` are answered when what they name is applied.
 """
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.messages import RaftEntry, RaftMessage, Snapshot
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.messages import RaftEntry, RaftMessage, Snapshot
 
 
 @lazy_dataclass(frozen=True, slots=True)

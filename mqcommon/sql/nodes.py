@@ -7,7 +7,7 @@ compared with a number must be one, else the whole expression fails, and the mes
 
 from typing import Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 INT, LONG, DOUBLE, STRING, BOOLEAN, NULL = "int", "long", "double", "string", "boolean", "null"
 NUMBERS: Final = (INT, LONG, DOUBLE)

@@ -10,9 +10,9 @@ from functools import partial
 from math import isinf
 from typing import NamedTuple
 
-from mqcommon.errors import InvalidSql
-from mqcommon.sql import nodes
-from mqcommon.sql.nodes import Constant, Misfit, Node, Property
+from skylark.mqcommon.errors import InvalidSql
+from skylark.mqcommon.sql import nodes
+from skylark.mqcommon.sql.nodes import Constant, Misfit, Node, Property
 
 KEYWORDS = frozenset(
     ["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"]

@@ -13,21 +13,21 @@ from typing import Final
 
 import trio
 
-from mqcommon.addresses import limited_network
-from mqcommon.errors import BrokerError, SkylarkError, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import username_fault
-from mqconsole.people.person import Cluster, Person
-from mqconsole.people.roles import Role, role_of
-from mqconsole.people.tokens import Attempts, Tokens
-from mqconsole.watching.snapshot import Snapshot
-from remoting.protocol.requests.clients import HeartbeatData
-from remoting.protocol.signature import Credentials
-from sdk import Admin, Client
-from sdk.admin.failures import explain
-from sdk.broker_api import heartbeat
-from sdk.client import ClientHandle
-from sdk.runtime import local_ip
+from skylark.mqcommon.addresses import limited_network
+from skylark.mqcommon.errors import BrokerError, SkylarkError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import username_fault
+from skylark.mqconsole.people.person import Cluster, Person
+from skylark.mqconsole.people.roles import Role, role_of
+from skylark.mqconsole.people.tokens import Attempts, Tokens
+from skylark.mqconsole.watching.snapshot import Snapshot
+from skylark.remoting.protocol.requests.clients import HeartbeatData
+from skylark.remoting.protocol.signature import Credentials
+from skylark import Admin, Client
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.broker_api import heartbeat
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.runtime import local_ip
 
 logger = logging.getLogger(__name__)
 

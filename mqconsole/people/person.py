@@ -12,19 +12,19 @@ from typing import Any, Final
 
 import trio
 
-from mqcommon.addresses import format_address, is_address, split_address
-from mqcommon.errors import InvalidArgument, SkylarkError, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.ids import parse_offset_msg_id
-from mqcommon.message.message import MessageExt
-from mqcommon.names import TOOLS_GROUP
-from mqconsole.people.roles import Role
-from remoting.net.sockets import lookup
-from remoting.net.tls.settings import Tls
-from remoting.protocol.signature import Credentials
-from sdk import Admin, Client, Producer, PullConsumer
-from sdk.admin.command import AdminCommand
-from sdk.admin.session import Session, Settings
+from skylark.mqcommon.addresses import format_address, is_address, split_address
+from skylark.mqcommon.errors import InvalidArgument, SkylarkError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.ids import parse_offset_msg_id
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.names import TOOLS_GROUP
+from skylark.mqconsole.people.roles import Role
+from skylark.remoting.net.sockets import lookup
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.protocol.signature import Credentials
+from skylark import Admin, Client, Producer, PullConsumer
+from skylark.sdk.admin.command import AdminCommand
+from skylark.sdk.admin.session import Session, Settings
 
 #: Answers that are kept for one person.
 MOST_ANSWERS: Final = 128

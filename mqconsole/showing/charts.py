@@ -10,9 +10,9 @@ from html import escape
 from math import ceil, floor, log10
 from typing import Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqconsole.showing.texts import moment
-from mqconsole.watching.history import GAP_S, Run
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqconsole.showing.texts import moment
+from skylark.mqconsole.watching.history import GAP_S, Run
 
 #: Distinguishable with all common kinds of colour blindness (Okabe and Ito), on white and on dark grey.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#666666")

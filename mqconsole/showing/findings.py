@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mqconsole.showing.texts import moment
-from mqconsole.watching.roll import AwayBroker
+from skylark.mqconsole.showing.texts import moment
+from skylark.mqconsole.watching.roll import AwayBroker
 
 FAIL, WARN, INFO, OK = "FAIL", "WARN", "INFO", "OK"
 STATES: Final = (FAIL, WARN, INFO, OK)

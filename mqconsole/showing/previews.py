@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import cbor2
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.strict_cbor import loads_values
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.strict_cbor import loads_values
 
 #: Longer bodies are cut for the page; they can be downloaded whole.
 MOST_BYTES: Final = 64 * 1024

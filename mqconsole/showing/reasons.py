@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqconsole.showing.texts import count, duration
-from mqconsole.showing.work import Work
-from mqconsole.watching.history import Run
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqconsole.showing.texts import count, duration
+from skylark.mqconsole.showing.work import Work
+from skylark.mqconsole.watching.history import Run
 
 #: How far back a trend is looked at, and what change of the lag in that time is one.
 TREND_S: Final = 300

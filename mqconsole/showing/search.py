@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqconsole.showing.texts import count
-from mqconsole.watching.snapshot import Snapshot
-from sdk.admin.topology import role_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqconsole.showing.texts import count
+from skylark.mqconsole.watching.snapshot import Snapshot
+from skylark.sdk.admin.topology import role_text
 
 #: Hits of one kind that are shown; the lists have all.
 MOST_OF_A_KIND: Final = 50

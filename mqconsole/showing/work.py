@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 #: Topic, broker name and number of a queue.
 QueueKey = tuple[str, str, int]

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import trio
 
-from mqcommon.errors import SkylarkError
-from mqconsole.watching.collector import PATIENCE, Collector
-from sdk.admin.failures import explain
-from sdk.runtime import survived
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqconsole.watching.collector import PATIENCE, Collector
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import SkylarkError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqconsole.watching.history import History
-from mqconsole.watching.pace import Pace
-from mqconsole.watching.roll import Roll
-from mqconsole.watching.snapshot import (
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqconsole.watching.history import History
+from skylark.mqconsole.watching.pace import Pace
+from skylark.mqconsole.watching.roll import Roll
+from skylark.mqconsole.watching.snapshot import (
     Found,
     SetProgress,
     SetTables,
@@ -29,10 +29,10 @@ from mqconsole.watching.snapshot import (
     snapshot_of,
     tables_of,
 )
-from sdk import Admin
-from sdk.admin.failures import explain
-from sdk.admin.targets import Target, all_targets
-from sdk.runtime import survived
+from skylark import Admin
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.targets import Target, all_targets
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 

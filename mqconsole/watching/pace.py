@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.groups import ConsumeStats, ConsumeStatsList
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.groups import ConsumeStats, ConsumeStatsList
 
 #: Rates are of this time.
 WINDOW_S: Final = 60.0

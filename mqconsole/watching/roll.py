@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MASTER_ID
-from remoting.protocol.requests.routes import AbsentBroker
-from sdk.admin.targets import Target
-from sdk.routes import away_because
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.requests.routes import AbsentBroker
+from skylark.sdk.admin.targets import Target
+from skylark.sdk.routes import away_because
 
 #: A broker that no NameServer lists is remembered for a day.
 KEEP_MS: Final = 86_400_000

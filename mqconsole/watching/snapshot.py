@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, perm_text, reply_topic
-from mqconsole.watching.roll import AwayBroker
-from remoting.protocol.requests.groups import ConsumeStatsList
-from remoting.protocol.requests.topics import TopicConfigTable
-from sdk.admin.commands.cluster import base_row, lag_of, more_row
-from sdk.admin.commands.export import is_system_group
-from sdk.admin.targets import Target
-from sdk.admin.topology import SetFacts, lags_of, topology
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, perm_text, reply_topic
+from skylark.mqconsole.watching.roll import AwayBroker
+from skylark.remoting.protocol.requests.groups import ConsumeStatsList
+from skylark.remoting.protocol.requests.topics import TopicConfigTable
+from skylark.sdk.admin.commands.cluster import base_row, lag_of, more_row
+from skylark.sdk.admin.commands.export import is_system_group
+from skylark.sdk.admin.targets import Target
+from skylark.sdk.admin.topology import SetFacts, lags_of, topology
 
 USER, RETRY, DEAD, SYSTEM = "user", "retry", "dead letters", "system"
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from mqcommon.errors import InvalidArgument, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqconsole.people.person import Person
-from mqconsole.showing.tables import Table
-from mqconsole.showing.texts import parse_moment
-from mqconsole.watching.collector import Collector
-from mqconsole.watching.snapshot import Snapshot
+from skylark.mqcommon.errors import InvalidArgument, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqconsole.people.person import Person
+from skylark.mqconsole.showing.tables import Table
+from skylark.mqconsole.showing.texts import parse_moment
+from skylark.mqconsole.watching.collector import Collector
+from skylark.mqconsole.watching.snapshot import Snapshot
 
 
 class NoSuchThing(UserError):

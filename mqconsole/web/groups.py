@@ -6,29 +6,29 @@ from typing import Any
 
 import orjson
 
-from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError, UserError
-from mqcommon.names import MASTER_ID, dlq_topic, is_retry_topic
-from mqconsole.people.roles import Role
-from mqconsole.showing import texts
-from mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline
-from mqconsole.showing.reasons import GroupState, reasons
-from mqconsole.showing.tables import Column, table, wanted
-from mqconsole.showing.work import Work, together, work_of
-from mqconsole.watching.snapshot import SYSTEM, USER, queues_of
-from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
-from mqconsole.web.members import figures, members_table
-from mqconsole.web.overview import span_of
-from mqconsole.web.site import Site
-from remoting.protocol.codes import ResponseCode
-from sdk.admin.client import END_OF_QUEUE, rollback_of
-from sdk.admin.commands.clients import consumer_connection, consumer_status
-from sdk.admin.commands.dead_letters import resend_dlq
-from sdk.admin.commands.groups import consumer_progress, delete_sub_group, get_consumer_config, update_sub_group
-from sdk.admin.commands.offsets import reset_offset_by_time
-from sdk.admin.dead_letter_files import json_of
-from sdk.admin.dead_letters import DeadLetter
-from sdk.admin.failures import explain
-from sdk.admin.targets import Scope
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.names import MASTER_ID, dlq_topic, is_retry_topic
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing import texts
+from skylark.mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline
+from skylark.mqconsole.showing.reasons import GroupState, reasons
+from skylark.mqconsole.showing.tables import Column, table, wanted
+from skylark.mqconsole.showing.work import Work, together, work_of
+from skylark.mqconsole.watching.snapshot import SYSTEM, USER, queues_of
+from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
+from skylark.mqconsole.web.members import figures, members_table
+from skylark.mqconsole.web.overview import span_of
+from skylark.mqconsole.web.site import Site
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.admin.client import END_OF_QUEUE, rollback_of
+from skylark.sdk.admin.commands.clients import consumer_connection, consumer_status
+from skylark.sdk.admin.commands.dead_letters import resend_dlq
+from skylark.sdk.admin.commands.groups import consumer_progress, delete_sub_group, get_consumer_config, update_sub_group
+from skylark.sdk.admin.commands.offsets import reset_offset_by_time
+from skylark.sdk.admin.dead_letter_files import json_of
+from skylark.sdk.admin.dead_letters import DeadLetter
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.targets import Scope
 
 GROUPS = (
     Column("group", "Group"),

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import h11
 import trio
 
-from mqcommon.addresses import limited_network, split_address
-from remoting.net.transport import Listener, Transport
+from skylark.mqcommon.addresses import limited_network, split_address
+from skylark.remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
 

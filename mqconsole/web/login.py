@@ -4,11 +4,11 @@ from typing import Final
 
 from quart import Response, g, redirect, request
 
-from mqconsole.people.people import LoginFailed
-from mqconsole.people.roles import Role
-from mqconsole.showing.previews import printable
-from mqconsole.web.asking import Fields, View
-from mqconsole.web.site import Site, client_host, own_page
+from skylark.mqconsole.people.people import LoginFailed
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing.previews import printable
+from skylark.mqconsole.web.asking import Fields, View
+from skylark.mqconsole.web.site import Site, client_host, own_page
 
 #: A name, a secret, and where to go on.
 MOST_LOGIN_BYTES: Final = 16 * 1024

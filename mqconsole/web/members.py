@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mqcommon.errors import BrokerError, RouteNotFound
-from mqconsole.people.roles import Role
-from mqconsole.showing import texts
-from mqconsole.showing.tables import Column, Table, table, wanted
-from mqconsole.showing.work import Work, work_of
-from mqconsole.web.asking import Asked, NoSuchThing, View
-from mqconsole.web.site import Site
-from remoting.protocol.codes import ResponseCode
-from sdk.admin.commands.clients import consumer_status
-from sdk.admin.failures import explain
+from skylark.mqcommon.errors import BrokerError, RouteNotFound
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing import texts
+from skylark.mqconsole.showing.tables import Column, Table, table, wanted
+from skylark.mqconsole.showing.work import Work, work_of
+from skylark.mqconsole.web.asking import Asked, NoSuchThing, View
+from skylark.mqconsole.web.site import Site
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.admin.commands.clients import consumer_status
+from skylark.sdk.admin.failures import explain
 
 MEMBERS = (
     Column("clientId", "Client"),

@@ -5,25 +5,25 @@ from typing import Any, Final
 
 import trio
 
-from mqcommon.errors import InvalidArgument, RouteNotFound
-from mqcommon.names import TRACE_TOPIC
-from mqconsole.people.roles import Role
-from mqconsole.showing import texts
-from mqconsole.showing.charts import steps_chart
-from mqconsole.showing.previews import preview, printable
-from mqconsole.showing.tables import Column, table, wanted
-from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
-from mqconsole.web.site import Site
-from sdk import Message
-from sdk.admin.commands.message_queries import (
+from skylark.mqcommon.errors import InvalidArgument, RouteNotFound
+from skylark.mqcommon.names import TRACE_TOPIC
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing import texts
+from skylark.mqconsole.showing.charts import steps_chart
+from skylark.mqconsole.showing.previews import preview, printable
+from skylark.mqconsole.showing.tables import Column, table, wanted
+from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
+from skylark.mqconsole.web.site import Site
+from skylark import Message
+from skylark.sdk.admin.commands.message_queries import (
     query_msg_by_id,
     query_msg_by_key,
     query_msg_by_offset,
     query_msg_by_unique_key,
     query_msg_trace_by_id,
 )
-from sdk.admin.commands.messages import consume_message
-from sdk.admin.failures import explain
+from skylark.sdk.admin.commands.messages import consume_message
+from skylark.sdk.admin.failures import explain
 
 BY: Final = {
     "time": "topic and time", "key": "key", "unique": "unique key", "offset": "queue and offset",

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from mqcommon.errors import InvalidArgument
-from mqconsole.people.roles import Role
-from mqconsole.showing import texts
-from mqconsole.showing.charts import Line, as_csv, chart
-from mqconsole.showing.tables import Column, table, wanted
-from mqconsole.watching.history import DAY_S, HOUR_S
-from mqconsole.watching.snapshot import USER
-from mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
-from mqconsole.web.site import Site
-from sdk.admin.commands.brokers import get_broker_config
-from sdk.admin.targets import Scope
-from sdk.admin.topology_picture import picture
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing import texts
+from skylark.mqconsole.showing.charts import Line, as_csv, chart
+from skylark.mqconsole.showing.tables import Column, table, wanted
+from skylark.mqconsole.watching.history import DAY_S, HOUR_S
+from skylark.mqconsole.watching.snapshot import USER
+from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
+from skylark.mqconsole.web.site import Site
+from skylark.sdk.admin.commands.brokers import get_broker_config
+from skylark.sdk.admin.targets import Scope
+from skylark.sdk.admin.topology_picture import picture
 
 #: How far back charts go; the address says which.
 SPANS = {"hour": HOUR_S, "day": DAY_S}

@@ -1,9 +1,9 @@
 """The search over the names of everything."""
 
-from mqconsole.people.roles import Role
-from mqconsole.showing.search import search
-from mqconsole.web.asking import Asked, View
-from mqconsole.web.site import Site
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing.search import search
+from skylark.mqconsole.web.asking import Asked, View
+from skylark.mqconsole.web.site import Site
 
 
 def add_searching(site: Site) -> None:

@@ -21,20 +21,20 @@ from quart import Request, Response, g, redirect, render_template, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
-from mqcommon.addresses import split_address
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqconsole.options import ConsoleOptions
-from mqconsole.people.people import LoginFailed, People
-from mqconsole.people.roles import Role
-from mqconsole.showing import texts
-from mqconsole.showing.findings import counts, with_away
-from mqconsole.showing.previews import one_line, printable
-from mqconsole.watching.checkup import Checkup
-from mqconsole.watching.collector import Collector
-from mqconsole.web.asking import Asked, Done, Download, Fields, NoSuchThing, View
-from remoting.protocol.codes import ResponseCode
-from sdk.admin.failures import explain
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqconsole.options import ConsoleOptions
+from skylark.mqconsole.people.people import LoginFailed, People
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing import texts
+from skylark.mqconsole.showing.findings import counts, with_away
+from skylark.mqconsole.showing.previews import one_line, printable
+from skylark.mqconsole.watching.checkup import Checkup
+from skylark.mqconsole.watching.collector import Collector
+from skylark.mqconsole.web.asking import Asked, Done, Download, Fields, NoSuchThing, View
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.admin.failures import explain
 
 logger = logging.getLogger(__name__)
 audit = logging.getLogger("mqconsole.audit")

@@ -4,24 +4,24 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from mqcommon.errors import BrokerError, SkylarkError
-from mqconsole.people.person import Person
-from mqconsole.people.roles import Role
-from mqconsole.showing import texts
-from mqconsole.showing.findings import STATES, counts, with_away
-from mqconsole.showing.tables import Column, table, wanted
-from mqconsole.web.asking import Asked, View
-from mqconsole.web.site import Site
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.controller import BrokerReplicasInfo
-from sdk.admin.commands.accounts import RequestKind, explain_acl, get_acl_config
-from sdk.admin.commands.controllers import controller_members, dledger_members, get_controller_metadata
-from sdk.admin.commands.doctor import doctor
-from sdk.admin.commands.users import list_acl, list_user
-from sdk.admin.failures import explain
-from sdk.admin.targets import Scope
-from sdk.admin.topology import role_text
-from sdk.endpoint import ask_all
+from skylark.mqcommon.errors import BrokerError, SkylarkError
+from skylark.mqconsole.people.person import Person
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing import texts
+from skylark.mqconsole.showing.findings import STATES, counts, with_away
+from skylark.mqconsole.showing.tables import Column, table, wanted
+from skylark.mqconsole.web.asking import Asked, View
+from skylark.mqconsole.web.site import Site
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.controller import BrokerReplicasInfo
+from skylark.sdk.admin.commands.accounts import RequestKind, explain_acl, get_acl_config
+from skylark.sdk.admin.commands.controllers import controller_members, dledger_members, get_controller_metadata
+from skylark.sdk.admin.commands.doctor import doctor
+from skylark.sdk.admin.commands.users import list_acl, list_user
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.targets import Scope
+from skylark.sdk.admin.topology import role_text
+from skylark.sdk.endpoint import ask_all
 
 WAITING = (
     Column("brokerName", "Set"),

@@ -7,16 +7,16 @@ from functools import partial
 import click
 import trio
 
-from mqcommon.clock import SystemClock
-from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import UserError
-from mqcommon.options.command_line import click_options, given_options
-from mqcommon.options.conf_file import load_conf, to_properties
-from namesrv.controller.controller import Controller, Holder
-from namesrv.controller.options import ControllerDaemonOptions
-from remoting.net.daemon import Ready, run_daemon
-from remoting.net.tls.options import daemon_tls
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.options.command_line import click_options, given_options
+from skylark.mqcommon.options.conf_file import load_conf, to_properties
+from skylark.namesrv.controller.controller import Controller, Holder
+from skylark.namesrv.controller.options import ControllerDaemonOptions
+from skylark.remoting.net.daemon import Ready, run_daemon
+from skylark.remoting.net.tls.options import daemon_tls
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ the version, the kind, and the fields in their order.
 from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
-from mqcommon.errors import ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.strict_cbor import dumps, loads
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.strict_cbor import dumps, loads
 
 VERSION: Final = 1
 #: The priority of a broker that names none. Lower values go first.

@@ -12,28 +12,28 @@ from typing import Any
 
 import trio
 
-from mqcommon.addresses import server_address, split_address
-from mqcommon.clock import Clock
-from mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
-from mqcommon.disk.files import FileSystem
-from mqcommon.lazy_dataclass import lazy_dataclass
-from namesrv.config_handlers import OptionsHolder
-from namesrv.controller.elections import Elections, RoleNotices
-from namesrv.controller.handlers import AdminHandlers, BrokerHandlers
-from namesrv.controller.leases import Leases
-from namesrv.controller.replicas import Replicas
-from namesrv.controller.view import View
-from namesrv.guard import Guard
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.limits import ConnectionBudget
-from remoting.net.server import Handler, Server, SlowHandler
-from remoting.net.tls.options import DaemonTls
-from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.raft.disk import FileDisk
-from remoting.raft.group import NodeOptions
-from remoting.raft.node import RaftNode
-from remoting.raft.storage import FileStorage
+from skylark.mqcommon.addresses import server_address, split_address
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.namesrv.config_handlers import OptionsHolder
+from skylark.namesrv.controller.elections import Elections, RoleNotices
+from skylark.namesrv.controller.handlers import AdminHandlers, BrokerHandlers
+from skylark.namesrv.controller.leases import Leases
+from skylark.namesrv.controller.replicas import Replicas
+from skylark.namesrv.controller.view import View
+from skylark.namesrv.guard import Guard
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.limits import ConnectionBudget
+from skylark.remoting.net.server import Handler, Server, SlowHandler
+from skylark.remoting.net.tls.options import DaemonTls
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.remoting.raft.disk import FileDisk
+from skylark.remoting.raft.group import NodeOptions
+from skylark.remoting.raft.node import RaftNode
+from skylark.remoting.raft.storage import FileStorage
 
 logger = logging.getLogger(__name__)
 

@@ -12,19 +12,19 @@ from functools import partial
 
 import trio
 
-from mqcommon.addresses import split_address
-from mqcommon.errors import RemotingError
-from mqcommon.raft.errors import RaftError
-from mqcommon.signal import Signal
-from namesrv.controller.commands import Candidate, ElectMaster, encode_change
-from namesrv.controller.liveness import Key, LiveReplica
-from namesrv.controller.replicas import BrokerSet, ChangeOutcome
-from namesrv.controller.view import View
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient
-from remoting.net.transport import Connect
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import RemotingError
+from skylark.mqcommon.raft.errors import RaftError
+from skylark.mqcommon.signal import Signal
+from skylark.namesrv.controller.commands import Candidate, ElectMaster, encode_change
+from skylark.namesrv.controller.liveness import Key, LiveReplica
+from skylark.namesrv.controller.replicas import BrokerSet, ChangeOutcome
+from skylark.namesrv.controller.view import View
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.net.transport import Connect
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 import orjson
 
-from mqcommon.addresses import is_address
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
-from mqcommon.options.conf_file import to_properties
-from namesrv.config_handlers import OptionsHolder, update_options
-from namesrv.controller.commands import (
+from skylark.mqcommon.addresses import is_address
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
+from skylark.mqcommon.options.conf_file import to_properties
+from skylark.namesrv.config_handlers import OptionsHolder, update_options
+from skylark.namesrv.controller.commands import (
     DEFAULT_PRIORITY,
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -24,19 +24,19 @@ from namesrv.controller.commands import (
     CleanBrokerData,
     RegisterBroker,
 )
-from namesrv.controller.elections import Elections
-from namesrv.controller.leases import Leases
-from namesrv.controller.liveness import LiveReplica
-from namesrv.controller.replicas import BrokerSet, ChangeOutcome, why_not_registered
-from namesrv.controller.view import TIMEOUT_MS, View
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.body import Body
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import dialect_for, encode_body
-from remoting.protocol.requests.controller import (
+from skylark.namesrv.controller.elections import Elections
+from skylark.namesrv.controller.leases import Leases
+from skylark.namesrv.controller.liveness import LiveReplica
+from skylark.namesrv.controller.replicas import BrokerSet, ChangeOutcome, why_not_registered
+from skylark.namesrv.controller.view import TIMEOUT_MS, View
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import dialect_for, encode_body
+from skylark.remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
@@ -59,10 +59,10 @@ from remoting.protocol.requests.controller import (
     RegisterBrokerToControllerResponseHeader,
     ReplicaIdentity,
 )
-from remoting.protocol.requests.raft import RAFT_MEMBERS
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
-from remoting.protocol.requests.routes import BrokerMemberGroup
-from remoting.raft.members_request import do_members_request
+from skylark.remoting.protocol.requests.raft import RAFT_MEMBERS
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
+from skylark.remoting.protocol.requests.routes import BrokerMemberGroup
+from skylark.remoting.raft.members_request import do_members_request
 
 logger = logging.getLogger(__name__)
 

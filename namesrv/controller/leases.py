@@ -10,15 +10,15 @@ Neighbours: elections.py; `MasterLease` in broker/replication/autoswitch/decisio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mqcommon.errors import RequestRefused
-from mqcommon.signal import Signal
-from namesrv.controller.liveness import Key
-from namesrv.controller.view import View
-from remoting.net.channel import Channel
-from remoting.net.server import failure
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.signal import Signal
+from skylark.namesrv.controller.liveness import Key
+from skylark.namesrv.controller.view import View
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import failure
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 MAX_WAITING = 100_000
 

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from namesrv.controller.commands import Candidate
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.namesrv.controller.commands import Candidate
 
 C = TypeVar("C")
 Key = tuple[str, int]  # broker name, broker id

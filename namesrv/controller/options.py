@@ -3,16 +3,16 @@
 import os
 from typing import Any, ClassVar
 
-from mqcommon.addresses import parse_peers
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.logs.options import LogOptions, parse_levels
-from mqcommon.options.fields import option
-from namesrv.access import AccessOptions
-from remoting.net.inner_credentials import InnerCredentialsOptions
-from remoting.net.limits import LimitOptions
-from remoting.net.signature_options import SignatureOptions
-from remoting.net.tls.options import TlsOptions
+from skylark.mqcommon.addresses import parse_peers
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.logs.options import LogOptions, parse_levels
+from skylark.mqcommon.options.fields import option
+from skylark.namesrv.access import AccessOptions
+from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
+from skylark.remoting.net.limits import LimitOptions
+from skylark.remoting.net.signature_options import SignatureOptions
+from skylark.remoting.net.tls.options import TlsOptions
 
 _PEERS = "where all Controllers of the group listen for each other and for brokers: n0-10.0.0.1:9877;n1-10.0.0.2:9877"
 

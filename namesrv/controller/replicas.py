@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from namesrv.controller.commands import (
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.namesrv.controller.commands import (
     VERSION,
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -22,9 +22,9 @@ from namesrv.controller.commands import (
     RegisterBroker,
     decode_change,
 )
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.controller import MasterHeader, SyncStateSet
-from remoting.protocol.strict_cbor import dumps, loads
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.controller import MasterHeader, SyncStateSet
+from skylark.remoting.protocol.strict_cbor import dumps, loads
 
 
 @lazy_dataclass(frozen=True, slots=True)

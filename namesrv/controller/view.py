@@ -5,17 +5,17 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, Protocol
 
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.errors import NotLeader, RaftError
-from namesrv.controller.commands import Candidate, Change, encode_change
-from namesrv.controller.liveness import Key, Liveness
-from namesrv.controller.options import ControllerOptions
-from namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
-from remoting.net.channel import Channel
-from remoting.protocol.codes import ResponseCode
-from remoting.raft.group import Group
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.errors import NotLeader, RaftError
+from skylark.namesrv.controller.commands import Candidate, Change, encode_change
+from skylark.namesrv.controller.liveness import Key, Liveness
+from skylark.namesrv.controller.options import ControllerOptions
+from skylark.namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.raft.group import Group
 
 TIMEOUT_MS = 3_000
 

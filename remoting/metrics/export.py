@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from mqcommon.metrics.metric import Column
-from mqcommon.metrics.options import MetricsOptions
-from mqcommon.metrics.prometheus_text import TextFormat, format_for, page
-from remoting.metrics.health import HEALTH_PAGES, Health, missing, serve_pages
-from remoting.net.steps import Stepper, Steps
+from skylark.mqcommon.metrics.metric import Column
+from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.prometheus_text import TextFormat, format_for, page
+from skylark.remoting.metrics.health import HEALTH_PAGES, Health, missing, serve_pages
+from skylark.remoting.net.steps import Stepper, Steps
 
 if TYPE_CHECKING:
-    from remoting.metrics.http_pages import Page
+    from skylark.remoting.metrics.http_pages import Page
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Exporter:
         )
 
     async def _metrics(self, accept: str) -> "Page":
-        from remoting.metrics.http_pages import Page
+        from skylark.remoting.metrics.http_pages import Page
 
         text_format = format_for(accept)
         return Page(HTTPStatus.OK, await self._text(text_format), text_format.value)
@@ -89,7 +89,7 @@ class Exporter:
     async def _push(self, task_status: trio.TaskStatus[None]) -> None:
         options = self._options
         try:
-            from remoting.metrics.otlp import Push
+            from skylark.remoting.metrics.otlp import Push
         except ImportError as error:
             raise missing("metricsExporterType=OTLP_GRPC", "metrics", error) from None
         timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000

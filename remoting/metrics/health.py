@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from mqcommon.errors import UserError
-from mqcommon.metrics.options import MetricsOptions
-from remoting.net.sockets import listen
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.remoting.net.sockets import listen
 
 if TYPE_CHECKING:
-    from remoting.metrics.http_pages import Page, Pages
+    from skylark.remoting.metrics.http_pages import Page, Pages
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +45,12 @@ class Health:
         return dict(zip(HEALTH_PAGES, (self._healthy, self._ready), strict=True))
 
     async def _healthy(self, accept: str) -> "Page":
-        from remoting.metrics.http_pages import text_page
+        from skylark.remoting.metrics.http_pages import text_page
 
         return text_page(HTTPStatus.OK, "ok")
 
     async def _ready(self, accept: str) -> "Page":
-        from remoting.metrics.http_pages import text_page
+        from skylark.remoting.metrics.http_pages import text_page
 
         why = self._unready()
         return text_page(HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, why or "ok")
@@ -65,7 +65,7 @@ async def serve_pages(
     """
     host, port, key = place
     try:
-        from remoting.metrics.http_pages import PageServer
+        from skylark.remoting.metrics.http_pages import PageServer
     except ImportError as error:
         raise missing(key, extra, error) from None
     listeners = await listen(host.strip() or DEFAULT_HOST, port, key)

@@ -15,9 +15,9 @@ from http import HTTPStatus
 import h11
 import trio
 
-from mqcommon.addresses import limited_network, split_address
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.transport import Listener, Transport
+from skylark.mqcommon.addresses import limited_network, split_address
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
 

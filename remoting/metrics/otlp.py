@@ -25,7 +25,7 @@ from opentelemetry.sdk.metrics.export import Metric as MetricData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from mqcommon.metrics.metric import Column, Histogram, Value
+from skylark.mqcommon.metrics.metric import Column, Histogram, Value
 
 _SCOPE = InstrumentationScope("broker-meter")
 # Data points of one request, so that a collector's limit of some MiB is not reached.

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from time import perf_counter
 
-from mqcommon.errors import RequestRefused
-from mqcommon.metrics.metric import Column, Histogram, Metric, column
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, RunInTask, SlowHandler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.metrics.metric import Column, Histogram, Metric, column
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, RunInTask, SlowHandler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
 
 RPC_LATENCY = Metric(
     "rocketmq_rpc_latency", "histogram", "milliseconds",
@@ -154,6 +154,6 @@ _ANSWERS = {code: name.lower() for name, code in vars(ResponseCode).items() if i
 @cache
 def _request_names() -> dict[int, str]:
     # A NameServer without metrics starts sooner without the descriptions of what brokers serve.
-    from remoting.protocol.requests.table import BY_NAME
+    from skylark.remoting.protocol.requests.table import BY_NAME
 
     return {request.code: name.lower() for name, request in BY_NAME.items()}

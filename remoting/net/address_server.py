@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import trio
 
-from mqcommon.addresses import format_address, is_address, split_address
-from mqcommon.errors import ConnectFailed, InvalidArgument, ProtocolError
-from remoting.net import sockets
-from remoting.net.transport import Connect
+from skylark.mqcommon.addresses import format_address, is_address, split_address
+from skylark.mqcommon.errors import ConnectFailed, InvalidArgument, ProtocolError
+from skylark.remoting.net import sockets
+from skylark.remoting.net.transport import Connect
 
 # RocketMQ's address servers listen here when the domain has no port.
 DOMAIN_PORT = 8080

@@ -2,15 +2,15 @@
 
 from typing import Any, TypeVar
 
-from mqcommon.errors import FrameTooLarge, RequestRefused
-from remoting.net.steps import Steps, finish
-from remoting.protocol.body import Body
-from remoting.protocol.bounded_body import encode_within
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import dialect_for
-from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.request import Request
+from skylark.mqcommon.errors import FrameTooLarge, RequestRefused
+from skylark.remoting.net.steps import Steps, finish
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.bounded_body import encode_within
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import dialect_for
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.remoting.protocol.request import Request
 
 B = TypeVar("B", bound=Body)
 

@@ -6,14 +6,14 @@ the answer are decoded when they are asked for, and raise ProtocolError when the
 
 from typing import Any, Protocol, overload
 
-from mqcommon.errors import BrokerError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.client import RemotingClient
-from remoting.protocol.body import Body
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.request import AB, AH, Answer, B, H, Request
-from remoting.protocol.requests.replication import PageRequestHeader
+from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.request import AB, AH, Answer, B, H, Request
+from skylark.remoting.protocol.requests.replication import PageRequestHeader
 
 
 class Server(Protocol):

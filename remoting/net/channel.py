@@ -16,7 +16,7 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import (
+from skylark.mqcommon.errors import (
     CLOSED_BY_PEER,
     TLS_GUESS,
     ConnectionLost,
@@ -26,14 +26,14 @@ from mqcommon.errors import (
     RequestTimeout,
     TooManyRequests,
 )
-from mqcommon.signal import Signal
-from remoting.net.limits import BufferBudget
-from remoting.net.transport import MAX_PIECES, Transport
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
-from remoting.protocol.signature import WholeSignatures
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.limits import BufferBudget
+from skylark.remoting.net.transport import MAX_PIECES, Transport
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
+from skylark.remoting.protocol.signature import WholeSignatures
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from mqcommon.daemons.systemd import Notices
+from skylark.mqcommon.daemons.systemd import Notices
 
 logger = logging.getLogger(__name__)
 

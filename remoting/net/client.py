@@ -19,23 +19,23 @@ from typing import Any, Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.addresses import server_address, split_address
-from mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError, RequestTimeout, TlsFailed
-from mqcommon.shielded_nursery import shielded_nursery
-from mqcommon.signal import Signal
-from remoting.net import sockets
-from remoting.net.channel import SILENT_S, Answered, Channel
-from remoting.net.server import Handler, failure
-from remoting.net.transport import Connect, TlsError
-from remoting.net.unanswered import Unanswered
-from remoting.protocol.body import Body
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
-from remoting.protocol.dialect import Dialect, encode_body
-from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.requests.clients import CHALLENGE, ChallengeRequestHeader
-from remoting.protocol.sealing import SEALED_FIELD, unseal
-from remoting.protocol.signature import CHALLENGE_FIELD, SERVER_FIELD, Credentials, WholeSignatures, sign
+from skylark.mqcommon.addresses import server_address, split_address
+from skylark.mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError, RequestTimeout, TlsFailed
+from skylark.mqcommon.shielded_nursery import shielded_nursery
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net import sockets
+from skylark.remoting.net.channel import SILENT_S, Answered, Channel
+from skylark.remoting.net.server import Handler, failure
+from skylark.remoting.net.transport import Connect, TlsError
+from skylark.remoting.net.unanswered import Unanswered
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
+from skylark.remoting.protocol.dialect import Dialect, encode_body
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.remoting.protocol.requests.clients import CHALLENGE, ChallengeRequestHeader
+from skylark.remoting.protocol.sealing import SEALED_FIELD, unseal
+from skylark.remoting.protocol.signature import CHALLENGE_FIELD, SERVER_FIELD, Credentials, WholeSignatures, sign
 
 logger = logging.getLogger(__name__)
 

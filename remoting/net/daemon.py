@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from mqcommon.daemons.malloc import give_back_freed_memory
-from mqcommon.daemons.open_files import raise_open_files
-from mqcommon.daemons.systemd import Systemd
-from mqcommon.errors import SkylarkError
-from mqcommon.logs.options import LogOptions
+from skylark.mqcommon.daemons.malloc import give_back_freed_memory
+from skylark.mqcommon.daemons.open_files import raise_open_files
+from skylark.mqcommon.daemons.systemd import Systemd
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.logs.options import LogOptions
 
 if TYPE_CHECKING:  # `broker --help` need not load it
-    from mqcommon.logs.rotated_file import RotatedFile
+    from skylark.mqcommon.logs.rotated_file import RotatedFile
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError prints one
     line on stderr, in the log's format, and another error is logged with its traceback; the exit code is then 1.
     """
-    from mqcommon.daemons.start_report import StartReport
-    from mqcommon.logs.writer import start_log
+    from skylark.mqcommon.daemons.start_report import StartReport
+    from skylark.mqcommon.logs.writer import start_log
 
     report = StartReport(name, logs.log_format)
     try:

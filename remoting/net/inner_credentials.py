@@ -2,11 +2,11 @@
 
 import orjson
 
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.options.fields import option
-from remoting.protocol.plain_peers import check_named
-from remoting.protocol.signature import Credentials
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.options.fields import option
+from skylark.remoting.protocol.plain_peers import check_named
+from skylark.remoting.protocol.signature import Credentials
 
 PLAIN_KEY = "plainSignatureAddresses"
 KEY = "innerClientAuthenticationCredentials"

@@ -12,9 +12,9 @@ import resource
 from collections import Counter
 from typing import Protocol
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.options.fields import BYTES, option
-from remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.options.fields import BYTES, option
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
 
 logger = logging.getLogger(__name__)
 

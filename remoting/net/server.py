@@ -12,18 +12,18 @@ from secrets import token_hex
 
 import trio
 
-from mqcommon.addresses import is_address, limited_network, server_address, split_address
-from mqcommon.errors import ProtocolError, RequestRefused
-from mqcommon.polling import poll_until
-from remoting.net.channel import Channel
-from remoting.net.limits import BufferBudget, ConnectionBudget, RateLimit, Refusals, ServerLimits
-from remoting.net.sockets import listen
-from remoting.net.transport import Listener, Transport
-from remoting.net.unanswered import Unanswered
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, JSON, OFFER_CBOR, OFFER_FIELD, Command
-from remoting.protocol.requests.clients import CHALLENGE, ChallengeHeader
-from remoting.protocol.signature import WholeSignatures
+from skylark.mqcommon.addresses import is_address, limited_network, server_address, split_address
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.polling import poll_until
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.limits import BufferBudget, ConnectionBudget, RateLimit, Refusals, ServerLimits
+from skylark.remoting.net.sockets import listen
+from skylark.remoting.net.transport import Listener, Transport
+from skylark.remoting.net.unanswered import Unanswered
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import FLAG_ONEWAY, JSON, OFFER_CBOR, OFFER_FIELD, Command
+from skylark.remoting.protocol.requests.clients import CHALLENGE, ChallengeHeader
+from skylark.remoting.protocol.signature import WholeSignatures
 
 logger = logging.getLogger(__name__)
 

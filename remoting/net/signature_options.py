@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection
 
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.options.fields import option
-from remoting.protocol.plain_codes import PlainCodes, plain_codes
-from remoting.protocol.plain_peers import check_named, plain_peers
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.options.fields import option
+from skylark.remoting.protocol.plain_codes import PlainCodes, plain_codes
+from skylark.remoting.protocol.plain_peers import check_named, plain_peers
 
 CODES_KEY = "plainSignatureCodes"
 REACHED_KEY = "reachedAtAddresses"

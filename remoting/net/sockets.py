@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from mqcommon.addresses import format_address
-from mqcommon.errors import UserError
-from remoting.net.transport import Listener, Transport
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.errors import UserError
+from skylark.remoting.net.transport import Listener, Transport
 
 if TYPE_CHECKING:
-    from mqcommon.disk.files import MappedFile
+    from skylark.mqcommon.disk.files import MappedFile
 
 A = TypeVar("A")
 R = TypeVar("R", bytes, int)
@@ -26,7 +26,7 @@ R = TypeVar("R", bytes, int)
 class OpenSockets:
     """The open sockets of this event loop from now on, so that all can be cut as the end of a process would.
 
-    For clusters inside a test process (`sdk.testing`); no other loop keeps such a list.
+    For clusters inside a test process (`skylark.testing`); no other loop keeps such a list.
     """
 
     def __init__(self) -> None:

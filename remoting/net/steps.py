@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from mqcommon.errors import ConnectionLost
-from remoting.net.channel import Channel
-from remoting.net.server import SlowHandler
-from remoting.protocol.command import Command
+from skylark.mqcommon.errors import ConnectionLost
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import SlowHandler
+from skylark.remoting.protocol.command import Command
 
 T = TypeVar("T")
 

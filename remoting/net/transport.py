@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 if TYPE_CHECKING:  # clients send no files and need not import this
-    from mqcommon.disk.files import MappedFile
+    from skylark.mqcommon.disk.files import MappedFile
 
 #: `Transport.try_send` takes no more pieces than this in one call.
 MAX_PIECES = 1_000

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 
-from remoting.protocol.command import Command
+from skylark.remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
 

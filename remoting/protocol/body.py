@@ -9,10 +9,10 @@ from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, Final, Protocol, Self
 
-from mqcommon.errors import ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.scalars import camel_case, read_flag, read_int, read_long, read_real, read_text
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.scalars import camel_case, read_flag, read_int, read_long, read_real, read_text
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Generator, Iterator
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from mqcommon.errors import FrameTooLarge, ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol import strict_cbor
-from remoting.protocol.body import Body, members
-from remoting.protocol.command import CBOR
-from remoting.protocol.dialect import Dialect, dumps, loads
+from skylark.mqcommon.errors import FrameTooLarge, ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol import strict_cbor
+from skylark.remoting.protocol.body import Body, members
+from skylark.remoting.protocol.command import CBOR
+from skylark.remoting.protocol.dialect import Dialect, dumps, loads
 
 B = TypeVar("B", bound=Body)
 

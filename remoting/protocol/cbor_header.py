@@ -10,9 +10,9 @@ read.
 from struct import Struct, error
 from typing import Final
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol import strict_cbor
-from remoting.protocol.command import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol import strict_cbor
+from skylark.remoting.protocol.command import (
     CBOR,
     LANGUAGE_ORDINALS,
     OTHER_ORDINAL,

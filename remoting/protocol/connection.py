@@ -6,9 +6,9 @@ as soon as its bytes have arrived. After an error the connection is dead. Comman
 bytes are not returned: to the peer they look like requests that were lost with the connection.
 """
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.command import Command
-from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFIX
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFIX
 
 _unpack_prefix = PREFIX.unpack_from
 _PREFIX_BYTES = PREFIX.size

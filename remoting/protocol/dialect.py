@@ -16,12 +16,12 @@ from typing import Any, Final, TypeVar
 import cbor2
 import orjson
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol import command, strict_cbor
-from remoting.protocol.body import Body, WireBody, read_queue, write_queue
-from remoting.protocol.command import CBOR, JSON
-from remoting.protocol.scalars import read_flag
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol import command, strict_cbor
+from skylark.remoting.protocol.body import Body, WireBody, read_queue, write_queue
+from skylark.remoting.protocol.command import CBOR, JSON
+from skylark.remoting.protocol.scalars import read_flag
 
 _MAX_DEPTH: Final = 64
 

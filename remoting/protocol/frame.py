@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final
 
-from mqcommon.errors import FrameTooLarge
-from remoting.protocol import cbor_header, json_header, rocketmq_header
-from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
+from skylark.mqcommon.errors import FrameTooLarge
+from skylark.remoting.protocol import cbor_header, json_header, rocketmq_header
+from skylark.remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 
 MAX_FRAME_BYTES: Final = 16_777_216
 MAX_HEADER_BYTES: Final = 0xFF_FFFF

@@ -7,8 +7,8 @@ want its topic or tag reaches nobody. Brokers (broker/meta/clients.py) and `mqad
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from mqcommon.names import retry_topic
-from remoting.protocol.requests.clients import SUB_ALL, SubscriptionData
+from skylark.mqcommon.names import retry_topic
+from skylark.remoting.protocol.requests.clients import SUB_ALL, SubscriptionData
 
 #: What one member subscribes to: topic and expression. Equal sets choose the same messages.
 Wanted = frozenset[tuple[str, str]]

@@ -9,10 +9,10 @@ from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
-from mqcommon.errors import ProtocolError, RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.scalars import camel_case
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.scalars import camel_case
 
 Reader = Callable[[Any], Any]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.command import JSON, OTHER_LANGUAGE, Command, language_name, text_ext
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.command import JSON, OTHER_LANGUAGE, Command, language_name, text_ext
 
 _dumps = orjson.dumps
 _loads = orjson.loads

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
-from remoting.protocol.requests.topics import TopicQueueMappingDetail
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
+from skylark.remoting.protocol.requests.topics import TopicQueueMappingDetail
 
 _GLOBAL: Final = "__global__"
 #: Names that begin with this are not of brokers.

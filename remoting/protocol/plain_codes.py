@@ -9,9 +9,9 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
-from mqcommon.addresses import client_ip
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import username_fault
+from skylark.mqcommon.addresses import client_ip
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import username_fault
 
 _WHO: Final = "a user, an address or a network, or both as user@10.0.0.7"
 _FORM: Final = f"give WHO:CODE,CODE;... , where WHO is {_WHO}, as in slave@10.0.0.7:21,43,45;10.0.0.9:3004"

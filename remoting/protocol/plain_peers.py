@@ -8,7 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
-from mqcommon.addresses import client_ip, format_address, split_address
+from skylark.mqcommon.addresses import client_ip, format_address, split_address
 
 #: Every server.
 EVERYWHERE: Final = "*"

@@ -8,7 +8,7 @@ its retry topic for the group, under the name of RocketMQ 5.0 or the unambiguous
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from mqcommon.names import RETRY_PREFIX
+from skylark.mqcommon.names import RETRY_PREFIX
 
 NORMAL: Final = "0"
 RETRY_V1: Final = "1"

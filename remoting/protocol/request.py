@@ -9,15 +9,15 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any, Final, Generic, TypeVar
 
-from mqcommon.errors import ProtocolError, RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import Body
-from remoting.protocol.bounded_body import SMALL, BodyLimits, decode_limited
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, Command
-from remoting.protocol.dialect import MAX_RELAXED_BYTES, decode_body
-from remoting.protocol.header import Header
-from remoting.protocol.rights import UPDATE_CLUSTER, Need, Right
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.bounded_body import SMALL, BodyLimits, decode_limited
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import FLAG_ONEWAY, Command
+from skylark.remoting.protocol.dialect import MAX_RELAXED_BYTES, decode_body
+from skylark.remoting.protocol.header import Header
+from skylark.remoting.protocol.rights import UPDATE_CLUSTER, Need, Right
 
 H = TypeVar("H", bound=Header | None)
 B = TypeVar("B", bound=Body | bytes | None)

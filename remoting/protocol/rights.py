@@ -13,10 +13,10 @@ Neighbours: broker/security asks for the needs of each request, and decides by u
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import RETRY_PREFIX, is_obeyed_by_brokers, is_retry_topic
-from remoting.protocol.bounded_body import SMALL, BodyLimits
-from remoting.protocol.command import ext_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import RETRY_PREFIX, is_obeyed_by_brokers, is_retry_topic
+from skylark.remoting.protocol.bounded_body import SMALL, BodyLimits
+from skylark.remoting.protocol.command import ext_text
 
 #: The kinds of resources.
 CLUSTER: Final = "Cluster"

@@ -9,8 +9,8 @@ Text is UTF-8; a length of 0 means null. Codes above 32767 wrap here, so such re
 from struct import Struct, error
 from typing import Final
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.command import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.command import (
     LANGUAGE_ORDINALS,
     OTHER_ORDINAL,
     ROCKETMQ,

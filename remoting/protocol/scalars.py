@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final
 
-from remoting.protocol.command import ext_text
+from skylark.remoting.protocol.command import ext_text
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 

@@ -12,7 +12,7 @@ import hmac
 from hashlib import shake_256
 from typing import Final
 
-from mqcommon.errors import ProtocolError
+from skylark.mqcommon.errors import ProtocolError
 
 #: In the ext fields of an answer whose body is sealed.
 SEALED_FIELD: Final = "sealed"

@@ -19,11 +19,11 @@ from functools import lru_cache
 from hashlib import sha1, sha256
 from typing import Any, Final
 
-from mqcommon.bounded_cache import BoundedCache
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol import strict_cbor
-from remoting.protocol.command import CBOR, Command, ext_text, text_ext
-from remoting.protocol.plain_peers import EVERYWHERE, plain_peers
+from skylark.mqcommon.bounded_cache import BoundedCache
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol import strict_cbor
+from skylark.remoting.protocol.command import CBOR, Command, ext_text, text_ext
+from skylark.remoting.protocol.plain_peers import EVERYWHERE, plain_peers
 
 ACCESS_KEY_FIELD: Final = "AccessKey"
 SIGNATURE_FIELD: Final = "Signature"

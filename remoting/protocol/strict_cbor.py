@@ -10,7 +10,7 @@ from typing import IO, Any, Final, NoReturn
 
 import cbor2
 
-from mqcommon.errors import ProtocolError
+from skylark.mqcommon.errors import ProtocolError
 
 #: Deeper than any of Skylark's bodies nests.
 MAX_DEPTH: Final = 32

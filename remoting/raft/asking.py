@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import trio
 
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.protocol.requests.raft import RAFT_STATUS, RaftStatusHeader, RaftStatusRequestHeader
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.requests.raft import RAFT_STATUS, RaftStatusHeader, RaftStatusRequestHeader
 
 ASK_TIMEOUT_MS = 1_000
 

@@ -10,9 +10,9 @@ one and joins as a learner; when it has caught up it becomes a voter, and its ol
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.errors import ChangeRefused
-from mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remove
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.errors import ChangeRefused
+from skylark.mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remove
 
 # A learner that lacks more entries than that waits.
 PROMOTION_LAG = 100

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.compression import inflated
-from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.compression import inflated
+from skylark.mqcommon.raft.membership import Members
+from skylark.mqcommon.raft.messages import (
     AppendRequest,
     AppendResponse,
     Heartbeat,
@@ -19,7 +19,7 @@ from mqcommon.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from remoting.protocol.strict_cbor import dumps, loads
+from skylark.remoting.protocol.strict_cbor import dumps, loads
 
 # A message begins with the number of its kind; then come sender, receiver, term and the kind's own fields.
 VOTE_REQUEST, VOTE_RESPONSE, APPEND_REQUEST, APPEND_RESPONSE = 1, 2, 3, 4

@@ -9,13 +9,13 @@ from typing import Protocol
 
 import trio
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.log import Entries, MemoryEntries, RaftLog
-from mqcommon.raft.messages import RaftMessage, Snapshot
-from mqcommon.raft.raft import Raft
-from mqcommon.raft.ready import HardState, Persist
-from remoting.raft.codec import check_snapshots, decode_messages, encode_messages
-from remoting.raft.storage import Storage
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.log import Entries, MemoryEntries, RaftLog
+from skylark.mqcommon.raft.messages import RaftMessage, Snapshot
+from skylark.mqcommon.raft.raft import Raft
+from skylark.mqcommon.raft.ready import HardState, Persist
+from skylark.remoting.raft.codec import check_snapshots, decode_messages, encode_messages
+from skylark.remoting.raft.storage import Storage
 
 
 @lazy_dataclass(frozen=True, slots=True)

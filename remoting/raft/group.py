@@ -8,9 +8,9 @@ from dataclasses import field
 from random import Random
 from typing import Any, Protocol
 
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.membership import Change, Members
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.membership import Change, Members
 
 
 @lazy_dataclass(frozen=True, slots=True)

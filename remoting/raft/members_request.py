@@ -1,11 +1,11 @@
 """Request 7120 of administrators to the leader of a group: show or change its members, or let another one lead."""
 
-from mqcommon.addresses import is_address
-from mqcommon.errors import RequestRefused
-from mqcommon.raft.membership import Remove
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.raft import RaftMembers, RaftMembersRequestHeader
-from remoting.raft.group import Group
+from skylark.mqcommon.addresses import is_address
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.raft.membership import Remove
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.raft import RaftMembers, RaftMembersRequestHeader
+from skylark.remoting.raft.group import Group
 
 
 async def do_members_request(group: Group, header: RaftMembersRequestHeader, timeout_ms: float) -> RaftMembers:

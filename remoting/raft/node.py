@@ -15,13 +15,13 @@ from typing import Any
 
 import trio
 
-from mqcommon.backoff import Backoff
-from mqcommon.clock import Clock
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
-from mqcommon.raft.config import Config
-from mqcommon.raft.errors import ChangeRefused, NotLeader, RaftError, Unknown
-from mqcommon.raft.membership import AddLearner, Change, Members
-from mqcommon.raft.messages import (
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
+from skylark.mqcommon.raft.config import Config
+from skylark.mqcommon.raft.errors import ChangeRefused, NotLeader, RaftError, Unknown
+from skylark.mqcommon.raft.membership import AddLearner, Change, Members
+from skylark.mqcommon.raft.messages import (
     APPLICATION,
     AppendRequest,
     Heartbeat,
@@ -29,27 +29,27 @@ from mqcommon.raft.messages import (
     RaftMessage,
     Snapshot,
 )
-from mqcommon.raft.raft import FollowerState, Raft
-from mqcommon.raft.ready import Persist, Ready
-from mqcommon.signal import Signal
-from remoting.net.call import Remote, call
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.raft import (
+from skylark.mqcommon.raft.raft import FollowerState, Raft
+from skylark.mqcommon.raft.ready import Persist, Ready
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.raft import (
     RAFT_JOIN,
     RAFT_MESSAGES,
     RAFT_STATUS,
     RaftJoinHeader,
     RaftStatusHeader,
 )
-from remoting.raft.asking import ask_all, ask_status
-from remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, next_step
-from remoting.raft.codec import restored_state
-from remoting.raft.disk import Disk, Loaded
-from remoting.raft.group import Done, NodeOptions, StateMachine
-from remoting.raft.peers import Peers
+from skylark.remoting.raft.asking import ask_all, ask_status
+from skylark.remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, next_step
+from skylark.remoting.raft.codec import restored_state
+from skylark.remoting.raft.disk import Disk, Loaded
+from skylark.remoting.raft.group import Done, NodeOptions, StateMachine
+from skylark.remoting.raft.peers import Peers
 
 logger = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import trio
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import ConnectFailed, RemotingError
-from mqcommon.raft.messages import AppendRequest, InstallSnapshot, RaftMessage
-from mqcommon.signal import Signal
-from remoting.net.client import RemotingClient
-from remoting.protocol.command import Command
-from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
-from remoting.raft.disk import Disk
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import ConnectFailed, RemotingError
+from skylark.mqcommon.raft.messages import AppendRequest, InstallSnapshot, RaftMessage
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
+from skylark.remoting.raft.disk import Disk
 
 logger = logging.getLogger(__name__)
 

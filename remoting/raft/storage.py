@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Protocol
 
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.disk.files import AppendFile, FileSystem, MappedFile
-from mqcommon.disk.write_again import write_again
-from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.log import MemoryEntries
-from mqcommon.raft.messages import RaftEntry, Snapshot
-from mqcommon.raft.ready import HardState, Persist
-from remoting.protocol.strict_cbor import dumps, loads
-from remoting.raft.codec import entries_of, entry_fields, snapshot_fields, snapshot_of
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.disk.files import AppendFile, FileSystem, MappedFile
+from skylark.mqcommon.disk.write_again import write_again
+from skylark.mqcommon.errors import ProtocolError, StoreCorrupt
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.log import MemoryEntries
+from skylark.mqcommon.raft.messages import RaftEntry, Snapshot
+from skylark.mqcommon.raft.ready import HardState, Persist
+from skylark.remoting.protocol.strict_cbor import dumps, loads
+from skylark.remoting.raft.codec import entries_of, entry_fields, snapshot_fields, snapshot_of
 
 HEAD = Struct(">II")  # bytes of the record, their CRC
 # The head of the log's first record, the bytes of the log, and the CRC of both. It stands on two pages.

@@ -1,5 +1,5 @@
 """``python -m scripts.demo`` is the program behind scripts/quickstart."""
 
-from mqcommon.daemons.start import start
+from skylark.mqcommon.daemons.start import start
 
 start("scripts.demo.quickstart:main")

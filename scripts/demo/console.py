@@ -6,11 +6,11 @@ from pathlib import Path
 
 import trio
 
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import HOST, Daemon, broker_daemon, namesrv_daemon, reserve_if_free, serving
 from scripts.demo.options import Options
-from sdk import Admin, Message, Producer, PullConsumer
-from sdk.testing.daemons import SMALL
+from skylark import Admin, Message, Producer, PullConsumer
+from skylark.sdk.testing.daemons import SMALL
 
 TOPIC, GROUP = "orders", "shop"
 SENDS, CONSUMED = 1_000, 400
@@ -39,7 +39,7 @@ class ConsoleDemo:
         ]
         port, reservation = reserve_if_free(options.console_port)
         command = [
-            sys.executable, "-m", "mqconsole", "-n", self._namesrv.addr, "--listen-port", str(port),
+            sys.executable, "-m", "skylark.mqconsole", "-n", self._namesrv.addr, "--listen-port", str(port),
             "--poll-interval", "2",
         ]  # fmt: skip
         self._console = Daemon("mqconsole", command, port, home / "mqconsole.log", reservation)

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import trio
 
-from sdk import ConsumeFrom, MessageExt, PushConsumer
+from skylark import ConsumeFrom, MessageExt, PushConsumer
 
 BATCH_SIZE = 256
 

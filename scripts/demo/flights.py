@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from sdk import Message
+from skylark import Message
 
 _TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _MISSING = "NA"

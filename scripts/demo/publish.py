@@ -9,7 +9,7 @@ import trio
 
 from scripts.daemons import POLL_S, READY_TIMEOUT_S, Daemon, DaemonFailed
 from scripts.demo.progress import Progress
-from sdk import Message, Producer, SendFailed, SendResult
+from skylark import Message, Producer, SendFailed, SendResult
 
 KILL_AT, RESTART_AT = 0.4, 0.6
 SEND_TIMEOUT_MS = 30_000

@@ -27,7 +27,7 @@ from scripts.demo.report import Differs, compare, first_of, show_carriers
 from scripts.demo.rolling import RollingDemo
 from scripts.demo.stages import Stages
 from scripts.demo.switching import SwitchingDemo
-from sdk import Admin, SkylarkError
+from skylark import Admin, SkylarkError
 
 TOPIC = "flights"
 CLUSTER = "DefaultCluster"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.controller_set import NOT_YET, until
 from scripts.daemons import Daemon, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
 from scripts.demo.options import Options
@@ -17,7 +17,7 @@ from scripts.demo.progress import Progress
 from scripts.demo.report import Differs
 from scripts.demo.stages import Stages, run_stage
 from scripts.demo.switching import SMALL
-from sdk import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
+from skylark import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
 
 TOPIC = "rolled"
 CONF = "conf/2m-2s-sync"

@@ -19,7 +19,7 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_connector import register
+from skylark.spark_connector import register
 
 FLIGHT = "carrier string, dep_delay int"
 

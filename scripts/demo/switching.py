@@ -11,7 +11,7 @@ from scripts.demo.progress import Progress
 from scripts.demo.report import Differs
 from scripts.demo.stages import Stages, run_stage
 from scripts.dledger_set import DLedgerSet
-from sdk import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
+from skylark import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
 
 TOPIC = "switched"
 SENDS = 60_000

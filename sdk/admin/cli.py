@@ -14,9 +14,9 @@ from typing import IO, Any
 
 import click
 
-from mqcommon.daemons.output import OutputFailed, guard_stdout
-from sdk.admin.command import common_options
-from sdk.admin.commands import (
+from skylark.mqcommon.daemons.output import OutputFailed, guard_stdout
+from skylark.sdk.admin.command import common_options
+from skylark.sdk.admin.commands import (
     accounts,
     brokers,
     clients,
@@ -42,7 +42,7 @@ from sdk.admin.commands import (
     topology,
     users,
 )
-from sdk.admin.render import to_json
+from skylark.sdk.admin.render import to_json
 
 # RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs.
 _NAMES = """
@@ -64,7 +64,7 @@ def name_of_missing(name: str) -> str | None:
 _ALIASES = {"deleteaccessconfig": "deleteAclConfig", "getaccessconfigsubcommand": "getAclConfig"}
 # Commands that ask no server: they have no options.
 _LOCAL = ("help", "completion")
-_IN_JSON = "sdk.admin.errors_in_json"
+_IN_JSON = "skylark.sdk.admin.errors_in_json"
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 

@@ -13,19 +13,19 @@ from typing import Literal, Self
 
 import orjson
 
-from mqcommon.addresses import format_address
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.ids import parse_offset_msg_id
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import AUTO_CREATE_TOPIC, retry_topic, username_fault
-from remoting.net.call import call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests import (
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.ids import parse_offset_msg_id
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import AUTO_CREATE_TOPIC, retry_topic, username_fault
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests import (
     acl as plain_acl,
 )
-from remoting.protocol.requests import (
+from skylark.remoting.protocol.requests import (
     auth,
     brokers,
     clients,
@@ -38,10 +38,10 @@ from remoting.protocol.requests import (
     shrinking,
     topics,
 )
-from remoting.protocol.requests.acl import AccessExplanation, AclConfig, AclVersionResponseHeader, PlainAccessConfig
-from remoting.protocol.requests.auth import AclInfo, UserInfo
-from remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
-from remoting.protocol.requests.clients import (
+from skylark.remoting.protocol.requests.acl import AccessExplanation, AclConfig, AclVersionResponseHeader, PlainAccessConfig
+from skylark.remoting.protocol.requests.auth import AclInfo, UserInfo
+from skylark.remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
+from skylark.remoting.protocol.requests.clients import (
     Connection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -50,12 +50,12 @@ from remoting.protocol.requests.clients import (
     ProducerTableInfo,
     SubscriptionData,
 )
-from remoting.protocol.requests.controller import (
+from skylark.remoting.protocol.requests.controller import (
     BrokerReplicasInfo,
     GetMetaDataResponseHeader,
     MasterHeader,
 )
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.requests.groups import (
     ConsumeOffset,
     ConsumeStats,
     ConsumeStatsList,
@@ -63,20 +63,20 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from remoting.protocol.requests.query import ConsumeQueueEntries
-from remoting.protocol.requests.raft import RAFT_MEMBERS, RaftMembers, RaftMembersRequestHeader
-from remoting.protocol.requests.replication import EpochEntryCache
-from remoting.protocol.requests.routes import ClusterInfo, TopicRouteData
-from remoting.protocol.requests.topics import (
+from skylark.remoting.protocol.requests.query import ConsumeQueueEntries
+from skylark.remoting.protocol.requests.raft import RAFT_MEMBERS, RaftMembers, RaftMembersRequestHeader
+from skylark.remoting.protocol.requests.replication import EpochEntryCache
+from skylark.remoting.protocol.requests.routes import ClusterInfo, TopicRouteData
+from skylark.remoting.protocol.requests.topics import (
     TopicConfig,
     TopicConfigAndMapping,
     TopicConfigTable,
     TopicQueueMappingDetail,
     TopicStatsTable,
 )
-from sdk import broker_api, namesrv_api
-from sdk.admin.dead_letter_files import DeadLetterFile, format_of
-from sdk.admin.dead_letters import (
+from skylark.sdk import broker_api, namesrv_api
+from skylark.sdk.admin.dead_letter_files import DeadLetterFile, format_of
+from skylark.sdk.admin.dead_letters import (
     RATE,
     USE_TOPIC,
     DeadLetter,
@@ -87,15 +87,15 @@ from sdk.admin.dead_letters import (
     OnProgress,
     Resending,
 )
-from sdk.admin.requests import AdminRequests, body_of, header_of
-from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
-from sdk.client import Client, ClientHandle
-from sdk.config_text import decode_config, encode_config
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import Endpoint
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace, takes_plain_names
-from sdk.routes import master_of
+from skylark.sdk.admin.requests import AdminRequests, body_of, header_of
+from skylark.sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
+from skylark.sdk.client import Client, ClientHandle
+from skylark.sdk.config_text import decode_config, encode_config
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace, takes_plain_names
+from skylark.sdk.routes import master_of
 
 logger = logging.getLogger(__name__)
 

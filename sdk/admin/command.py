@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.daemons.output import OutputFailed
-from mqcommon.errors import SkylarkError, UserError
-from mqcommon.options.command_line import refuse_repeated
-from sdk.admin.failures import error_document, explain, first_of
-from sdk.admin.params import Address, BrokerAddress, BrokerName, PlainAddresses
-from sdk.admin.render import to_json
-from sdk.admin.session import Clients, SdkClients, Session, Settings
-from sdk.admin.targets import Scope, addr_of, name_of
+from skylark.mqcommon.daemons.output import OutputFailed
+from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.mqcommon.options.command_line import refuse_repeated
+from skylark.sdk.admin.failures import error_document, explain, first_of
+from skylark.sdk.admin.params import Address, BrokerAddress, BrokerName, PlainAddresses
+from skylark.sdk.admin.render import to_json
+from skylark.sdk.admin.session import Clients, SdkClients, Session, Settings
+from skylark.sdk.admin.targets import Scope, addr_of, name_of
 
 if TYPE_CHECKING:
-    from remoting.net.tls.settings import Tls
-    from remoting.protocol.signature import Credentials
+    from skylark.remoting.net.tls.settings import Tls
+    from skylark.remoting.protocol.signature import Credentials
 
 Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
@@ -204,7 +204,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
 
 async def _behind_names(settings: Settings) -> str:
     """The NameServers, with all addresses of each name: what they store must be changed at each of them."""
-    from remoting.net.address_server import resolved
+    from skylark.remoting.net.address_server import resolved
 
     if settings.tls is not None:  # a certificate may have the name only
         return settings.namesrv
@@ -222,7 +222,7 @@ def given_credentials(file: str | None, plain_signature_addresses: str) -> "Cred
 
     ``plain_signature_addresses``: servers that may get RocketMQ's signature.
     """
-    from sdk.credentials import credentials_of_tools
+    from skylark.sdk.credentials import credentials_of_tools
 
     try:
         found = credentials_of_tools(file, os.environ, lambda warning: click.echo(f"mqadmin: {warning}", err=True))
@@ -235,7 +235,7 @@ def given_tls(file: str | None) -> "Tls | None":
     """What ``file`` says."""
     if file is None:
         return None
-    from sdk.credentials import read_tls_config
+    from skylark.sdk.credentials import read_tls_config
 
     try:
         return read_tls_config(file)

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO, Protocol
 
 import orjson
 
-from mqcommon.errors import InvalidArgument, UserError
-from sdk.admin.dead_letters import DeadLetter
-from sdk.admin.message_text import body_of, message_json
-from sdk.runtime import off_loop
+from skylark.mqcommon.errors import InvalidArgument, UserError
+from skylark.sdk.admin.dead_letters import DeadLetter
+from skylark.sdk.admin.message_text import body_of, message_json
+from skylark.sdk.runtime import off_loop
 
 FORMATS = ("jsonl", "parquet")
 # What a dead letter has beside the columns of a message.
@@ -36,7 +36,7 @@ def format_of(path: str, file_format: str | None) -> str:
         raise InvalidArgument(f"file_format must be one of {', '.join(FORMATS)}, not {file_format!r}")
     if file_format == "parquet":
         # Before a file is opened: to say so is all that can be done without the packages.
-        from sdk.arrow import check_arrow
+        from skylark.sdk.arrow import check_arrow
 
         check_arrow("a Parquet file")
     return file_format
@@ -127,7 +127,7 @@ class Parquet:
         import pyarrow as pa
         from pyarrow.parquet import ParquetWriter
 
-        from sdk.arrow.schema import COLUMNS
+        from skylark.sdk.arrow.schema import COLUMNS
 
         time, text = COLUMNS["storeTimestamp"], pa.string()
         types = {name: text for name in STORY} | {"failTime": time, "resentTimes": pa.int32()}
@@ -138,7 +138,7 @@ class Parquet:
     def write(self, letters: Sequence[DeadLetter]) -> None:
         import pyarrow as pa
 
-        from sdk.arrow.schema import microseconds
+        from skylark.sdk.arrow.schema import microseconds
 
         if letters:
             rows = [dict(zip(STORY, story_of(letter), strict=True)) | columns_of(letter) for letter in letters]
@@ -153,7 +153,7 @@ class Parquet:
 
 def columns_of(letter: DeadLetter) -> dict[str, Any]:
     """The values of a message's columns; times in microseconds."""
-    from sdk.arrow.schema import microseconds
+    from skylark.sdk.arrow.schema import microseconds
 
     message = letter.message
     return {

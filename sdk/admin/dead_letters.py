@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import trio
 
-from mqcommon.arguments import check_int, wrong_type
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.failure import FailureNote
-from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import (
+from skylark.mqcommon.arguments import check_int, wrong_type
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.failure import FailureNote
+from skylark.mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import (
     CLUSTER,
     DELAY,
     FAIL_CLIENT,
@@ -36,15 +36,15 @@ from mqcommon.message.properties import (
     RESENT_TIMES,
     RETRY_TOPIC,
 )
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DLQ_PREFIX, TOOLS_GROUP, dlq_topic, retry_topic
-from sdk import broker_api
-from sdk.admin.resent_marks import ResentMarks
-from sdk.admin.tool_send import send_as_tool
-from sdk.client import ClientHandle, sharing
-from sdk.endpoint import Endpoint
-from sdk.retry import until_answered
-from sdk.routes import TopicRoute
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import DLQ_PREFIX, TOOLS_GROUP, dlq_topic, retry_topic
+from skylark.sdk import broker_api
+from skylark.sdk.admin.resent_marks import ResentMarks
+from skylark.sdk.admin.tool_send import send_as_tool
+from skylark.sdk.client import ClientHandle, sharing
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.retry import until_answered
+from skylark.sdk.routes import TopicRoute
 
 #: How many messages a second are sent unless the caller says otherwise.
 RATE = 100.0
@@ -184,7 +184,7 @@ class DeadLetters:
                 f"give the group, not the topic of its dead letters: {group.removeprefix(DLQ_PREFIX)}"
             )
         # A third of the time in which mqadmin starts, and most of its commands read no messages.
-        from sdk.consumer.pull import PullConsumer
+        from skylark.sdk.consumer.pull import PullConsumer
 
         self._client = client
         self._group = group

@@ -5,7 +5,7 @@ Errors that are not handled here are bugs, and are printed with their traceback.
 
 from typing import Any, TypeVar
 
-from mqcommon.errors import (
+from skylark.mqcommon.errors import (
     TLS_GUESS,
     BrokerError,
     ConnectFailed,
@@ -18,7 +18,7 @@ from mqcommon.errors import (
     TlsFailed,
     UserError,
 )
-from sdk.admin.render import visible
+from skylark.sdk.admin.render import visible
 
 E = TypeVar("E", bound=BaseException)
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqcommon.errors import ProtocolError
-from sdk.admin.render import java_object, java_value, time_text, visible
+from skylark.mqcommon.errors import ProtocolError
+from skylark.sdk.admin.render import java_object, java_value, time_text, visible
 
 if TYPE_CHECKING:
-    from mqcommon.message.message import MessageExt
+    from skylark.mqcommon.message.message import MessageExt
 
 _LINE = "%-20s %s"
 _NO_BODY = "NOT PRINT BODY"

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.shrinking import SealedQueue
-    from sdk.admin.client import Admin
+    from skylark.remoting.protocol.requests.shrinking import SealedQueue
+    from skylark.sdk.admin.client import Admin
 
 
 class Place(NamedTuple):

@@ -10,13 +10,13 @@ Neighbours: commands/topics.py (writes records), doctor (compares records and ro
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mqcommon.errors import RouteNotFound, SkylarkError, UserError
-from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
+from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.routes import TopicRouteData
-    from remoting.protocol.requests.topics import TopicConfig
-    from sdk.admin.session import Session
+    from skylark.remoting.protocol.requests.routes import TopicRouteData
+    from skylark.remoting.protocol.requests.topics import TopicConfig
+    from skylark.sdk.admin.session import Session
 
 NAMESPACE = "ORDER_TOPIC_CONFIG"
 PERM_WRITE = 2

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mqcommon.errors import ProtocolError, UserError
+from skylark.mqcommon.errors import ProtocolError, UserError
 
 if TYPE_CHECKING:
-    from remoting.protocol.body import Body
+    from skylark.remoting.protocol.body import Body
 
 _ADDR = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:;/\[\]]+):(\d{1,5})")
 
@@ -56,7 +56,7 @@ class Address(Text):
 
 
 class BrokerAddress(Text):
-    """The address of one broker: ``host:port``, or a broker's name, which `sdk.admin.targets` looks up."""
+    """The address of one broker: ``host:port``, or a broker's name, which `skylark.sdk.admin.targets` looks up."""
 
     name = "host:port or name"
 
@@ -68,19 +68,19 @@ class BrokerAddress(Text):
 
 
 class BrokerName(Text):
-    """The name of a broker, or the ``host:port`` of one of its set, which `sdk.admin.targets` looks up."""
+    """The name of a broker, or the ``host:port`` of one of its set, which `skylark.sdk.admin.targets` looks up."""
 
     name = "name or host:port"
 
 
 class PlainAddresses(Text):
-    """Servers that may get RocketMQ's signature: see `remoting.protocol.plain_peers`."""
+    """Servers that may get RocketMQ's signature: see `skylark.remoting.protocol.plain_peers`."""
 
     name = "addresses"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         # Help and completion load no protocol.
-        from remoting.protocol.plain_peers import check_named
+        from skylark.remoting.protocol.plain_peers import check_named
 
         text = super().convert(value, param, ctx) if value else ""
         try:
@@ -235,7 +235,7 @@ B = TypeVar("B", bound="Body")
 
 def read_list(warn: Callable[[str], object], path: str, kind: type[B], name_member: str) -> list[B]:
     """The bodies in the file; UserError when it is no such list. Members that have no meaning are told to ``warn``."""
-    from remoting.protocol.dialect import loads
+    from skylark.remoting.protocol.dialect import loads
 
     try:
         with open(path, "rb") as file:
@@ -251,7 +251,7 @@ def read_list(warn: Callable[[str], object], path: str, kind: type[B], name_memb
 
 
 def _entry(warn: Callable[[str], object], place: str, found: Any, kind: type[B], name_member: str) -> B:
-    from remoting.protocol.body import members
+    from skylark.remoting.protocol.body import members
 
     if not isinstance(found, dict) or not isinstance(found.get(name_member), str) or not found[name_member].strip():
         raise UserError(f"{place} is not an object with a {name_member}")

@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mqcommon.errors import UserError
-from sdk.admin.render import java_object
-from sdk.admin.session import Session
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.render import java_object
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from mqcommon.message.message import MessageExt
-    from mqcommon.message.queue import MessageQueue
-    from sdk.consumer.pull import PullConsumer
-    from sdk.consumer.reader import PullResult
+    from skylark.mqcommon.message.message import MessageExt
+    from skylark.mqcommon.message.queue import MessageQueue
+    from skylark.sdk.consumer.pull import PullConsumer
+    from skylark.sdk.consumer.reader import PullResult
 
 # RocketMQ's brokers return at most 32 messages per pull, Skylark's as many as asked for.
 _PULL_COUNT = 1024

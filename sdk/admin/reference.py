@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from sdk.admin.cli import NOT_YET, Families
+from skylark.sdk.admin.cli import NOT_YET, Families
 
 _HEAD = """# mqadmin
 

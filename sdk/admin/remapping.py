@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from mqcommon.errors import UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.logical_queues import LogicalQueue, check_stretches, logical_queues, to_logical
-from remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
-from remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.logical_queues import LogicalQueue, check_stretches, logical_queues, to_logical
+from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
 
 # RocketMQ's: the logical offsets of a queue that has moved begin at a multiple of it.
 BLOCK = 10_000

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 Row = Mapping[str, Any]
 

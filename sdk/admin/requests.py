@@ -7,16 +7,16 @@ ask each of several servers for: the answer's header or body, decoded while erro
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
-from mqcommon.errors import RouteNotFound, UserError
-from mqcommon.names import retry_topic
-from remoting.net.address_server import check_nameservers
-from remoting.net.call import call
-from remoting.protocol.request import AB, AH, Answer, B, H, Request
-from remoting.protocol.requests.routes import BrokerData
-from sdk import namesrv_api
-from sdk.client import ClientHandle
-from sdk.endpoint import Answers, Endpoint, ask_all
-from sdk.routes import reader_of
+from skylark.mqcommon.errors import RouteNotFound, UserError
+from skylark.mqcommon.names import retry_topic
+from skylark.remoting.net.address_server import check_nameservers
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.request import AB, AH, Answer, B, H, Request
+from skylark.remoting.protocol.requests.routes import BrokerData
+from skylark.sdk import namesrv_api
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.endpoint import Answers, Endpoint, ask_all
+from skylark.sdk.routes import reader_of
 
 T = TypeVar("T")
 Ask = Callable[[Endpoint], Awaitable[T]]

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from mqcommon.errors import BrokerError, ProtocolError, RouteNotFound, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import TAGS
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DLQ_RESENT_TOPIC
-from remoting.protocol.body import INT, TEXT, Body, member
-from remoting.protocol.codes import ResponseCode
-from sdk.admin.tool_send import send_as_tool
-from sdk.client import ClientHandle
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RouteNotFound, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import TAGS
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import DLQ_RESENT_TOPIC
+from skylark.remoting.protocol.body import INT, TEXT, Body, member
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.admin.tool_send import send_as_tool
+from skylark.sdk.client import ClientHandle
 
 if TYPE_CHECKING:
-    from sdk.consumer.pull import PullConsumer
+    from skylark.sdk.consumer.pull import PullConsumer
 
 PULL_COUNT = 256
 #: The marks of one group that a tool holds in memory, some 150 MB.

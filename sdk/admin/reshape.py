@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from mqcommon.errors import BrokerError, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import ResponseCode
-from sdk.admin.moving import Place, move_queues
-from sdk.admin.reshaping import SetQueues, Shape, Tail, Wait, next_step
-from sdk.admin.session import Session
+from skylark.mqcommon.errors import BrokerError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.admin.moving import Place, move_queues
+from skylark.sdk.admin.reshaping import SetQueues, Shape, Tail, Wait, next_step
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.topics import TopicConfig
+    from skylark.remoting.protocol.requests.topics import TopicConfig
 
 POLL_S = 0.5
 _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from mqcommon.errors import UserError
+from skylark.mqcommon.errors import UserError
 
 
 class Shape(NamedTuple):

@@ -10,7 +10,7 @@ Neighbour: commands/namesrvs.py asks the NameServers.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from remoting.protocol.requests.routes import BrokerData, ClusterInfo, TopicRouteData
+from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo, TopicRouteData
 
 
 class Fact(NamedTuple):

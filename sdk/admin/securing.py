@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import orjson
 
-from mqcommon.addresses import client_ip, split_address
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.addresses import client_ip, split_address
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 #: The super user of administrators, and the super user as whom servers sign what they ask each other.
 ROOT, INNER = "root", "inner"

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from mqcommon.errors import RouteNotFound, SkylarkError, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import TOOLS_GROUP
-from sdk.admin.failures import error_document, explain
-from sdk.admin.params import option
-from sdk.admin.render import to_json
+from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import TOOLS_GROUP
+from skylark.sdk.admin.failures import error_document, explain
+from skylark.sdk.admin.params import option
+from skylark.sdk.admin.render import to_json
 
 if TYPE_CHECKING:
-    from mqcommon.message.message import MessageExt
-    from remoting.net.tls.settings import Tls
-    from remoting.protocol.signature import Credentials
-    from sdk.admin.client import Admin
-    from sdk.consumer.pull import PullConsumer
-    from sdk.endpoint import Answers
-    from sdk.producer.producer import Producer
+    from skylark.mqcommon.message.message import MessageExt
+    from skylark.remoting.net.tls.settings import Tls
+    from skylark.remoting.protocol.signature import Credentials
+    from skylark.sdk.admin.client import Admin
+    from skylark.sdk.consumer.pull import PullConsumer
+    from skylark.sdk.endpoint import Answers
+    from skylark.sdk.producer.producer import Producer
 
 T = TypeVar("T")
 
@@ -60,14 +60,14 @@ class SdkClients:
     """The SDK's clients. They are imported when a command runs, so that help and completion are fast."""
 
     def admin(self, settings: Settings) -> AbstractAsyncContextManager["Admin"]:
-        from sdk.admin.client import Admin
+        from skylark.sdk.admin.client import Admin
 
         return Admin(
             settings.namesrv, timeout_ms=settings.timeout_ms, credentials=settings.credentials, tls=settings.tls
         )
 
     def producer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["Producer"]:
-        from sdk.producer.producer import Producer
+        from skylark.sdk.producer.producer import Producer
 
         # a weaker acknowledgement is printed as the status of the send, as in RocketMQ's tool
         return Producer(
@@ -81,7 +81,7 @@ class SdkClients:
         )
 
     def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["PullConsumer"]:
-        from sdk.consumer.pull import PullConsumer
+        from skylark.sdk.consumer.pull import PullConsumer
 
         # without heartbeats: reading with a tool must not create a group
         return PullConsumer(
@@ -154,7 +154,7 @@ class Session:
 
     async def check_whole(self, topics: Iterable[str]) -> None:
         """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""
-        from sdk.routes import absent_text
+        from skylark.sdk.routes import absent_text
 
         said: set[str] = set()
         for topic in topics:
@@ -193,7 +193,7 @@ class Session:
 
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> "Answers[T]":
         """Await ``ask`` for each key, several at a time, and show the progress."""
-        from sdk.endpoint import ask_all
+        from skylark.sdk.endpoint import ask_all
 
         # The number of all is shown, so keys that come from a generator are counted first.
         every = list(keys)

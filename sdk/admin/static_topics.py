@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 
 import trio
 
-from mqcommon.errors import BrokerError, RouteNotFound, UserError
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
-from sdk.admin.remapping import (
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, UserError
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
+from skylark.sdk.admin.remapping import (
     Part,
     State,
     begun,
@@ -23,8 +23,8 @@ from sdk.admin.remapping import (
     levelled,
     moves,
 )
-from sdk.admin.session import Session
-from sdk.admin.targets import MASTER_ID, all_targets
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import MASTER_ID, all_targets
 
 POLL_S = 0.2
 # Brokers tell NameServers of a change at once.

@@ -6,12 +6,12 @@ A failure at one broker is printed at once and does not stop the others; the exi
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from sdk.admin.session import Session
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.routes import ClusterInfo
+    from skylark.remoting.protocol.requests.routes import ClusterInfo
 
 MASTER_ID = 0
 # TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from mqcommon.clock import SystemClock
-from mqcommon.message.properties import encode_properties
-from mqcommon.message.queue import MessageQueue
-from remoting.net.call import call
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
-from sdk.client import ClientHandle
-from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
-from sdk.retry import until_answered
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.message.properties import encode_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
+from skylark.sdk.retry import until_answered
 
 SENDER = "TOOLS_PRODUCER"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, reply_topic
-from remoting.protocol.requests.groups import ConsumeStatsList
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, reply_topic
+from skylark.remoting.protocol.requests.groups import ConsumeStatsList
 
 
 def role_text(broker_id: int | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from sdk.admin.topology import role_text
+from skylark.sdk.admin.topology import role_text
 
 MOST_SETS, MOST_BROKERS, MOST_NAMES = 40, 4, 3
 WIDTH = 1_200

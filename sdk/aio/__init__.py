@@ -14,16 +14,16 @@ the trio class, and what else they give out: tickets, messages, streams
 
 from typing import TYPE_CHECKING, Any
 
-from sdk.hidden import import_home
+from skylark.sdk.hidden import import_home
 
 if TYPE_CHECKING:
-    from sdk.aio.admin import Admin
-    from sdk.aio.consumer import PullConsumer
-    from sdk.aio.facade import Client
-    from sdk.aio.producer import Producer, Ticket
-    from sdk.aio.push import PushConsumer
-    from sdk.aio.simple import SimpleConsumer
-    from sdk.aio.transactional import TransactionProducer
+    from skylark.sdk.aio.admin import Admin
+    from skylark.sdk.aio.consumer import PullConsumer
+    from skylark.sdk.aio.facade import Client
+    from skylark.sdk.aio.producer import Producer, Ticket
+    from skylark.sdk.aio.push import PushConsumer
+    from skylark.sdk.aio.simple import SimpleConsumer
+    from skylark.sdk.aio.transactional import TransactionProducer
 
 __all__ = [
     "Admin",
@@ -50,5 +50,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_home(f"sdk.aio.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'sdk.aio' has no attribute {name!r}")
+        return getattr(import_home(f"skylark.sdk.aio.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'skylark.aio' has no attribute {name!r}")

@@ -13,9 +13,9 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from sdk.consumer.problems import check_on_problem
-from sdk.consumer.workers import ForeignHandlers, Job
-from sdk.loop_thread import Inbox, call_each
+from skylark.sdk.consumer.problems import check_on_problem
+from skylark.sdk.consumer.workers import ForeignHandlers, Job
+from skylark.sdk.loop_thread import Inbox, call_each
 
 TURN_S = 0.002
 # How many handlers are called between two looks at the clock.

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from sdk.loop_thread import Inbox, OpenClient, call_each, closed
+from skylark.sdk.loop_thread import Inbox, OpenClient, call_each, closed
 
 logger = logging.getLogger(__name__)
 

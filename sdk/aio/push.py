@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from typing import Self
 
-from mqcommon.arguments import check_int, check_text
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DELAY_LEVELS
-from sdk.aio.facade import Client, Facade, call_of
-from sdk.aio.handlers import in_loop, in_tasks
-from sdk.aio.portal import Portal
-from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
-from sdk.consumer import stream_message
-from sdk.consumer.allocate import Strategy
-from sdk.consumer.arrow import ArrowHandler
-from sdk.consumer.expression import Subscriptions
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, GivenHandler
-from sdk.consumer.problems import OnProblem, Problem
-from sdk.consumer.push import (
+from skylark.mqcommon.arguments import check_int, check_text
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import DELAY_LEVELS
+from skylark.sdk.aio.facade import Client, Facade, call_of
+from skylark.sdk.aio.handlers import in_loop, in_tasks
+from skylark.sdk.aio.portal import Portal
+from skylark.sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
+from skylark.sdk.consumer import stream_message
+from skylark.sdk.consumer.allocate import Strategy
+from skylark.sdk.consumer.arrow import ArrowHandler
+from skylark.sdk.consumer.expression import Subscriptions
+from skylark.sdk.consumer.outcome import BatchHandler, ConsumeFrom, GivenHandler
+from skylark.sdk.consumer.problems import OnProblem, Problem
+from skylark.sdk.consumer.push import (
     MAX_CACHED_BYTES,
     MAX_CACHED_MESSAGES,
     MAX_QUEUE_BYTES,
@@ -28,15 +28,15 @@ from sdk.consumer.push import (
     WAIT_MS,
     CrossingMessages,
 )
-from sdk.consumer.push import PushConsumer as TrioPushConsumer
-from sdk.consumer.retry_policy import RetryPolicy
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.starting import START_TIMEOUT_MS
-from sdk.traces.sink import Trace
-from sdk.values.handlers import reading_values
+from skylark.sdk.consumer.push import PushConsumer as TrioPushConsumer
+from skylark.sdk.consumer.retry_policy import RetryPolicy
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.starting import START_TIMEOUT_MS
+from skylark.sdk.traces.sink import Trace
+from skylark.sdk.values.handlers import reading_values
 
 
 class StreamMessage(MessageExt):

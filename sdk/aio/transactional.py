@@ -3,20 +3,20 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from mqcommon.clock import Clock
-from mqcommon.message.message import Message
-from sdk.aio.facade import Client, Facade, call_of
-from sdk.aio.handlers import in_tasks
-from sdk.checked import GroupName, Milliseconds, NotNegative
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
-from sdk.producer.producer import MAX_MESSAGE_BYTES
-from sdk.producer.transaction import Checker, Local, Transaction, TransactionState, check_state
-from sdk.producer.transactional import TransactionProducer as TrioTransactionProducer
-from sdk.starting import START_TIMEOUT_MS
-from sdk.traces.sink import Trace
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.message.message import Message
+from skylark.sdk.aio.facade import Client, Facade, call_of
+from skylark.sdk.aio.handlers import in_tasks
+from skylark.sdk.checked import GroupName, Milliseconds, NotNegative
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
+from skylark.sdk.producer.producer import MAX_MESSAGE_BYTES
+from skylark.sdk.producer.transaction import Checker, Local, Transaction, TransactionState, check_state
+from skylark.sdk.producer.transactional import TransactionProducer as TrioTransactionProducer
+from skylark.sdk.starting import START_TIMEOUT_MS
+from skylark.sdk.traces.sink import Trace
 
 
 class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionProducer):

@@ -12,7 +12,7 @@ types for annotations, and the error when the packages are missing.
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from mqcommon.errors import UserError
+from skylark.mqcommon.errors import UserError
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch as RecordBatch

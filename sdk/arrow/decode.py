@@ -3,7 +3,7 @@ r"""Decodes stored records to an Arrow record batch, column by column.
 `decode` returns the same as a plain loop over `decode_record`, but is hundreds of nanoseconds per row faster; it makes
 only the columns of the schema. No record is ever skipped: invalid bytes raise `DamagedRecord`.
 The properties of many records are found together: numpy finds the positions of each ``name \x01 value \x02`` by the
-rules of `mqcommon.message.properties.decode_properties`. Messages of one producer mostly have the same names in the
+rules of `skylark.mqcommon.message.properties.decode_properties`. Messages of one producer mostly have the same names in the
 same order: `_regular_pairs` detects this, and a name is then looked up once and not row by row.
 `unwrapped` makes `Records` with one row for each message of inner batches (mqcommon/message/inner.py), so the rest
 needs to know nothing of batches. Only compressed batches are copied. `record_batch` is for message objects.
@@ -23,17 +23,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD
-from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.compression import MissingPackage, decompressed
-from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, WRAPPED
-from mqcommon.message.inner import OUTER_BITS, said_count
-from mqcommon.message.layout import CRC_MASK, PROPERTIES_LENGTH
-from mqcommon.message.message import MessageExt, records_of
-from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from mqcommon.message.record import Record, encode_record, topic_field
-from sdk.arrow.records import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD
+from skylark.mqcommon.message.columns import DamagedRecord
+from skylark.mqcommon.message.compression import MissingPackage, decompressed
+from skylark.mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, WRAPPED
+from skylark.mqcommon.message.inner import OUTER_BITS, said_count
+from skylark.mqcommon.message.layout import CRC_MASK, PROPERTIES_LENGTH
+from skylark.mqcommon.message.message import MessageExt, records_of
+from skylark.mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from skylark.mqcommon.message.record import Record, encode_record, topic_field
+from skylark.sdk.arrow.records import (
     Ints,
     Mask,
     Records,
@@ -49,7 +49,7 @@ from sdk.arrow.records import (
     text,
     timestamps,
 )
-from sdk.arrow.schema import PROPERTIES
+from skylark.sdk.arrow.schema import PROPERTIES
 
 Bytes = NDArray[np.uint8]
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqcommon.arguments import INT_MAX, INT_MIN, wrong_type
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.message import MAX_PROPERTIES_BYTES
-from mqcommon.message.properties import KEYS, RESERVED, TAGS
-from sdk.arrow.records import Ints, Mask, equal_texts, hex_text, numbers
+from skylark.mqcommon.arguments import INT_MAX, INT_MIN, wrong_type
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.message import MAX_PROPERTIES_BYTES
+from skylark.mqcommon.message.properties import KEYS, RESERVED, TAGS
+from skylark.sdk.arrow.records import Ints, Mask, equal_texts, hex_text, numbers
 
 # A part has so many rows, and bodies of so many bytes or one row: it is worked on for about a millisecond.
 PART_ROWS = 8_000

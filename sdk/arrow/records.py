@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqcommon.addresses import format_address
-from mqcommon.message.columns import DamagedRecord, record_starts
-from mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6
-from mqcommon.message.layout import (
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.message.columns import DamagedRecord, record_starts
+from skylark.mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6
+from skylark.mqcommon.message.layout import (
     HEAD_V4,
     HEADS,
     MAGIC_V1,
@@ -33,7 +33,7 @@ from mqcommon.message.layout import (
     TOPIC_LENGTH_V2,
     Head,
 )
-from sdk.arrow.schema import MAX_TIME_MS
+from skylark.sdk.arrow.schema import MAX_TIME_MS
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from mqcommon.errors import InvalidArgument
+from skylark.mqcommon.errors import InvalidArgument
 
 PROPERTIES = "properties"
 

@@ -14,16 +14,16 @@ the async class, and what else they give out: tickets, messages, streams
 
 from typing import TYPE_CHECKING, Any
 
-from sdk.hidden import import_home
+from skylark.sdk.hidden import import_home
 
 if TYPE_CHECKING:
-    from sdk.blocking.admin import Admin
-    from sdk.blocking.consumer import PullConsumer
-    from sdk.blocking.facade import Client
-    from sdk.blocking.producer import Producer, Ticket
-    from sdk.blocking.push import PushConsumer
-    from sdk.blocking.simple import SimpleConsumer
-    from sdk.blocking.transactional import TransactionProducer
+    from skylark.sdk.blocking.admin import Admin
+    from skylark.sdk.blocking.consumer import PullConsumer
+    from skylark.sdk.blocking.facade import Client
+    from skylark.sdk.blocking.producer import Producer, Ticket
+    from skylark.sdk.blocking.push import PushConsumer
+    from skylark.sdk.blocking.simple import SimpleConsumer
+    from skylark.sdk.blocking.transactional import TransactionProducer
 
 __all__ = [
     "Admin",
@@ -50,5 +50,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_home(f"sdk.blocking.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'sdk.blocking' has no attribute {name!r}")
+        return getattr(import_home(f"skylark.sdk.blocking.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'skylark.blocking' has no attribute {name!r}")

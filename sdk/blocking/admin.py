@@ -1,11 +1,11 @@
 """`Admin` whose methods block."""
 
-from sdk.admin.client import Admin as TrioAdmin
-from sdk.blocking.facade import Client, Facade, call_of
-from sdk.checked import Milliseconds
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
+from skylark.sdk.admin.client import Admin as TrioAdmin
+from skylark.sdk.blocking.facade import Client, Facade, call_of
+from skylark.sdk.checked import Milliseconds
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
 
 
 class Admin(Facade[TrioAdmin], of=TrioAdmin):

@@ -5,26 +5,26 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import SUB_ALL
-from sdk.arrow import RecordBatch
-from sdk.blocking.facade import Client, Facade, call_of, call_sync_of
-from sdk.blocking.loop import ClientLoop
-from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
-from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
-from sdk.consumer.expression import Expression
-from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.pull import POLL_COUNT, POLL_TIMEOUT_MS
-from sdk.consumer.pull import PullConsumer as TrioPullConsumer
-from sdk.consumer.stream import QueueStream
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.loop_thread import OpenClient
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.starting import START_TIMEOUT_MS
-from sdk.traces.sink import Trace
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import SUB_ALL
+from skylark.sdk.arrow import RecordBatch
+from skylark.sdk.blocking.facade import Client, Facade, call_of, call_sync_of
+from skylark.sdk.blocking.loop import ClientLoop
+from skylark.sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
+from skylark.sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
+from skylark.sdk.consumer.expression import Expression
+from skylark.sdk.consumer.outcome import ConsumeFrom
+from skylark.sdk.consumer.pull import POLL_COUNT, POLL_TIMEOUT_MS
+from skylark.sdk.consumer.pull import PullConsumer as TrioPullConsumer
+from skylark.sdk.consumer.stream import QueueStream
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
+from skylark.sdk.loop_thread import OpenClient
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.starting import START_TIMEOUT_MS
+from skylark.sdk.traces.sink import Trace
 
 B = TypeVar("B")
 C = TypeVar("C")

@@ -11,15 +11,15 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from sdk.blocking.handlers import ThreadHandlers
-from sdk.blocking.loop import ClientLoop
-from sdk.checked import Milliseconds
-from sdk.client import Client as TrioClient
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.runtime import SendsFailed, raise_or_log
+from skylark.sdk.blocking.handlers import ThreadHandlers
+from skylark.sdk.blocking.loop import ClientLoop
+from skylark.sdk.checked import Milliseconds
+from skylark.sdk.client import Client as TrioClient
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.runtime import SendsFailed, raise_or_log
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)

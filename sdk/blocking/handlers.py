@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from mqcommon.message.message import Message, MessageExt
-from sdk.arrow import RecordBatch
-from sdk.consumer.outcome import ConsumeResult, Result
-from sdk.consumer.workers import ForeignHandlers, Job
-from sdk.producer.transaction import TransactionState
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.sdk.arrow import RecordBatch
+from skylark.sdk.consumer.outcome import ConsumeResult, Result
+from skylark.sdk.consumer.workers import ForeignHandlers, Job
+from skylark.sdk.producer.transaction import TransactionState
 
 PlainHandler = Callable[..., Result]
 PlainChecker = Callable[[MessageExt], TransactionState]

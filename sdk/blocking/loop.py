@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
-from sdk.loop_thread import OpenClient, closed, not_open
-from sdk.runtime import FORKS
+from skylark.sdk.loop_thread import OpenClient, closed, not_open
+from skylark.sdk.runtime import FORKS
 
 C = TypeVar("C")
 T = TypeVar("T")

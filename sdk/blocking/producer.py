@@ -7,25 +7,25 @@ from typing import Any
 
 import trio
 
-from mqcommon.clock import Clock
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from sdk.blocking.facade import Client, Facade, call_of
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameservers import NameServerSource
-from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
-from sdk.producer.foreign_thread import ForeignTickets
-from sdk.producer.lanes import Selector
-from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
-from sdk.producer.pending import PendingSend
-from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, watch_for
-from sdk.producer.producer import Producer as TrioProducer
-from sdk.producer.result import SendResult
-from sdk.runtime import FORKS
-from sdk.starting import START_TIMEOUT_MS
-from sdk.traces.sink import Trace
-from sdk.values.libraries import JSON
-from sdk.values.values import Values, values_of
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.blocking.facade import Client, Facade, call_of
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
+from skylark.sdk.producer.foreign_thread import ForeignTickets
+from skylark.sdk.producer.lanes import Selector
+from skylark.sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
+from skylark.sdk.producer.pending import PendingSend
+from skylark.sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, watch_for
+from skylark.sdk.producer.producer import Producer as TrioProducer
+from skylark.sdk.producer.result import SendResult
+from skylark.sdk.runtime import FORKS
+from skylark.sdk.starting import START_TIMEOUT_MS
+from skylark.sdk.traces.sink import Trace
+from skylark.sdk.values.libraries import JSON
+from skylark.sdk.values.values import Values, values_of
 
 
 class Ticket(PendingSend):

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 
-from sdk.blocking.facade import Client, Facade, call_of
-from sdk.checked import GroupName, Milliseconds
-from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.simple import INVISIBLE_MS, InvisibleMs
-from sdk.consumer.simple import SimpleConsumer as TrioSimpleConsumer
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.starting import START_TIMEOUT_MS
+from skylark.sdk.blocking.facade import Client, Facade, call_of
+from skylark.sdk.checked import GroupName, Milliseconds
+from skylark.sdk.consumer.outcome import ConsumeFrom
+from skylark.sdk.consumer.simple import INVISIBLE_MS, InvisibleMs
+from skylark.sdk.consumer.simple import SimpleConsumer as TrioSimpleConsumer
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.starting import START_TIMEOUT_MS
 
 
 class SimpleConsumer(Facade[TrioSimpleConsumer], of=TrioSimpleConsumer):

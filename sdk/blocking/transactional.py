@@ -3,20 +3,20 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from mqcommon.clock import Clock
-from mqcommon.message.message import Message
-from sdk.blocking.facade import Client, Facade, call_of
-from sdk.blocking.handlers import PlainChecker, PlainLocal, in_threads
-from sdk.checked import GroupName, Milliseconds, NotNegative
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
-from sdk.producer.producer import MAX_MESSAGE_BYTES
-from sdk.producer.transaction import Transaction, check_state
-from sdk.producer.transactional import TransactionProducer as TrioTransactionProducer
-from sdk.starting import START_TIMEOUT_MS
-from sdk.traces.sink import Trace
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.message.message import Message
+from skylark.sdk.blocking.facade import Client, Facade, call_of
+from skylark.sdk.blocking.handlers import PlainChecker, PlainLocal, in_threads
+from skylark.sdk.checked import GroupName, Milliseconds, NotNegative
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
+from skylark.sdk.producer.producer import MAX_MESSAGE_BYTES
+from skylark.sdk.producer.transaction import Transaction, check_state
+from skylark.sdk.producer.transactional import TransactionProducer as TrioTransactionProducer
+from skylark.sdk.starting import START_TIMEOUT_MS
+from skylark.sdk.traces.sink import Trace
 
 
 class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionProducer):

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from hashlib import md5
 
-from mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.message.queue import MessageQueue
 
 #: (queues of one topic, client ids of the group, this client) → the queues of this client. Both lists are sorted.
 Strategy = Callable[[Sequence[MessageQueue], Sequence[str], str], Sequence[MessageQueue]]

@@ -9,29 +9,29 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mqcommon.arguments import LONG_MAX
-from mqcommon.errors import InvalidArgument, ProtocolError
-from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.flags import COMPRESSED
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import is_light
-from sdk.arrow import RecordBatch, check_arrow
-from sdk.client import ClientHandle
-from sdk.consumer.expression import Sql
-from sdk.consumer.outcome import BatchHandler, Result
-from sdk.consumer.reader import PullStatus, Reader, as_in_light_queue
-from sdk.consumer.stream import QueueStream
-from sdk.consumer.trail import Trail
-from sdk.consumer.workers import ForeignHandlers
-from sdk.namespaces import Names
-from sdk.position import Position
-from sdk.runtime import off_loop
+from skylark.mqcommon.arguments import LONG_MAX
+from skylark.mqcommon.errors import InvalidArgument, ProtocolError
+from skylark.mqcommon.message.columns import DamagedRecord
+from skylark.mqcommon.message.flags import COMPRESSED
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import is_light
+from skylark.sdk.arrow import RecordBatch, check_arrow
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.consumer.outcome import BatchHandler, Result
+from skylark.sdk.consumer.reader import PullStatus, Reader, as_in_light_queue
+from skylark.sdk.consumer.stream import QueueStream
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.consumer.workers import ForeignHandlers
+from skylark.sdk.namespaces import Names
+from skylark.sdk.position import Position
+from skylark.sdk.runtime import off_loop
 
 if TYPE_CHECKING:
     from pyarrow import Schema
 
-    from sdk.arrow.records import Records
+    from skylark.sdk.arrow.records import Records
 
 
 class ArrowBatches(QueueStream[RecordBatch]):
@@ -91,7 +91,7 @@ class ArrowReader:
         )  # fmt: skip
         data = as_in_light_queue(pulled.data, mq.topic) if is_light(mq.topic) else pulled.data
         try:
-            from sdk.arrow.records import Records
+            from skylark.sdk.arrow.records import Records
 
             records = Records(data)
             work = partial(_decoded, records, wanted, offset, self._reader.tags_of(expression), names)
@@ -105,8 +105,8 @@ class ArrowReader:
 
 def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[str], names: Names) -> Decoded:
     """The messages from ``offset`` on that are wanted."""
-    from sdk.arrow.decode import TooMuchContent, check_order, decode, has_tag
-    from sdk.arrow.records import numbers
+    from skylark.sdk.arrow.decode import TooMuchContent, check_order, decode, has_tag
+    from skylark.sdk.arrow.records import numbers
 
     records, next_offset = _without_batches(records)
     offsets = check_order(records)
@@ -129,7 +129,7 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
 
 def _without_batches(records: "Records") -> tuple["Records", int | None]:
     """The messages of inner batches in place of these; and where the others begin, if the batches hold too much."""
-    from sdk.arrow.decode import TooMuchContent, holds_batches, unwrapped
+    from skylark.sdk.arrow.decode import TooMuchContent, holds_batches, unwrapped
 
     next_offset: int | None = None
     while holds_batches(records):
@@ -169,7 +169,7 @@ def batch_handler_of(
     if batch_handler is not None:
         raise InvalidArgument("give a batch_handler or an arrow_handler, not both")
     check_arrow("arrow_handler")
-    from sdk.arrow.schema import schema_of
+    from skylark.sdk.arrow.schema import schema_of
 
     schema = schema_of(columns)
     if not isinstance(arrow_handler, ForeignHandlers):
@@ -188,7 +188,7 @@ class _ForMessages:
         self._schema = schema
 
     def __call__(self, messages: list[MessageExt]) -> Any:
-        from sdk.arrow.decode import TooMuchContent, record_batch
+        from skylark.sdk.arrow.decode import TooMuchContent, record_batch
 
         try:
             batch = record_batch(messages, self._schema)

@@ -12,18 +12,18 @@ from functools import partial
 
 import trio
 
-from mqcommon.errors import BrokerError, InvalidArgument, UserError
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from sdk.broker_api import is_of_another_queue
-from sdk.client import ClientHandle
-from sdk.consumer.decompression import keep_contents
-from sdk.consumer.expression import Sql
-from sdk.consumer.reader import PullResult, Reader
-from sdk.consumer.stream import FindStart, MessageStream
-from sdk.consumer.trail import Trail
-from sdk.endpoint import ask_all
-from sdk.position import Position
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, UserError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.broker_api import is_of_another_queue
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.decompression import keep_contents
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.consumer.reader import PullResult, Reader
+from skylark.sdk.consumer.stream import FindStart, MessageStream
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.endpoint import ask_all
+from skylark.sdk.position import Position
 
 logger = logging.getLogger(__name__)
 

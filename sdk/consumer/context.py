@@ -2,12 +2,12 @@
 
 from dataclasses import field
 
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.lazy_dataclass import lazy_dataclass
-from sdk.client import ClientHandle
-from sdk.consumer.failures import Counters
-from sdk.consumer.problems import Problems
-from sdk.consumer.settings import PushSettings
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.failures import Counters
+from skylark.sdk.consumer.problems import Problems
+from skylark.sdk.consumer.settings import PushSettings
 
 
 @lazy_dataclass(frozen=True, slots=True)

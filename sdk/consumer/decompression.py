@@ -6,9 +6,9 @@ What is kept is bounded. Messages past the bound are decompressed when they are 
 from collections.abc import Sequence
 from functools import partial
 
-from mqcommon.message.message import MessageExt, packed_in
-from sdk.consumer.window import LARGE_MEAN_BYTES
-from sdk.runtime import off_loop
+from skylark.mqcommon.message.message import MessageExt, packed_in
+from skylark.sdk.consumer.window import LARGE_MEAN_BYTES
+from skylark.sdk.runtime import off_loop
 
 # Kept of one pull, besides its last body (of at most compression.MAX_CONTENT_BYTES).
 KEPT_BYTES = 32 * 1024 * 1024

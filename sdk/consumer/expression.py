@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from mqcommon.arguments import check_text, wrong_type
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.sql.parser import parse
-from remoting.protocol.requests.clients import SQL92, TAG, SubscriptionData, parse_subscription
+from skylark.mqcommon.arguments import check_text, wrong_type
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.sql.parser import parse
+from skylark.remoting.protocol.requests.clients import SQL92, TAG, SubscriptionData, parse_subscription
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -11,28 +11,28 @@ from traceback import walk_tb
 
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.clock import Clock
-from mqcommon.errors import SkylarkError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.failure import FailureNote
-from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
-from mqcommon.message.message import MAX_PROPERTIES_BYTES, MessageExt
-from mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DELAY_LEVELS, dlq_topic
-from remoting.net.call import call
-from remoting.protocol.logical_queues import LOGICAL_PREFIX
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
-from sdk import broker_api
-from sdk.client import ClientHandle
-from sdk.consumer.popped import ReceivedMessage
-from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import Ready, Takable
-from sdk.consumer.replicas import Replicas
-from sdk.consumer.retry_policy import Failure, Fate, Pause
-from sdk.consumer.settings import PushSettings
-from sdk.consumer.window import Again
-from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.failure import FailureNote
+from skylark.mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
+from skylark.mqcommon.message.message import MAX_PROPERTIES_BYTES, MessageExt
+from skylark.mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import DELAY_LEVELS, dlq_topic
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.logical_queues import LOGICAL_PREFIX
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
+from skylark.sdk import broker_api
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.popped import ReceivedMessage
+from skylark.sdk.consumer.problems import Problems
+from skylark.sdk.consumer.process_queue import Ready, Takable
+from skylark.sdk.consumer.replicas import Replicas
+from skylark.sdk.consumer.retry_policy import Failure, Fate, Pause
+from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.consumer.window import Again
+from skylark.sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ counts as an offset of the topic of which this consumer gave the last messages, 
 a topic that was deleted is noticed, and not taken for one of the topic that has the name now.
 """
 
-from mqcommon.message.queue import MessageQueue
-from sdk.consumer.trail import Trail
-from sdk.position import Position
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.position import Position
 
 
 class GivenOffsets:

@@ -8,11 +8,11 @@ from math import isinf
 
 import trio
 
-from mqcommon.errors import BrokerError, RequestRefused, SkylarkError
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.errors import BrokerError, RequestRefused, SkylarkError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.clients import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
@@ -20,18 +20,18 @@ from remoting.protocol.requests.clients import (
     ProcessQueueInfo,
     SubscriptionData,
 )
-from sdk.consumer.context import PushContext
-from sdk.consumer.expression import Sql, subscription_to
-from sdk.consumer.outcome import ConsumeResult
-from sdk.consumer.ownership import CERTAIN_S
-from sdk.consumer.process_queue import ProcessQueue
-from sdk.consumer.rates import Rates
-from sdk.consumer.settings import PushSettings
-from sdk.consumer.workers import call_handler
+from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.expression import Sql, subscription_to
+from skylark.sdk.consumer.outcome import ConsumeResult
+from skylark.sdk.consumer.ownership import CERTAIN_S
+from skylark.sdk.consumer.process_queue import ProcessQueue
+from skylark.sdk.consumer.rates import Rates
+from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.consumer.workers import call_handler
 
 
 class PullMember:
-    """One `PullConsumer` or `SimpleConsumer` as a member of ``group``; see `sdk.membership.Consumer`."""
+    """One `PullConsumer` or `SimpleConsumer` as a member of ``group``; see `skylark.sdk.membership.Consumer`."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ _MIB = 1024 * 1024
 
 
 class PushMember:
-    """One `PushConsumer` as a member of its group; see `sdk.membership.Consumer`."""
+    """One `PushConsumer` as a member of its group; see `skylark.sdk.membership.Consumer`."""
 
     def __init__(
         self,

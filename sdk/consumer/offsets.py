@@ -22,9 +22,9 @@ from typing import Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.disk.atomic import read_or_backup, remove_all_leftovers, write_atomic
-from mqcommon.disk.files import FileLock, FileSystem
-from mqcommon.errors import (
+from skylark.mqcommon.disk.atomic import read_or_backup, remove_all_leftovers, write_atomic
+from skylark.mqcommon.disk.files import FileLock, FileSystem
+from skylark.mqcommon.errors import (
     BrokerError,
     InvalidArgument,
     ProtocolError,
@@ -34,18 +34,18 @@ from mqcommon.errors import (
     StoreError,
     StoreLocked,
 )
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.body import LONG, Body, map_by_queue, member
-from remoting.protocol.dialect import decode_body, encode_body
-from sdk import broker_api
-from sdk.client import ClientHandle
-from sdk.consumer.outcome import ConsumeFrom, check_timestamp
-from sdk.consumer.replicas import Replicas
-from sdk.consumer.settings import PushSettings
-from sdk.position import Position
-from sdk.retry import is_transient
-from sdk.runtime import local_ip, survived
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.body import LONG, Body, map_by_queue, member
+from skylark.remoting.protocol.dialect import decode_body, encode_body
+from skylark.sdk import broker_api
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.outcome import ConsumeFrom, check_timestamp
+from skylark.sdk.consumer.replicas import Replicas
+from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.position import Position
+from skylark.sdk.retry import is_transient
+from skylark.sdk.runtime import local_ip, survived
 
 logger = logging.getLogger(__name__)
 

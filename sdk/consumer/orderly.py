@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.clock import Clock
-from mqcommon.message.message import MessageExt
-from sdk.consumer.decompression import drop_contents
-from sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, after_last_try, note_drop
-from sdk.consumer.outcome import ConsumeResult, Later, Result, failure_of
-from sdk.consumer.process_queue import FlowControl, ProcessQueue
-from sdk.consumer.retry_policy import Failure, Fate
-from sdk.consumer.settings import PushSettings
-from sdk.consumer.window import Batch
-from sdk.consumer.workers import call_handler
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.consumer.decompression import drop_contents
+from skylark.sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, after_last_try, note_drop
+from skylark.sdk.consumer.outcome import ConsumeResult, Later, Result, failure_of
+from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue
+from skylark.sdk.consumer.retry_policy import Failure, Fate
+from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.consumer.window import Batch
+from skylark.sdk.consumer.workers import call_handler
 
 
 class Orderly:

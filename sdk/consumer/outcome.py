@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from inspect import signature
 
-from mqcommon.arguments import check_int, check_text, shown, wrong_type
-from mqcommon.errors import InvalidArgument
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.message import MessageExt
-from mqcommon.names import DELAY_LEVELS
-from sdk.consumer.retry_policy import Failure
+from skylark.mqcommon.arguments import check_int, check_text, shown, wrong_type
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.names import DELAY_LEVELS
+from skylark.sdk.consumer.retry_policy import Failure
 
 
 class ConsumeResult(Enum):

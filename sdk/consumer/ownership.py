@@ -11,19 +11,19 @@ from math import inf
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import RemotingError, SkylarkError
-from mqcommon.message.queue import MessageQueue
-from mqcommon.signal import Signal
-from sdk import broker_api
-from sdk.client import ClientHandle
-from sdk.consumer.context import PushContext
-from sdk.consumer.expression import Sql
-from sdk.consumer.offsets import OffsetStore, first_offset
-from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready
-from sdk.consumer.replicas import Replicas
-from sdk.position import Position
-from sdk.retry import is_transient
-from sdk.runtime import survived
+from skylark.mqcommon.errors import RemotingError, SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.signal import Signal
+from skylark.sdk import broker_api
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.consumer.offsets import OffsetStore, first_offset
+from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready
+from skylark.sdk.consumer.replicas import Replicas
+from skylark.sdk.position import Position
+from skylark.sdk.retry import is_transient
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ delivered again as a whole. So it is acknowledged when the last of its messages 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.columns import record_starts
-from mqcommon.message.inner import may_hold_batches, unwrapped
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import POP_HANDLE
-from remoting.net.call import call
-from remoting.protocol.pop_info import NORMAL, PopHandle, parse_handle, parse_offset_info, read_topic
-from remoting.protocol.requests import pops
-from remoting.protocol.requests.clients import TAG
-from remoting.protocol.requests.pops import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.inner import may_hold_batches, unwrapped
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import POP_HANDLE
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.pop_info import NORMAL, PopHandle, parse_handle, parse_offset_info, read_topic
+from skylark.remoting.protocol.requests import pops
+from skylark.remoting.protocol.requests.clients import TAG
+from skylark.remoting.protocol.requests.pops import (
     ANY_QUEUE,
     BatchAck,
     BatchAckMessageRequestBody,
@@ -28,8 +28,8 @@ from remoting.protocol.requests.pops import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from sdk.endpoint import Endpoint
-from sdk.namespaces import unwrap
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.namespaces import unwrap
 
 
 class Lease(NamedTuple):

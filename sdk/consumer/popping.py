@@ -18,25 +18,25 @@ from typing import TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.queue import MessageQueue
-from mqcommon.signal import Signal
-from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
-from sdk.consumer import popped
-from sdk.consumer.context import PushContext
-from sdk.consumer.expression import Sql, text_and_type
-from sdk.consumer.failures import DEAD, Returns
-from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.popped import ReceivedMessage, bits_by_lease
-from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready, Takable
-from sdk.consumer.read_retry import read_with_retry
-from sdk.consumer.reader import Reader
-from sdk.consumer.retry_policy import Pause
-from sdk.consumer.window import Batch, Window
-from sdk.endpoint import Endpoint
-from sdk.position import Position
-from sdk.retry import is_transient, until_answered
-from sdk.runtime import survived
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
+from skylark.sdk.consumer import popped
+from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.expression import Sql, text_and_type
+from skylark.sdk.consumer.failures import DEAD, Returns
+from skylark.sdk.consumer.outcome import ConsumeFrom
+from skylark.sdk.consumer.popped import ReceivedMessage, bits_by_lease
+from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready, Takable
+from skylark.sdk.consumer.read_retry import read_with_retry
+from skylark.sdk.consumer.reader import Reader
+from skylark.sdk.consumer.retry_policy import Pause
+from skylark.sdk.consumer.window import Batch, Window
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.position import Position
+from skylark.sdk.retry import is_transient, until_answered
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 

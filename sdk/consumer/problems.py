@@ -10,9 +10,9 @@ from inspect import iscoroutinefunction
 
 import trio
 
-from mqcommon.arguments import shown
-from mqcommon.lazy_dataclass import lazy_dataclass
-from sdk.consumer.outcome import check_handler
+from skylark.mqcommon.arguments import shown
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.consumer.outcome import check_handler
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from typing import Final
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.clock import Clock
-from mqcommon.message.queue import MessageQueue
-from mqcommon.signal import Signal
-from sdk.consumer.expression import Sql
-from sdk.consumer.rates import Rates
-from sdk.consumer.settings import PushSettings
-from sdk.consumer.trail import Trail
-from sdk.consumer.window import Again, Batch, Window
-from sdk.position import Position
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.signal import Signal
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.consumer.rates import Rates
+from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.consumer.window import Again, Batch, Window
+from skylark.sdk.position import Position
 
 # A queue is pulled at most this many times ``max_queue_messages`` past its oldest message that is not consumed. Without
 # a limit one stuck message would let a crash deliver everything after it again.

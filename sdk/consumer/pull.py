@@ -12,40 +12,40 @@ from typing import Any, Literal, Self
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import wrong_type
-from mqcommon.clock import SystemClock
-from mqcommon.errors import RemotingError, SkylarkError
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import SUB_ALL
-from sdk import broker_api
-from sdk.arrow import check_arrow
-from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
-from sdk.client import Client, ClientHandle
-from sdk.consumer.arrow import ArrowBatches, ArrowReader, Wanted
-from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
-from sdk.consumer.decompression import keep_contents
-from sdk.consumer.expression import Expression, Sql
-from sdk.consumer.given import GivenOffsets
-from sdk.consumer.member import PullMember
-from sdk.consumer.offsets import Commits, GroupOffsets, PullStart, first_offset
-from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.reader import PullBytes, PullResult, Reader
-from sdk.consumer.replicas import Replicas
-from sdk.consumer.stream import Messages, MessageStream
-from sdk.consumer.tracing import Tracing
-from sdk.consumer.trail import Trail
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.position import OffsetSpan, Position
-from sdk.producer.producer import traces_of
-from sdk.retry import until_answered
-from sdk.routes import TopicQueues
-from sdk.runtime import Home, survived
-from sdk.starting import START_TIMEOUT_MS, Start
-from sdk.traces.sink import Trace
+from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import RemotingError, SkylarkError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import SUB_ALL
+from skylark.sdk import broker_api
+from skylark.sdk.arrow import check_arrow
+from skylark.sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
+from skylark.sdk.client import Client, ClientHandle
+from skylark.sdk.consumer.arrow import ArrowBatches, ArrowReader, Wanted
+from skylark.sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
+from skylark.sdk.consumer.decompression import keep_contents
+from skylark.sdk.consumer.expression import Expression, Sql
+from skylark.sdk.consumer.given import GivenOffsets
+from skylark.sdk.consumer.member import PullMember
+from skylark.sdk.consumer.offsets import Commits, GroupOffsets, PullStart, first_offset
+from skylark.sdk.consumer.outcome import ConsumeFrom
+from skylark.sdk.consumer.reader import PullBytes, PullResult, Reader
+from skylark.sdk.consumer.replicas import Replicas
+from skylark.sdk.consumer.stream import Messages, MessageStream
+from skylark.sdk.consumer.tracing import Tracing
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.position import OffsetSpan, Position
+from skylark.sdk.producer.producer import traces_of
+from skylark.sdk.retry import until_answered
+from skylark.sdk.routes import TopicQueues
+from skylark.sdk.runtime import Home, survived
+from skylark.sdk.starting import START_TIMEOUT_MS, Start
+from skylark.sdk.traces.sink import Trace
 
 MAX_COUNT = 32
 MAX_BYTES = 4 * 1024 * 1024
@@ -373,7 +373,7 @@ class PullConsumer:
         Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
         """
         check_arrow("arrow")
-        from sdk.arrow.schema import schema_of
+        from skylark.sdk.arrow.schema import schema_of
 
         mq = self._names.queue(mq)
         wanted = Wanted(mq, end, schema_of(columns), expression, max_count, max_bytes, wait_ms)

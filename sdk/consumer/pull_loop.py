@@ -6,15 +6,15 @@ from functools import partial
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import RETRY_TOPIC
-from mqcommon.message.queue import MessageQueue
-from sdk.consumer.context import PushContext
-from sdk.consumer.process_queue import FlowControl, ProcessQueue
-from sdk.consumer.read_retry import Note, pull_with_retry
-from sdk.consumer.reader import PullResult, Reader
-from sdk.consumer.window import Batch
-from sdk.runtime import survived
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import RETRY_TOPIC
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue
+from skylark.sdk.consumer.read_retry import Note, pull_with_retry
+from skylark.sdk.consumer.reader import PullResult, Reader
+from skylark.sdk.consumer.window import Batch
+from skylark.sdk.runtime import survived
 
 # The pause after an error that nobody expected, such as an answer that cannot be decoded.
 ERROR_PAUSE_S = 1.0

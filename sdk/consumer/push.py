@@ -15,52 +15,52 @@ from typing import Any, Self
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import shown
-from mqcommon.clock import SystemClock
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import GROUP_MAX_LENGTH, RETRY_PREFIX, can_have_retry_topic
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.clients import SUB_ALL
-from sdk import broker_api
-from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
-from sdk.client import Client, ClientHandle
-from sdk.consumer.allocate import Strategy
-from sdk.consumer.arrow import ArrowHandler, batch_handler_of
-from sdk.consumer.context import PushContext
-from sdk.consumer.decompression import keep_content
-from sdk.consumer.expression import Expression, Sql, Subscriptions, subscription_to
-from sdk.consumer.failures import Counters, Failures, HandlerErrors, Returns
-from sdk.consumer.member import PushMember
-from sdk.consumer.offsets import Commits, GroupOffsets, LocalOffsets, OffsetStore
-from sdk.consumer.orderly import Orderly
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, GivenHandler
-from sdk.consumer.ownership import QueueOwnership
-from sdk.consumer.popping import Popping
-from sdk.consumer.problems import OnProblem, Problem, Problems
-from sdk.consumer.process_queue import FlowControl, Ready
-from sdk.consumer.pull_loop import PullLoop
-from sdk.consumer.rates import SAMPLE_S, Rates
-from sdk.consumer.reader import Reader
-from sdk.consumer.rebalance import Queues, Rebalance
-from sdk.consumer.replicas import Replicas
-from sdk.consumer.retry_policy import RetryPolicy
-from sdk.consumer.settings import PushSettings, in_namespace
-from sdk.consumer.stream_message import HandedOut, StreamMessage
-from sdk.consumer.tracing import Tracing
-from sdk.consumer.workers import make_workers
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.loop_thread import Inbox, OpenClient
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.producer.producer import traces_of
-from sdk.retry import Outcome, outcome_of
-from sdk.runtime import FORKS, survived
-from sdk.starting import START_TIMEOUT_MS, Start, raise_if_final
-from sdk.traces.sink import Trace
-from sdk.values.handlers import reading_values
+from skylark.mqcommon.arguments import shown
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import GROUP_MAX_LENGTH, RETRY_PREFIX, can_have_retry_topic
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.clients import SUB_ALL
+from skylark.sdk import broker_api
+from skylark.sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
+from skylark.sdk.client import Client, ClientHandle
+from skylark.sdk.consumer.allocate import Strategy
+from skylark.sdk.consumer.arrow import ArrowHandler, batch_handler_of
+from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.decompression import keep_content
+from skylark.sdk.consumer.expression import Expression, Sql, Subscriptions, subscription_to
+from skylark.sdk.consumer.failures import Counters, Failures, HandlerErrors, Returns
+from skylark.sdk.consumer.member import PushMember
+from skylark.sdk.consumer.offsets import Commits, GroupOffsets, LocalOffsets, OffsetStore
+from skylark.sdk.consumer.orderly import Orderly
+from skylark.sdk.consumer.outcome import BatchHandler, ConsumeFrom, GivenHandler
+from skylark.sdk.consumer.ownership import QueueOwnership
+from skylark.sdk.consumer.popping import Popping
+from skylark.sdk.consumer.problems import OnProblem, Problem, Problems
+from skylark.sdk.consumer.process_queue import FlowControl, Ready
+from skylark.sdk.consumer.pull_loop import PullLoop
+from skylark.sdk.consumer.rates import SAMPLE_S, Rates
+from skylark.sdk.consumer.reader import Reader
+from skylark.sdk.consumer.rebalance import Queues, Rebalance
+from skylark.sdk.consumer.replicas import Replicas
+from skylark.sdk.consumer.retry_policy import RetryPolicy
+from skylark.sdk.consumer.settings import PushSettings, in_namespace
+from skylark.sdk.consumer.stream_message import HandedOut, StreamMessage
+from skylark.sdk.consumer.tracing import Tracing
+from skylark.sdk.consumer.workers import make_workers
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
+from skylark.sdk.loop_thread import Inbox, OpenClient
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.producer.producer import traces_of
+from skylark.sdk.retry import Outcome, outcome_of
+from skylark.sdk.runtime import FORKS, survived
+from skylark.sdk.starting import START_TIMEOUT_MS, Start, raise_if_final
+from skylark.sdk.traces.sink import Trace
+from skylark.sdk.values.handlers import reading_values
 
 MAX_QUEUE_MESSAGES = 16_384
 MAX_QUEUE_BYTES = 8 * 1024 * 1024

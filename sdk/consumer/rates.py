@@ -7,8 +7,8 @@ differences of totals: parts count, and nothing but a look every SAMPLE_S costs 
 from collections import deque
 from dataclasses import replace
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.requests.clients import ConsumeStatus
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.requests.clients import ConsumeStatus
 
 # Time between two looks at the totals; how many looks are a minute, and an hour when only each sixtieth is kept.
 SAMPLE_S = 10.0

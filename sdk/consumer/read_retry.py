@@ -7,10 +7,10 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import SkylarkError
-from sdk.consumer.reader import PullStatus
-from sdk.retry import is_transient
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import SkylarkError
+from skylark.sdk.consumer.reader import PullStatus
+from skylark.sdk.retry import is_transient
 
 logger = logging.getLogger(__name__)
 

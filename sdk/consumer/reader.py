@@ -19,24 +19,24 @@ from functools import partial
 
 import trio
 
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.columns import record_starts
-from mqcommon.message.layout import HEAD_V4
-from mqcommon.message.light import OFFSETS, QUEUES
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import find_property
-from mqcommon.message.queue import MessageQueue
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import MASTER_ID, is_light
-from remoting.protocol.codes import ResponseCode
-from sdk import broker_api
-from sdk.broker_api import PullAnswer
-from sdk.client import ClientHandle
-from sdk.consumer.expression import Sql, subscription_to, text_and_type
-from sdk.consumer.replicas import Replicas
-from sdk.consumer.trail import Trail
-from sdk.retry import until_answered
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.layout import HEAD_V4
+from skylark.mqcommon.message.light import OFFSETS, QUEUES
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import MASTER_ID, is_light
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk import broker_api
+from skylark.sdk.broker_api import PullAnswer
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.expression import Sql, subscription_to, text_and_type
+from skylark.sdk.consumer.replicas import Replicas
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.retry import until_answered
 
 logger = logging.getLogger(__name__)
 

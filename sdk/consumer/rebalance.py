@@ -12,17 +12,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
 
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
-from mqcommon.message.queue import MessageQueue
-from mqcommon.signal import Signal
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.groups import POP
-from sdk import broker_api
-from sdk.consumer.context import PushContext
-from sdk.consumer.expression import Sql
-from sdk.retry import is_transient
-from sdk.routes import TopicRoute
-from sdk.runtime import survived
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.groups import POP
+from skylark.sdk import broker_api
+from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.retry import is_transient
+from skylark.sdk.routes import TopicRoute
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 

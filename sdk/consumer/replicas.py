@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import NamedTuple, TypeVar
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, WrongBroker
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID
-from sdk.client import ClientHandle
-from sdk.endpoint import Endpoint
-from sdk.retry import is_transient, until_answered
-from sdk.routes import TopicRoute
-from sdk.suspects import PROBE_INTERVAL_S, Suspects
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, WrongBroker
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import MASTER_ID
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.retry import is_transient, until_answered
+from skylark.sdk.routes import TopicRoute
+from skylark.sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from enum import Enum
 from traceback import format_exception_only, walk_tb
 from typing import NamedTuple
 
-from mqcommon.arguments import INT_MAX, check_int, wrong_type
-from mqcommon.errors import InvalidArgument, UnreadableValue
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.arguments import INT_MAX, check_int, wrong_type
+from skylark.mqcommon.errors import InvalidArgument, UnreadableValue
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 #: RocketMQ's messageDelayLevel, the pauses that brokers have unless their conf says otherwise (s).
 LEVEL_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from mqcommon.errors import InvalidArgument
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import retry_topic
-from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler, check_handler, check_timestamp
-from sdk.consumer.retry_policy import RetryPolicy
-from sdk.namespaces import Names
-from sdk.traces.sink import TraceSink
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import retry_topic
+from skylark.sdk.consumer.allocate import STRATEGIES, Strategy, fixed
+from skylark.sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler, check_handler, check_timestamp
+from skylark.sdk.consumer.retry_policy import RetryPolicy
+from skylark.sdk.namespaces import Names
+from skylark.sdk.traces.sink import TraceSink
 
 DEFAULT_OFFSETS_DIR = "~/.rocketmq_offsets"
 

@@ -15,25 +15,25 @@ from typing import Annotated, Any, NamedTuple, Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import wrong_type
-from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, SkylarkError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import parse_subscription
-from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
-from sdk.checked import Bounds, GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
-from sdk.client import Client, ClientHandle
-from sdk.consumer import popped
-from sdk.consumer.decompression import keep_contents
-from sdk.consumer.member import PullMember
-from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.popped import Lease, ReceivedMessage, bits_by_lease
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.retry import is_transient, until_answered
-from sdk.starting import START_TIMEOUT_MS, Start
+from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import parse_subscription
+from skylark.remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
+from skylark.sdk.checked import Bounds, GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
+from skylark.sdk.client import Client, ClientHandle
+from skylark.sdk.consumer import popped
+from skylark.sdk.consumer.decompression import keep_contents
+from skylark.sdk.consumer.member import PullMember
+from skylark.sdk.consumer.outcome import ConsumeFrom
+from skylark.sdk.consumer.popped import Lease, ReceivedMessage, bits_by_lease
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.retry import is_transient, until_answered
+from skylark.sdk.starting import START_TIMEOUT_MS, Start
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from typing import Generic, Protocol, Self, TypeVar, cast
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import MessageExt
-from sdk.consumer.read_retry import PullOutcome, gives_up_when_refused, pull_with_retry, read_with_retry
-from sdk.consumer.trail import Trail
-from sdk.position import Position
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.consumer.read_retry import PullOutcome, gives_up_when_refused, pull_with_retry, read_with_retry
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.position import Position
 
 FindStart = Callable[[], Awaitable[Position]]
 B = TypeVar("B")

@@ -13,13 +13,13 @@ from time import perf_counter
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import check_int, check_text
-from mqcommon.message.message import MessageExt
-from mqcommon.names import DELAY_LEVELS
-from sdk.consumer.failures import Counters, Failures
-from sdk.consumer.process_queue import Takable
-from sdk.consumer.retry_policy import Failure
-from sdk.consumer.settings import PushSettings
+from skylark.mqcommon.arguments import check_int, check_text
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.names import DELAY_LEVELS
+from skylark.sdk.consumer.failures import Counters, Failures
+from skylark.sdk.consumer.process_queue import Takable
+from skylark.sdk.consumer.retry_policy import Failure
+from skylark.sdk.consumer.settings import PushSettings
 
 logger = logging.getLogger(__name__)
 

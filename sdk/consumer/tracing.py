@@ -12,15 +12,15 @@ from itertools import count
 from math import inf
 from typing import Any
 
-from mqcommon.message.message import MessageExt
-from sdk.client import ClientHandle
-from sdk.consumer.outcome import ConsumeResult
-from sdk.consumer.settings import PushSettings
-from sdk.consumer.workers import ForeignHandlers, waking
-from sdk.loop_thread import Inbox
-from sdk.traces.entries import DEFAULT_REGION, Consumed, ConsumedMessage, Consuming, Entry
-from sdk.traces.records import EXCEPTION, FAILED, SUCCESS, TIME_OUT
-from sdk.traces.traces import Traces
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.outcome import ConsumeResult
+from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.consumer.workers import ForeignHandlers, waking
+from skylark.sdk.loop_thread import Inbox
+from skylark.sdk.traces.entries import DEFAULT_REGION, Consumed, ConsumedMessage, Consuming, Entry
+from skylark.sdk.traces.records import EXCEPTION, FAILED, SUCCESS, TIME_OUT
+from skylark.sdk.traces.traces import Traces
 
 _SUCCESSES = (None, ConsumeResult.SUCCESS)
 

@@ -10,9 +10,9 @@ A stamp that is seen for the first time is no change: after an upgrade every top
 
 from typing import Protocol
 
-from mqcommon.message.layout import HEAD_V4
-from mqcommon.names import MASTER_ID
-from remoting.protocol.codes import ResponseCode
+from skylark.mqcommon.message.layout import HEAD_V4
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.codes import ResponseCode
 
 _PHYSICAL_AT = HEAD_V4.starts["physical_offset"]
 

@@ -8,9 +8,9 @@ process ends, but nothing is skipped.
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from mqcommon.message.message import MessageExt, packed_in
-from mqcommon.message.queue import MessageQueue
-from sdk.consumer.rates import Totals
+from skylark.mqcommon.message.message import MessageExt, packed_in
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer.rates import Totals
 
 # Whether bodies are compressed is looked at only in pulls with more bytes than this for each message: for smaller ones
 # that would cost too much, and they cost little when they are read.

@@ -5,7 +5,7 @@ tasks when its handler did not wait, which is most of the speed of short handler
 Another task takes the next message when a handler waits, and only then: if all tasks took turns, everything else in the
 event loop would wait for all of them.
 
-`ForeignWorkers` hand messages to threads (`sdk.blocking`) or to an asyncio loop (`sdk.aio`). Messages cross to them as
+`ForeignWorkers` hand messages to threads (`skylark.blocking`) or to an asyncio loop (`skylark.aio`). Messages cross to them as
 jobs, many at a time and more than run at once, and finished jobs cross back in the same way. So the cost of waking
 another thread is shared by many messages. A job that waits there can still be taken back: when the consumer stops, or
 the queue goes to another member, it is returned without a call of its handler, and its messages are left to the next
@@ -21,16 +21,16 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import MessageExt
-from mqcommon.signal import Signal
-from sdk.consumer.decompression import drop_contents, keep_contents
-from sdk.consumer.failures import Counters, Failures, HandlerErrors
-from sdk.consumer.outcome import ConsumeResult, Result, check_handler, check_result, failure_of
-from sdk.consumer.process_queue import Ready, Takable
-from sdk.consumer.retry_policy import Failure
-from sdk.consumer.settings import PushSettings
-from sdk.loop_thread import Inbox
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.signal import Signal
+from skylark.sdk.consumer.decompression import drop_contents, keep_contents
+from skylark.sdk.consumer.failures import Counters, Failures, HandlerErrors
+from skylark.sdk.consumer.outcome import ConsumeResult, Result, check_handler, check_result, failure_of
+from skylark.sdk.consumer.process_queue import Ready, Takable
+from skylark.sdk.consumer.retry_policy import Failure
+from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.loop_thread import Inbox
 
 TURN_S = 0.002
 # How many messages are handled between two looks at the clock.

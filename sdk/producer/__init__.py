@@ -15,7 +15,7 @@ transactional.py  TransactionProducer: what users call for transactions
 transaction.py    an open transaction, how it ends, and answers to brokers that ask about it
 """
 
-from sdk.producer.producer import Producer
-from sdk.producer.result import SendResult, SendStatus
+from skylark.sdk.producer.producer import Producer
+from skylark.sdk.producer.result import SendResult, SendStatus
 
 __all__ = ["Producer", "SendResult", "SendStatus"]

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import trio
 
-from mqcommon.arguments import INT_MAX, LONG_MAX, check_int
-from mqcommon.errors import BufferFull, SendFailed
-from sdk.runtime import Home, SendsFailed
+from skylark.mqcommon.arguments import INT_MAX, LONG_MAX, check_int
+from skylark.mqcommon.errors import BufferFull, SendFailed
+from skylark.sdk.runtime import Home, SendsFailed
 
 # Few enough to be sent before the default timeout by a slow broker, and many more than the largest batches in flight.
 BUFFER_COUNT = 20_000

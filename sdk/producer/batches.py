@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, cast
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import wrong_type
-from mqcommon.clock import Clock
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.batch import OVERHEAD
-from mqcommon.message.ids import UniqueKeys
-from mqcommon.message.light import LightMessage
-from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys, own_properties
-from mqcommon.message.properties import DELAY, SHARDING_KEY
-from mqcommon.message.queue import MessageQueue
-from sdk.arrow import check_arrow
-from sdk.producer.lane import MAX_BATCH_COUNT, SLOTS_PER_BROKER, Lane
-from sdk.producer.packing import check_body
-from sdk.producer.pending import PendingSend
-from sdk.producer.result import BulkResult, StoredBatch
-from sdk.producer.wire import EncodedRows, Row
-from sdk.routes import TopicRoute
+from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.batch import OVERHEAD
+from skylark.mqcommon.message.ids import UniqueKeys
+from skylark.mqcommon.message.light import LightMessage
+from skylark.mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys, own_properties
+from skylark.mqcommon.message.properties import DELAY, SHARDING_KEY
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.arrow import check_arrow
+from skylark.sdk.producer.lane import MAX_BATCH_COUNT, SLOTS_PER_BROKER, Lane
+from skylark.sdk.producer.packing import check_body
+from skylark.sdk.producer.pending import PendingSend
+from skylark.sdk.producer.result import BulkResult, StoredBatch
+from skylark.sdk.producer.wire import EncodedRows, Row
+from skylark.sdk.routes import TopicRoute
 
 if TYPE_CHECKING:
-    from sdk.arrow.encode import TableRows
+    from skylark.sdk.arrow.encode import TableRows
 
 BATCH_COUNT = 1_000
 BATCH_BYTES = 256 * 1024
@@ -184,7 +184,7 @@ class ArrowSends:
     ) -> BulkResult:
         """See `Producer.send_arrow`."""
         check_arrow("send_arrow")
-        from sdk.arrow.encode import TableColumns
+        from skylark.sdk.arrow.encode import TableColumns
 
         given = TableColumns(data, columns, self._max_message_bytes)
         kept: deque[TableRows] = deque()
@@ -201,7 +201,7 @@ class ArrowSends:
 
     def _batches(self, parts: "Iterator[TableRows]", rows: int, queues: int) -> Iterator[EncodedRows]:
         """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `batches_of` are."""
-        from sdk.arrow.encode import encode
+        from skylark.sdk.arrow.encode import encode
 
         most = min(max(-(-rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
         most_bytes = min(BATCH_BYTES, self._max_message_bytes)

@@ -16,16 +16,16 @@ from random import Random
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, ConnectFailed, ConnectionLost, RequestTimeout, SkylarkError, WrongBroker
-from remoting.protocol.codes import ResponseCode
-from sdk.client import ClientHandle
-from sdk.producer.result import SendStatus
-from sdk.producer.routing import SendRoutes
-from sdk.producer.weak import FIRST_PAUSE_S, LONGEST_PAUSE_S, WeakBrokers
-from sdk.retry import Outcome, outcome_of
-from sdk.runtime import survived
-from sdk.suspects import PROBE_INTERVAL_S, Suspects
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, ConnectionLost, RequestTimeout, SkylarkError, WrongBroker
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.producer.result import SendStatus
+from skylark.sdk.producer.routing import SendRoutes
+from skylark.sdk.producer.weak import FIRST_PAUSE_S, LONGEST_PAUSE_S, WeakBrokers
+from skylark.sdk.retry import Outcome, outcome_of
+from skylark.sdk.runtime import survived
+from skylark.sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Generic, TypeVar
 
 import trio
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from sdk.loop_thread import Inbox, OpenClient, closed
-from sdk.producer.lanes import QueueChoice, Selector, choice_of
-from sdk.producer.pending import PendingSend, Watch, new_ticket
-from sdk.producer.producer import Producer
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.loop_thread import Inbox, OpenClient, closed
+from skylark.sdk.producer.lanes import QueueChoice, Selector, choice_of
+from skylark.sdk.producer.pending import PendingSend, Watch, new_ticket
+from skylark.sdk.producer.producer import Producer
 
 T = TypeVar("T", bound=PendingSend)
 

@@ -16,7 +16,7 @@ from math import inf
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import (
+from skylark.mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,
@@ -25,13 +25,13 @@ from mqcommon.errors import (
     SkylarkError,
     WrongBroker,
 )
-from mqcommon.message.queue import MessageQueue
-from mqcommon.signal import Signal
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.sends import DEFERRED_BATCHES
-from sdk.endpoint import check_broker_at
-from sdk.producer.pending import (
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.sends import DEFERRED_BATCHES
+from skylark.sdk.endpoint import check_broker_at
+from skylark.sdk.producer.pending import (
     ALONE,
     DEFERRED,
     TOGETHER,
@@ -43,11 +43,11 @@ from sdk.producer.pending import (
     rows_of,
     take_batch,
 )
-from sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
-from sdk.producer.routing import Turns
-from sdk.producer.weak import WeakCopy
-from sdk.producer.wire import Row, send_request, stored
-from sdk.retry import FailedTries, Outcome, outcome_of
+from skylark.sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
+from skylark.sdk.producer.routing import Turns
+from skylark.sdk.producer.weak import WeakCopy
+from skylark.sdk.producer.wire import Row, send_request, stored
+from skylark.sdk.retry import FailedTries, Outcome, outcome_of
 
 # Larger batches are not faster per message, and take longer.
 MAX_BATCH_COUNT = 2_000

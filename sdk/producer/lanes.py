@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import trio
 
-from mqcommon.arguments import wrong_type
-from mqcommon.message.message import Message
-from mqcommon.message.properties import DELAY
-from mqcommon.message.queue import MessageQueue
-from sdk.checked import check_queue, check_topic_name
-from sdk.client import ClientHandle
-from sdk.producer.lane import Lane
-from sdk.producer.pending import LaneOwner
-from sdk.producer.routing import SendRoutes, Turns, queue_of_key
-from sdk.producer.timed import deferred_lane
+from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.properties import DELAY
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.checked import check_queue, check_topic_name
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.producer.lane import Lane
+from skylark.sdk.producer.pending import LaneOwner
+from skylark.sdk.producer.routing import SendRoutes, Turns, queue_of_key
+from skylark.sdk.producer.timed import deferred_lane
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 

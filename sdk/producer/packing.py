@@ -10,11 +10,11 @@ from functools import partial
 
 import trio
 
-from mqcommon.arguments import INT_MAX, check_bytes, check_int, check_text
-from mqcommon.errors import InvalidArgument, SendFailed
-from mqcommon.message.compression import COMPRESSIONS, LEVEL, check_compression, compressed
-from mqcommon.message.message import Message
-from sdk.runtime import off_loop
+from skylark.mqcommon.arguments import INT_MAX, check_bytes, check_int, check_text
+from skylark.mqcommon.errors import InvalidArgument, SendFailed
+from skylark.mqcommon.message.compression import COMPRESSIONS, LEVEL, check_compression, compressed
+from skylark.mqcommon.message.message import Message
+from skylark.sdk.runtime import off_loop
 
 # RocketMQ's clients compress bodies that are longer.
 COMPRESS_OVER_BYTES = 4 * 1024

@@ -8,22 +8,22 @@ from typing import Any, Protocol, TypeVar, overload
 import trio
 from trio.lowlevel import reschedule
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import SendFailed, SkylarkError
-from mqcommon.message.batch import OVERHEAD
-from mqcommon.message.message import Message, own_properties
-from mqcommon.message.properties import decode_properties
-from remoting.net.client import RemotingClient
-from sdk.loop_thread import Inbox
-from sdk.producer.backlog import Backlog, Span
-from sdk.producer.brokers import Brokers
-from sdk.producer.packing import PackedMessage
-from sdk.producer.result import SendResult, StoredBatch
-from sdk.producer.weak import WeakCopy
-from sdk.producer.wire import Row
-from sdk.retry import FailedTries
-from sdk.routes import TopicRoute
-from sdk.traces.traces import Traces
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import SendFailed, SkylarkError
+from skylark.mqcommon.message.batch import OVERHEAD
+from skylark.mqcommon.message.message import Message, own_properties
+from skylark.mqcommon.message.properties import decode_properties
+from skylark.remoting.net.client import RemotingClient
+from skylark.sdk.loop_thread import Inbox
+from skylark.sdk.producer.backlog import Backlog, Span
+from skylark.sdk.producer.brokers import Brokers
+from skylark.sdk.producer.packing import PackedMessage
+from skylark.sdk.producer.result import SendResult, StoredBatch
+from skylark.sdk.producer.weak import WeakCopy
+from skylark.sdk.producer.wire import Row
+from skylark.sdk.retry import FailedTries
+from skylark.sdk.routes import TopicRoute
+from skylark.sdk.traces.traces import Traces
 
 logger = logging.getLogger(__name__)
 

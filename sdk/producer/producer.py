@@ -12,46 +12,46 @@ from typing import Any, Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
-from mqcommon.backoff import Backoff
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import InvalidArgument, RemotingError, SkylarkError
-from mqcommon.message.ids import UniqueKeys
-from mqcommon.message.message import Message, MessageExt, OwnKeyMessage, wire_properties
-from mqcommon.message.properties import DELAY, LIGHT_QUEUES, SHARDING_KEY
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
-from remoting.net.client import RemotingClient
-from sdk.arrow import ArrowData
-from sdk.checked import Milliseconds, TopicName, check_group_name, check_queue, check_topic_name, checked
-from sdk.client import Client, ClientHandle, sharing
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.endpoint import check_broker_at
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import check_namespace
-from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
-from sdk.producer.batches import ArrowSends, MakeBatches, batches_of, check_messages, send_batches
-from sdk.producer.brokers import Brokers
-from sdk.producer.lane import Lane
-from sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
-from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
-from sdk.producer.pending import ALONE, DEFERRED, MAX_BATCH_BYTES, PendingSend, Watch, new_ticket
-from sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
-from sdk.producer.result import BulkResult, SendResult, StoredBatch
-from sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
-from sdk.producer.timed import deferred_lane, recalling, time_property, timed
-from sdk.producer.transaction import TransactionChecks
-from sdk.producer.waiting_sends import WaitingSends
-from sdk.producer.wire import send_request
-from sdk.retry import until_answered
-from sdk.routes import TopicRoute
-from sdk.runtime import FORKS, Home, local_ip, raise_or_log, survived
-from sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
-from sdk.traces.entries import Recalled
-from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
-from sdk.traces.traces import TRACE_GROUP_PREFIX, Traces
-from sdk.values.libraries import JSON
-from sdk.values.values import Values, values_of
+from skylark.mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.errors import InvalidArgument, RemotingError, SkylarkError
+from skylark.mqcommon.message.ids import UniqueKeys
+from skylark.mqcommon.message.message import Message, MessageExt, OwnKeyMessage, wire_properties
+from skylark.mqcommon.message.properties import DELAY, LIGHT_QUEUES, SHARDING_KEY
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
+from skylark.remoting.net.client import RemotingClient
+from skylark.sdk.arrow import ArrowData
+from skylark.sdk.checked import Milliseconds, TopicName, check_group_name, check_queue, check_topic_name, checked
+from skylark.sdk.client import Client, ClientHandle, sharing
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.endpoint import check_broker_at
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import check_namespace
+from skylark.sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
+from skylark.sdk.producer.batches import ArrowSends, MakeBatches, batches_of, check_messages, send_batches
+from skylark.sdk.producer.brokers import Brokers
+from skylark.sdk.producer.lane import Lane
+from skylark.sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
+from skylark.sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
+from skylark.sdk.producer.pending import ALONE, DEFERRED, MAX_BATCH_BYTES, PendingSend, Watch, new_ticket
+from skylark.sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
+from skylark.sdk.producer.result import BulkResult, SendResult, StoredBatch
+from skylark.sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
+from skylark.sdk.producer.timed import deferred_lane, recalling, time_property, timed
+from skylark.sdk.producer.transaction import TransactionChecks
+from skylark.sdk.producer.waiting_sends import WaitingSends
+from skylark.sdk.producer.wire import send_request
+from skylark.sdk.retry import until_answered
+from skylark.sdk.routes import TopicRoute
+from skylark.sdk.runtime import FORKS, Home, local_ip, raise_or_log, survived
+from skylark.sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
+from skylark.sdk.traces.entries import Recalled
+from skylark.sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
+from skylark.sdk.traces.traces import TRACE_GROUP_PREFIX, Traces
+from skylark.sdk.values.libraries import JSON
+from skylark.sdk.values.values import Values, values_of
 
 T = TypeVar("T", bound=PendingSend)
 DEFAULT_GROUP = "DEFAULT_PRODUCER"

@@ -12,19 +12,19 @@ from uuid import uuid4
 
 import trio
 
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, ReplyTimeout, SendFailed, SkylarkError
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.properties import CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, TTL, encode_properties
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import reply_topic
-from remoting.net.call import call
-from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
-from sdk.client import ClientHandle
-from sdk.producer.brokers import Brokers
-from sdk.producer.packing import PackedMessage, Packing, check_body
-from sdk.producer.result import SendResult
-from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
-from sdk.suspects import PROBE_TIMEOUT_MS
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, ReplyTimeout, SendFailed, SkylarkError
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.properties import CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, TTL, encode_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import reply_topic
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.requests.sends import SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.producer.brokers import Brokers
+from skylark.sdk.producer.packing import PackedMessage, Packing, check_body
+from skylark.sdk.producer.result import SendResult
+from skylark.sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
+from skylark.sdk.suspects import PROBE_TIMEOUT_MS
 
 REQUEST_TIMEOUT_MS = 3_000
 # The part of a request's time in which brokers that do not know this client yet have to answer its heartbeat.

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import overload
 
-from mqcommon.message.ids import RecallHandle, offset_msg_id
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import ResponseCode
-from sdk.producer.wire import Row, Stored, unique_key
+from skylark.mqcommon.message.ids import RecallHandle, offset_msg_id
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.producer.wire import Row, Stored, unique_key
 
 
 class SendStatus(Enum):

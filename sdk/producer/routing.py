@@ -11,12 +11,12 @@ from zlib import crc32
 
 import trio
 
-from mqcommon.errors import NoNameServer, RouteNotFound, SendFailed, SkylarkError
-from mqcommon.message.queue import MessageQueue
-from sdk.client import ClientHandle
-from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
-from sdk.retry import is_transient, until_answered
-from sdk.routes import TopicRoute
+from skylark.mqcommon.errors import NoNameServer, RouteNotFound, SendFailed, SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
+from skylark.sdk.retry import is_transient, until_answered
+from skylark.sdk.routes import TopicRoute
 
 T = TypeVar("T")
 

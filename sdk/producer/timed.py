@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from mqcommon.arguments import shown, wrong_type
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.ids import RecallHandle
-from mqcommon.message.message import Message
-from mqcommon.message.properties import DELAY
-from mqcommon.message.queue import MessageQueue
-from sdk.broker_api import recall
-from sdk.client import ClientHandle
+from skylark.mqcommon.arguments import shown, wrong_type
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.ids import RecallHandle
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.properties import DELAY
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.broker_api import recall
+from skylark.sdk.client import ClientHandle
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

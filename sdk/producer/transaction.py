@@ -13,18 +13,18 @@ from typing import Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import InvalidArgument, RemotingError
-from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
-from mqcommon.message.message import Message, MessageExt
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient
-from remoting.protocol.requests.transactions import (
+from skylark.mqcommon.errors import InvalidArgument, RemotingError
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.requests.transactions import (
     END_TRANSACTION,
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from sdk.namespaces import Names
-from sdk.producer.result import SendResult
+from skylark.sdk.namespaces import Names
+from skylark.sdk.producer.result import SendResult
 
 #: RocketMQ's names of the states, in traces.
 STATE_NAMES = {

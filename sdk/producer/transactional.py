@@ -18,26 +18,26 @@ from typing import Any, Self
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.addresses import format_address
-from mqcommon.arguments import INT_MAX, check_int, wrong_type
-from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import RemotingError, SkylarkError
-from mqcommon.message.flags import TRANSACTION_PREPARED
-from mqcommon.message.ids import parse_offset_msg_id
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import Command
-from remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
-from sdk.checked import GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked
-from sdk.client import Client, ClientHandle, sharing
-from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameservers import NameServerSource
-from sdk.namespaces import Namespace
-from sdk.producer.lanes import Selector
-from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
-from sdk.producer.producer import MAX_MESSAGE_BYTES, Producer
-from sdk.producer.result import BulkResult, SendResult, StoredBatch
-from sdk.producer.transaction import (
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.arguments import INT_MAX, check_int, wrong_type
+from skylark.mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.errors import RemotingError, SkylarkError
+from skylark.mqcommon.message.flags import TRANSACTION_PREPARED
+from skylark.mqcommon.message.ids import parse_offset_msg_id
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
+from skylark.sdk.checked import GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked
+from skylark.sdk.client import Client, ClientHandle, sharing
+from skylark.sdk.credentials import GivenCredentials, GivenTls
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.namespaces import Namespace
+from skylark.sdk.producer.lanes import Selector
+from skylark.sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
+from skylark.sdk.producer.producer import MAX_MESSAGE_BYTES, Producer
+from skylark.sdk.producer.result import BulkResult, SendResult, StoredBatch
+from skylark.sdk.producer.transaction import (
     STATE_NAMES,
     Checker,
     Local,
@@ -47,12 +47,12 @@ from sdk.producer.transaction import (
     check_state,
     undo_half,
 )
-from sdk.producer.wire import DEFAULT_TOPIC
-from sdk.retry import is_transient
-from sdk.routes import TopicRoute
-from sdk.runtime import survived
-from sdk.starting import START_TIMEOUT_MS
-from sdk.traces.sink import Trace
+from skylark.sdk.producer.wire import DEFAULT_TOPIC
+from skylark.sdk.retry import is_transient
+from skylark.sdk.routes import TopicRoute
+from skylark.sdk.runtime import survived
+from skylark.sdk.starting import START_TIMEOUT_MS
+from skylark.sdk.traces.sink import Trace
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import RouteNotFound, SendFailed, SkylarkError
-from mqcommon.message.message import Message
-from sdk.producer.lane import Lane
-from sdk.producer.lanes import Lanes, QueueChoice
-from sdk.producer.packing import Packing
-from sdk.producer.pending import PendingSend
+from skylark.mqcommon.errors import RouteNotFound, SendFailed, SkylarkError
+from skylark.mqcommon.message.message import Message
+from skylark.sdk.producer.lane import Lane
+from skylark.sdk.producer.lanes import Lanes, QueueChoice
+from skylark.sdk.producer.packing import Packing
+from skylark.sdk.producer.pending import PendingSend
 
 
 class _Entry:

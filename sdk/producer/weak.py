@@ -5,9 +5,9 @@ slow. It is avoided while another broker is usable. After a pause, which grows, 
 the broker is one like others. Neighbours: brokers.py (the other states of brokers), lane.py (makes the second copies).
 """
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import SendFailed
-from sdk.producer.result import StoredBatch
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import SendFailed
+from skylark.sdk.producer.result import StoredBatch
 
 # Pauses between tries of a weak broker: a slave that restarts is back in seconds.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0

@@ -4,13 +4,13 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from mqcommon.errors import ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch
-from mqcommon.message.ids import split_offset_msg_id
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import Command
-from remoting.protocol.requests.sends import DEFERRED_BATCHES, SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.batch import decode_batch, decode_offsets, encode_batch
+from skylark.mqcommon.message.ids import split_offset_msg_id
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.sends import DEFERRED_BATCHES, SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 
 AUTO_CREATE_TOPIC_QUEUES = 4
 DEFAULT_TOPIC = "TBW102"

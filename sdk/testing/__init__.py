@@ -1,6 +1,6 @@
 """A cluster for tests: NameServers and brokers inside the test process, with real sockets and faults on demand.
 
-    from sdk.testing import cluster  # in conftest.py: a pytest fixture
+    from skylark.sdk.testing import cluster  # in conftest.py: a pytest fixture
 
     with Cluster(brokers=1) as cluster: ...        # or async with, in trio and asyncio
 
@@ -14,12 +14,12 @@ fixtures.py    pytest fixtures; pytest is imported only with them
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sdk.hidden import hidden_package
+from skylark.sdk.hidden import hidden_package
 
 if TYPE_CHECKING:
-    from sdk.testing.embedded import Cluster
-    from sdk.testing.fixtures import cluster, cluster_fixture
-    from sdk.testing.node import Node
+    from skylark.sdk.testing.embedded import Cluster
+    from skylark.sdk.testing.fixtures import cluster, cluster_fixture
+    from skylark.sdk.testing.node import Node
 
 __all__ = ["Cluster", "Node", "cluster", "cluster_fixture"]
 
@@ -31,5 +31,5 @@ def __getattr__(name: str) -> Any:
         hidden = hidden_package("mqcommon", "remoting", "namesrv", "broker")
         if hidden is not None:
             raise hidden
-        return getattr(import_module(f"sdk.testing.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'sdk.testing' has no attribute {name!r}")
+        return getattr(import_module(f"skylark.sdk.testing.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'skylark.testing' has no attribute {name!r}")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import trio
 
-from broker.broker import Broker
-from broker.options import BrokerOptions, check_file_size
-from mqcommon.options.conf_file import load_conf
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
+from skylark.broker.broker import Broker
+from skylark.broker.options import BrokerOptions, check_file_size
+from skylark.mqcommon.options.conf_file import load_conf
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
 
 
 def silent_by_default(*packages: str) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
-from remoting.net.inner_credentials import KEY as INNER_CREDENTIALS
-from remoting.net.inner_credentials import InnerCredentialsOptions
-from remoting.net.sockets import HeldPort
-from remoting.protocol.requests.topics import TopicConfig
-from sdk.admin.client import Admin
-from sdk.checked import TopicName, checked_methods
-from sdk.runtime import Home
-from sdk.testing.daemons import HOST, BrokerDaemon, NamesrvDaemon, broker_options
-from sdk.testing.node import PATIENCE_S, Node
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from skylark.remoting.net.inner_credentials import KEY as INNER_CREDENTIALS
+from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
+from skylark.remoting.net.sockets import HeldPort
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk.admin.client import Admin
+from skylark.sdk.checked import TopicName, checked_methods
+from skylark.sdk.runtime import Home
+from skylark.sdk.testing.daemons import HOST, BrokerDaemon, NamesrvDaemon, broker_options
+from skylark.sdk.testing.node import PATIENCE_S, Node
 
 POLL_S = 0.002
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from sdk.testing.embedded import Cluster
+from skylark.sdk.testing.embedded import Cluster
 
 Scope = Literal["session", "package", "module", "class", "function"]
 

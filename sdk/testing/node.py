@@ -18,10 +18,10 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from mqcommon.errors import SkylarkError
-from mqcommon.polling import poll_until
-from remoting.net.sockets import OpenSockets
-from sdk.runtime import Home
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.polling import poll_until
+from skylark.remoting.net.sockets import OpenSockets
+from skylark.sdk.runtime import Home
 
 T = TypeVar("T")
 

@@ -1,11 +1,11 @@
 """Which messages an expression of a subscription chooses, without a broker: tests in memory choose as brokers do."""
 
-from broker.delivery.sql_code import compiled
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import PAIR_END, encode_properties
-from mqcommon.sql.parser import parse
-from remoting.protocol.requests.clients import parse_subscription
-from sdk.consumer.expression import Sql
+from skylark.broker.delivery.sql_code import compiled
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import PAIR_END, encode_properties
+from skylark.mqcommon.sql.parser import parse
+from skylark.remoting.protocol.requests.clients import parse_subscription
+from skylark.sdk.consumer.expression import Sql
 
 
 def is_chosen(message: MessageExt, expression: str | Sql) -> bool:

@@ -14,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from mqcommon.errors import InvalidArgument
-from sdk.checked import Milliseconds, checked_methods
-from sdk.traces.sink import Document, NotTaken
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.sdk.checked import Milliseconds, checked_methods
+from skylark.sdk.traces.sink import Document, NotTaken
 
 # The answer to a bulk request has some 200 bytes for each document.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024

@@ -7,9 +7,9 @@ the keys by which it is found: the message id and the message's keys.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mqcommon.message.properties import DELAY, KEYS, TAGS, find_property
-from sdk.producer.result import StoredBatch
-from sdk.traces.records import (
+from skylark.mqcommon.message.properties import DELAY, KEYS, TAGS, find_property
+from skylark.sdk.producer.result import StoredBatch
+from skylark.sdk.traces.records import (
     COMMIT_MESSAGE,
     DELAYED_MESSAGE,
     END_TRANSACTION,

@@ -10,7 +10,7 @@ same request does.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 FIELD_END, RECORD_END = "\x01", "\x02"
 NO_VALUE = "null"

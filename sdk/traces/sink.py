@@ -20,14 +20,14 @@ from typing import Annotated, Any, Protocol, Self
 import orjson
 import trio
 
-from mqcommon.arguments import wrong_type
-from mqcommon.backoff import Backoff
-from mqcommon.errors import SkylarkError
-from mqcommon.logs.rotated_file import RotatedFile, Rotation
-from mqcommon.message.message import Message
-from mqcommon.options.fields import camel_case
-from sdk.checked import Count, NotNegative, checked_methods
-from sdk.traces.records import TraceRecord, decode_records
+from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.logs.rotated_file import RotatedFile, Rotation
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.options.fields import camel_case
+from skylark.sdk.checked import Count, NotNegative, checked_methods
+from skylark.sdk.traces.records import TraceRecord, decode_records
 
 # A document that a sink does not take is given to it again for so long.
 RETRY_FOR_S = 60.0

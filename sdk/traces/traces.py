@@ -12,15 +12,15 @@ from typing import Any, Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.signal import Signal
-from remoting.protocol.command import Command
-from sdk.client import ClientHandle
-from sdk.producer.result import SendStatus, StoredBatch
-from sdk.runtime import survived
-from sdk.traces.entries import DEFAULT_REGION, ConsumedMessage, EndedTransaction, Entry, Sent, TraceLines
-from sdk.traces.sink import RecordsLost
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.protocol.command import Command
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.producer.result import SendStatus, StoredBatch
+from skylark.sdk.runtime import survived
+from skylark.sdk.traces.entries import DEFAULT_REGION, ConsumedMessage, EndedTransaction, Entry, Sent, TraceLines
+from skylark.sdk.traces.sink import RecordsLost
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import Any, get_args
 
-from mqcommon.message.message import Message, MessageExt
-from sdk.values.values import Values
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.sdk.values.values import Values
 
 # An annotation that is a text is not evaluated when it names one of these, often imported for type checkers only.
 _MESSAGE_CLASSES = frozenset({"MessageExt", "Message", "StreamMessage", "ReceivedMessage"})

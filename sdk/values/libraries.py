@@ -10,9 +10,9 @@ from typing import Any, Protocol, get_args, get_origin
 import cbor2
 import orjson
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.strict_cbor import loads_values
-from sdk.values.plain import plain, reader_of
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.strict_cbor import loads_values
+from skylark.sdk.values.plain import plain, reader_of
 
 JSON, CBOR, BYTES = "json", "cbor", "bytes"
 #: The content types that messages say they have, by format.

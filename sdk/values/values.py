@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, overload
 
-from mqcommon.arguments import as_bytes, check_text, shown, wrong_type
-from mqcommon.errors import InvalidArgument, ProtocolError, UnreadableValue
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.properties import CONTENT_TYPE
-from sdk.values.libraries import BYTES, CBOR, CONTENT_TYPES, JSON, Codec, library_of
+from skylark.mqcommon.arguments import as_bytes, check_text, shown, wrong_type
+from skylark.mqcommon.errors import InvalidArgument, ProtocolError, UnreadableValue
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.properties import CONTENT_TYPE
+from skylark.sdk.values.libraries import BYTES, CBOR, CONTENT_TYPES, JSON, Codec, library_of
 
 T = TypeVar("T")
 _FORMS = {name: form for form, name in CONTENT_TYPES.items()}

@@ -28,9 +28,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format import BadValue, Format, missing, shown
-from spark_connector.formats.plain_values import writer_of
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format import BadValue, Format, missing, shown
+from skylark.spark_connector.formats.plain_values import writer_of
 
 try:
     import fastavro

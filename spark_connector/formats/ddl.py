@@ -6,7 +6,7 @@ which the user never wrote, and a type there that is right. Spark is the judge o
 
 import re
 
-from mqcommon.errors import UserError
+from skylark.mqcommon.errors import UserError
 
 _TOKEN = re.compile(r"`(?:[^`]|``)+`|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|\w+|\S")
 _SIMPLE = frozenset(

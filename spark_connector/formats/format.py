@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqcommon.errors import SkylarkError, UserError
+from skylark.mqcommon.errors import SkylarkError, UserError
 
 _SHOWN = 60
 

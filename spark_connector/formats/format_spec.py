@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format import Format
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format import Format
 
 if TYPE_CHECKING:
-    from spark_connector.formats.avro_format import AvroFormat
-    from spark_connector.formats.protobuf_format import ProtobufFormat
+    from skylark.spark_connector.formats.avro_format import AvroFormat
+    from skylark.spark_connector.formats.protobuf_format import ProtobufFormat
 
 JSON, AVRO, CBOR, PROTOBUF = "json", "avro", "cbor", "protobuf"
 #: Formats whose values have the types of the column. The other formats have schemas, which say the types.
@@ -38,17 +38,17 @@ class FormatSpec:
     # The package of a format is imported here, so that only the package of the format in use must be installed.
     def _by_schema(self) -> "AvroFormat | ProtobufFormat | None":
         if self.kind == AVRO:
-            from spark_connector.formats.avro_format import AvroFormat
+            from skylark.spark_connector.formats.avro_format import AvroFormat
 
             return AvroFormat(self.schema)
         if self.kind == PROTOBUF:
-            from spark_connector.formats.protobuf_format import ProtobufFormat
+            from skylark.spark_connector.formats.protobuf_format import ProtobufFormat
 
             return ProtobufFormat(self.descriptors, self.message)
         return None
 
     def _by_column(self, column: StructType) -> Format:
-        from spark_connector.formats.json_cbor import CborFormat, JsonFormat
+        from skylark.spark_connector.formats.json_cbor import CborFormat, JsonFormat
 
         return CborFormat(column) if self.kind == CBOR else JsonFormat(column)
 

@@ -30,11 +30,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from mqcommon.errors import UserError
-from remoting.protocol.strict_cbor import load_value
-from spark_connector.formats.format import BadValue, Format, shown
-from spark_connector.formats.plain_values import reader_of, writer_of
-from spark_connector.schema import arrow_type
+from skylark.mqcommon.errors import UserError
+from skylark.remoting.protocol.strict_cbor import load_value
+from skylark.spark_connector.formats.format import BadValue, Format, shown
+from skylark.spark_connector.formats.plain_values import reader_of, writer_of
+from skylark.spark_connector.schema import arrow_type
 
 # Types that Arrow's reader takes from JSON as `reader_of` does: its floats may be rounded otherwise, its times have
 # other texts.

@@ -34,8 +34,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format import BadValue, shown
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format import BadValue, shown
 
 # More digits than a decimal of Spark has.
 _EXACT = Context(prec=100)

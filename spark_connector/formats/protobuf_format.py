@@ -28,8 +28,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format import BadValue, Format, missing, shown
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format import BadValue, Format, missing, shown
 
 try:
     from google.protobuf.descriptor import FieldDescriptor

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from mqcommon.errors import SkylarkError
-from spark_connector.formats.format import BadValue, Format
+from skylark.mqcommon.errors import SkylarkError
+from skylark.spark_connector.formats.format import BadValue, Format
 
 # What Arrow raises for a value that its type cannot hold.
 _UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)

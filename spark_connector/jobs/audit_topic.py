@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_connector import register
-from spark_connector.jobs.auditing import QueueAudit, Stretch, audit_table, audits, stretch
-from spark_connector.jobs.session import CONNECTION, EXAMPLES, session
+from skylark.spark_connector import register
+from skylark.spark_connector.jobs.auditing import QueueAudit, Stretch, audit_table, audits, stretch
+from skylark.spark_connector.jobs.session import CONNECTION, EXAMPLES, session
 
 READ = "brokerName string, queueId int, queueOffset bigint, msgId string, storeTimestamp timestamp"
 COUNTED = (

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import click
 
-from mqcommon.disk.atomic import remove_all_leftovers, write_atomic
-from mqcommon.disk.files import OsFiles
-from mqcommon.message.queue import MessageQueue
-from spark_connector.jobs.copying import GROUP, Bounds, QueueCopy, QueueResult, grown, plan_text, read_plan, run_copy
-from spark_connector.jobs.session import CONNECTION, EXAMPLES, session
-from spark_connector.options.connection import ConnectionOptions
-from spark_connector.reading.pulling import BrokersMissing
-from spark_connector.reading.whole import asked
+from skylark.mqcommon.disk.atomic import remove_all_leftovers, write_atomic
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.jobs.copying import GROUP, Bounds, QueueCopy, QueueResult, grown, plan_text, read_plan, run_copy
+from skylark.spark_connector.jobs.session import CONNECTION, EXAMPLES, session
+from skylark.spark_connector.options.connection import ConnectionOptions
+from skylark.spark_connector.reading.pulling import BrokersMissing
+from skylark.spark_connector.reading.whole import asked
 
 PLAN = "plan.json"
 # How often NameServers are asked again for brokers that are missing: one that was just restarted learns of them.
@@ -100,7 +100,7 @@ def _planned(
 
 def _bounds(options: ConnectionOptions, topic: str, required: Collection[str]) -> dict[MessageQueue, Bounds]:
     """Where each queue begins and ends; BrokersMissing when a broker of the topic is away."""
-    from sdk.blocking import PullConsumer
+    from skylark.sdk.blocking import PullConsumer
 
     with PullConsumer(**options.client, group=GROUP, heartbeat=False) as consumer:
         queues, missing = asked(consumer, [topic], required, RETRIES, RETRY_INTERVAL_MS)

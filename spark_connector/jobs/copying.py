@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from mqcommon.errors import UserError
-from mqcommon.message.message import Message, MessageExt, OwnKeyMessage
-from mqcommon.message.properties import DELAY, UNIQ_KEY, encode_properties
-from mqcommon.message.queue import MessageQueue
-from spark_connector.options.connection import ConnectionOptions
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.message import Message, MessageExt, OwnKeyMessage
+from skylark.mqcommon.message.properties import DELAY, UNIQ_KEY, encode_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.options.connection import ConnectionOptions
 
 ORIGIN = "COPY_ORIGIN"
 # Written by brokers and clients for one delivery; in a copy they would delay a message again, or make it a transaction.
@@ -162,21 +162,21 @@ GROUP = "spark-copy-topic"
 
 
 class Reader(Protocol):
-    """What is used of ``sdk.blocking.PullConsumer``."""
+    """What is used of ``skylark.blocking.PullConsumer``."""
 
     def max_offset(self, mq: MessageQueue) -> int: ...
     def messages(self, mq: MessageQueue, start: int, end: int) -> Iterable[MessageExt]: ...
 
 
 class Sender(Protocol):
-    """What is used of ``sdk.blocking.Producer``."""
+    """What is used of ``skylark.blocking.Producer``."""
 
     def send(self, message: Message, *, queue: MessageQueue) -> object: ...
 
 
 def run_copy(copy: QueueCopy, source: ConnectionOptions, target: ConnectionOptions) -> QueueResult:
     """Runs in the task: open clients of both clusters, copy, compare."""
-    from sdk.blocking import Client, Producer, PullConsumer
+    from skylark.sdk.blocking import Client, Producer, PullConsumer
 
     with ExitStack() as stack:
         ours = stack.enter_context(Client(**source.client))

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from mqcommon.errors import SkylarkError
+from skylark.mqcommon.errors import SkylarkError
 
 
 @contextmanager

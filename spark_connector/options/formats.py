@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format_spec import AVRO, CBOR, JSON, PROTOBUF, FormatSpec
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format_spec import AVRO, CBOR, JSON, PROTOBUF, FormatSpec
 
 FORMATS = (JSON, AVRO, CBOR, PROTOBUF)
 FORMAT_HELP = "bodies are of this format: the column `value` is a struct in place of the body"

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from mqcommon.errors import InvalidArgument, RequestRefused, UserError
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import check_topic
-from mqcommon.options.fields import BYTES, option, options_of
-from sdk.consumer.expression import Sql, subscription_to
-from spark_connector.offsets import COMMITTED, EARLIEST, LATEST, Wanted, check_order, parse_offsets
-from spark_connector.options.connection import ConnectionOptions
-from spark_connector.options.formats import FORMAT_HELP, FORMATS, MESSAGE_HELP, check_format
-from spark_connector.parallelism import parallelism
-from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ
-from spark_connector.tasks import TASKS_PER_CORE, Splitting
+from skylark.mqcommon.errors import InvalidArgument, RequestRefused, UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import check_topic
+from skylark.mqcommon.options.fields import BYTES, option, options_of
+from skylark.sdk.consumer.expression import Sql, subscription_to
+from skylark.spark_connector.offsets import COMMITTED, EARLIEST, LATEST, Wanted, check_order, parse_offsets
+from skylark.spark_connector.options.connection import ConnectionOptions
+from skylark.spark_connector.options.formats import FORMAT_HELP, FORMATS, MESSAGE_HELP, check_format
+from skylark.spark_connector.parallelism import parallelism
+from skylark.spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ
+from skylark.spark_connector.tasks import TASKS_PER_CORE, Splitting
 
 TAG, SQL92 = "TAG", "SQL92"
 TIMES_LIKE = '{"topic":{"broker":{"0":1700000000000}}}'

@@ -7,13 +7,13 @@ from here).
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mqcommon.arguments import INT_MAX
-from mqcommon.errors import RequestRefused, UserError
-from mqcommon.names import check_group, check_topic
-from mqcommon.options.fields import option
-from spark_connector.formats.format_spec import BY_COLUMN
-from spark_connector.options.connection import ConnectionOptions
-from spark_connector.options.formats import FORMAT_HELP, FORMATS, MESSAGE_HELP, check_format
+from skylark.mqcommon.arguments import INT_MAX
+from skylark.mqcommon.errors import RequestRefused, UserError
+from skylark.mqcommon.names import check_group, check_topic
+from skylark.mqcommon.options.fields import option
+from skylark.spark_connector.formats.format_spec import BY_COLUMN
+from skylark.spark_connector.options.connection import ConnectionOptions
+from skylark.spark_connector.options.formats import FORMAT_HELP, FORMATS, MESSAGE_HELP, check_format
 
 
 @dataclass(frozen=True)

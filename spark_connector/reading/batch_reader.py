@@ -14,18 +14,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqcommon.daemons.malloc import keep_freed_memory
-from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.queue import MessageQueue
-from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
-from sdk.arrow.records import Records
-from spark_connector.offsets import OffsetRange
-from spark_connector.one_line import one_line
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.dead_letters import check_dead_letter_topics
-from spark_connector.reading.planning import QueueDirectory, list_topics, plan, sampled, tasks_of, with_topics
-from spark_connector.reading.pulling import (
+from skylark.mqcommon.daemons.malloc import keep_freed_memory
+from skylark.mqcommon.message.columns import DamagedRecord
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
+from skylark.sdk.arrow.records import Records
+from skylark.spark_connector.offsets import OffsetRange
+from skylark.spark_connector.one_line import one_line
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.data_loss import report_lost
+from skylark.spark_connector.reading.dead_letters import check_dead_letter_topics
+from skylark.spark_connector.reading.planning import QueueDirectory, list_topics, plan, sampled, tasks_of, with_topics
+from skylark.spark_connector.reading.pulling import (
     JOIN_BYTES,
     Buffer,
     FirstAnswers,
@@ -36,18 +36,18 @@ from spark_connector.reading.pulling import (
     joined,
     pulls,
 )
-from spark_connector.reading.pushdown import ALL, wanted_by
-from spark_connector.reading.read_columns import ReadColumns
-from spark_connector.styles import decode
-from spark_connector.tasks import ReadTask
-from spark_connector.worker_pickle import pack
+from skylark.spark_connector.reading.pushdown import ALL, wanted_by
+from skylark.spark_connector.reading.read_columns import ReadColumns
+from skylark.spark_connector.styles import decode
+from skylark.spark_connector.tasks import ReadTask
+from skylark.spark_connector.worker_pickle import pack
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # PySpark 4.0 has none
 
 
 class Consumer(QueuesReader, QueueDirectory, Protocol):
-    """The methods of a consumer that readers use; ``sdk.blocking.PullConsumer`` has them."""
+    """The methods of a consumer that readers use; ``skylark.blocking.PullConsumer`` has them."""
 
     def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
 
@@ -280,7 +280,7 @@ def _cannot_decode(error: DamagedRecord, offset: int, buffer: Buffer, wanted: Of
 
 def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
     """A consumer of the SDK; imported here, since checking a schema does not need the event loop."""
-    from sdk.blocking import PullConsumer
+    from skylark.sdk.blocking import PullConsumer
 
     return PullConsumer(
         **options.client,

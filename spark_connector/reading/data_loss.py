@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from spark_connector.offsets import DataLost, LostRange, lost_table
-from spark_connector.options.read import FAIL, REPORT, ReadOptions
+from skylark.spark_connector.offsets import DataLost, LostRange, lost_table
+from skylark.spark_connector.options.read import FAIL, REPORT, ReadOptions
 
 logger = logging.getLogger(__name__)
 

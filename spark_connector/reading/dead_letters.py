@@ -13,14 +13,14 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-from mqcommon.errors import RouteNotFound
-from mqcommon.message.message import Message, WithOwnKeys
-from mqcommon.message.properties import RESERVED
-from spark_connector.options.read import DEAD_LETTER, ReadOptions
-from spark_connector.reading.pulling import when_back
+from skylark.mqcommon.errors import RouteNotFound
+from skylark.mqcommon.message.message import Message, WithOwnKeys
+from skylark.mqcommon.message.properties import RESERVED
+from skylark.spark_connector.options.read import DEAD_LETTER, ReadOptions
+from skylark.spark_connector.reading.pulling import when_back
 
 if TYPE_CHECKING:
-    from sdk.blocking import Producer
+    from skylark.sdk.blocking import Producer
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class DeadLetters:
 
     def _started(self) -> "Producer":
         if self._producer is None:
-            from sdk.blocking import Producer
+            from skylark.sdk.blocking import Producer
 
             producer = Producer(**self._options.client, group=self._options.consumer_group, start_timeout_ms=None)
             self._producer = self._stack.enter_context(producer)

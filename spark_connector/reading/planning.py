@@ -10,24 +10,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from mqcommon.errors import UserError
-from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
-from sdk.arrow.records import Records
-from sdk.position import OffsetSpan, Position
-from sdk.routes import TopicQueues
-from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, within_bounds
-from spark_connector.options.read import FAIL, ReadOptions
-from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import AWAY, Pulled, SlaveBehind, when_back
-from spark_connector.reading.pushdown import ALL, Only
-from spark_connector.reading.whole import whole_queues
-from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
-from spark_connector.tasks import ReadTask, grouped, task_count
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.columns import DamagedRecord
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
+from skylark.sdk.arrow.records import Records
+from skylark.sdk.position import OffsetSpan, Position
+from skylark.sdk.routes import TopicQueues
+from skylark.spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, within_bounds
+from skylark.spark_connector.options.read import FAIL, ReadOptions
+from skylark.spark_connector.reading.data_loss import report_lost
+from skylark.spark_connector.reading.pulling import AWAY, Pulled, SlaveBehind, when_back
+from skylark.spark_connector.reading.pushdown import ALL, Only
+from skylark.spark_connector.reading.whole import whole_queues
+from skylark.spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
+from skylark.spark_connector.tasks import ReadTask, grouped, task_count
 
 if TYPE_CHECKING:
-    from sdk.blocking import Admin
+    from skylark.sdk.blocking import Admin
 
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def list_clusters(options: ReadOptions) -> list[str]:
 
 
 def _admin(options: ReadOptions) -> "Admin":
-    from sdk.blocking import Admin
+    from skylark.sdk.blocking import Admin
 
     return Admin(**options.client, timeout_ms=options.pull_timeout_ms)
 

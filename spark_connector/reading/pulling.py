@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID
-from sdk.consumer.expression import Sql
-from sdk.retry import is_refusal
-from spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange
-from spark_connector.options.read import ReadOptions
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import MASTER_ID
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.retry import is_refusal
+from skylark.spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange
+from skylark.spark_connector.options.read import ReadOptions
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mqcommon.message.queue import MessageQueue
-from spark_connector.options.read import TAG, ReadOptions
-from spark_connector.schema import EXTERNALS, KAFKA, partition_number
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.options.read import TAG, ReadOptions
+from skylark.spark_connector.schema import EXTERNALS, KAFKA, partition_number
 
 CLOCK_SLACK_MS = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

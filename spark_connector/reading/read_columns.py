@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from mqcommon.errors import SkylarkError, UserError
-from sdk.arrow.schema import COLUMNS, PROPERTIES
-from spark_connector.formats.ddl import check_ddl
-from spark_connector.formats.format import Format
-from spark_connector.formats.format_spec import FormatSpec, has_required
-from spark_connector.formats.value_columns import decode_column
-from spark_connector.options.formats import value_spec
-from spark_connector.options.read import DEAD_LETTER, FAIL, NULL, ReadOptions
-from spark_connector.reading.dead_letters import DeadLetter, DeadLetters
-from spark_connector.schema import BODY_COLUMNS, VALUE, arrow_schema, arrow_type, spark_schema
+from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.sdk.arrow.schema import COLUMNS, PROPERTIES
+from skylark.spark_connector.formats.ddl import check_ddl
+from skylark.spark_connector.formats.format import Format
+from skylark.spark_connector.formats.format_spec import FormatSpec, has_required
+from skylark.spark_connector.formats.value_columns import decode_column
+from skylark.spark_connector.options.formats import value_spec
+from skylark.spark_connector.options.read import DEAD_LETTER, FAIL, NULL, ReadOptions
+from skylark.spark_connector.reading.dead_letters import DeadLetter, DeadLetters
+from skylark.spark_connector.schema import BODY_COLUMNS, VALUE, arrow_schema, arrow_type, spark_schema
 
 _ORIGIN = ("topic", "brokerName", "queueId", "queueOffset")
 #: By badRows: the columns that are needed of bad rows.

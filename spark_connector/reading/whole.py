@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Protocol
 
-from mqcommon.backoff import Backoff
-from mqcommon.message.queue import MessageQueue
-from sdk.routes import TopicQueues, absent_text
-from spark_connector.options.read import FAIL, ReadOptions
-from spark_connector.reading.pulling import BrokersMissing, when_back
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.routes import TopicQueues, absent_text
+from skylark.spark_connector.options.read import FAIL, ReadOptions
+from skylark.spark_connector.reading.pulling import BrokersMissing, when_back
 
 logger = logging.getLogger(__name__)
 

@@ -12,25 +12,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker.store.checkpoint import CheckpointState, LastStop, read_abort, read_checkpoint
-from broker.store.log.log_files import HEAD_BYTES, LogFile, LogFiles, stored_ms
-from broker.store.log.valid_record import torn_reason
-from broker.store.query import first_at_least
-from broker.store.queue.ends import read_queue_ends
-from broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES
-from broker.store.recovery import ROCKETMQ_MARGIN_MS, why_torn
-from mqcommon.errors import StoreCorrupt, UserError
-from mqcommon.message.layout import BLANK_BYTES
-from mqcommon.message.queue import MessageQueue
-from mqcommon.message.record import Record
-from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
-from sdk.arrow.records import Ints
-from sdk.consumer.expression import Sql
-from sdk.position import OffsetSpan, Position
-from sdk.routes import TopicQueues
-from spark_connector.offsets import OffsetRange
-from spark_connector.reading.planning import QueueDirectory
-from spark_connector.store.files import (
+from skylark.broker.store.checkpoint import CheckpointState, LastStop, read_abort, read_checkpoint
+from skylark.broker.store.log.log_files import HEAD_BYTES, LogFile, LogFiles, stored_ms
+from skylark.broker.store.log.valid_record import torn_reason
+from skylark.broker.store.query import first_at_least
+from skylark.broker.store.queue.ends import read_queue_ends
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES
+from skylark.broker.store.recovery import ROCKETMQ_MARGIN_MS, why_torn
+from skylark.mqcommon.errors import StoreCorrupt, UserError
+from skylark.mqcommon.message.layout import BLANK_BYTES
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
+from skylark.sdk.arrow.records import Ints
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.position import OffsetSpan, Position
+from skylark.sdk.routes import TopicQueues
+from skylark.spark_connector.offsets import OffsetRange
+from skylark.spark_connector.reading.planning import QueueDirectory
+from skylark.spark_connector.store.files import (
     ENTRIES,
     KINDS,
     NOT_IN_FILES,
@@ -41,7 +41,7 @@ from spark_connector.store.files import (
     ReadOnlyFiles,
     StorePart,
 )
-from spark_connector.store.scan import Place, Scanned, Tail, scan
+from skylark.spark_connector.store.scan import Place, Scanned, Tail, scan
 
 Bounds = Mapping[Place, tuple[int, int]]
 

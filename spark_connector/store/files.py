@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.store.log.segment import NAME_DIGITS
-from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import StoreCorrupt, UserError
-from sdk.arrow.records import Ints
-from spark_connector.offsets import OffsetRange
+from skylark.broker.store.log.segment import NAME_DIGITS
+from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import StoreCorrupt, UserError
+from skylark.sdk.arrow.records import Ints
+from skylark.spark_connector.offsets import OffsetRange
 
 LOG, QUEUES, BATCH_QUEUES = "commitlog", "consumequeue", "batchconsumequeue"
 

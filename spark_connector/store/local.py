@@ -15,13 +15,13 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.record import decode_record
-from spark_connector.offsets import LostRange, OffsetRange
-from spark_connector.options.read import SQL92, ReadOptions
-from spark_connector.reading.pulling import AWAY, MAX_PULL_BYTES, QueueReader, is_other_topic
-from spark_connector.store.files import NOT_IN_FILES, QUEUES, LogBytes, ReadOnlyFiles, StorePart
-from spark_connector.store.reader import StoreRows
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.record import decode_record
+from skylark.spark_connector.offsets import LostRange, OffsetRange
+from skylark.spark_connector.options.read import SQL92, ReadOptions
+from skylark.spark_connector.reading.pulling import AWAY, MAX_PULL_BYTES, QueueReader, is_other_topic
+from skylark.spark_connector.store.files import NOT_IN_FILES, QUEUES, LogBytes, ReadOnlyFiles, StorePart
+from skylark.spark_connector.store.reader import StoreRows
 
 logger = logging.getLogger(__name__)
 

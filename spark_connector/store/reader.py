@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from broker.store.queue.entry import BLANK_SIZE
-from mqcommon.daemons.malloc import keep_freed_memory
-from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
-from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
-from sdk.arrow.records import Ints, Mask, Records, heads_at, physical_offsets
-from spark_connector.offsets import MADE_AGAIN, LostRange
-from spark_connector.one_line import one_line
-from spark_connector.options.read import FAIL, ReadOptions
-from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import plan, tasks_of, with_topics
-from spark_connector.reading.pushdown import ALL, wanted_by
-from spark_connector.reading.read_columns import ReadColumns
-from spark_connector.store.files import (
+from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.mqcommon.daemons.malloc import keep_freed_memory
+from skylark.mqcommon.message.columns import DamagedRecord
+from skylark.mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from skylark.sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
+from skylark.sdk.arrow.records import Ints, Mask, Records, heads_at, physical_offsets
+from skylark.spark_connector.offsets import MADE_AGAIN, LostRange
+from skylark.spark_connector.one_line import one_line
+from skylark.spark_connector.options.read import FAIL, ReadOptions
+from skylark.spark_connector.reading.data_loss import report_lost
+from skylark.spark_connector.reading.planning import plan, tasks_of, with_topics
+from skylark.spark_connector.reading.pushdown import ALL, wanted_by
+from skylark.spark_connector.reading.read_columns import ReadColumns
+from skylark.spark_connector.store.files import (
     ENTRIES,
     KINDS,
     NOT_IN_FILES,
@@ -37,8 +37,8 @@ from spark_connector.store.files import (
     StorePart,
     reading,
 )
-from spark_connector.styles import decode
-from spark_connector.worker_pickle import pack
+from skylark.spark_connector.styles import decode
+from skylark.spark_connector.worker_pickle import pack
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # PySpark 4.0 has none
@@ -58,7 +58,7 @@ class StoreReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges to read. What a broker adds to the directory afterwards is not read."""
         # Here, since tasks do without it, and it imports much of the broker's store.
-        from spark_connector.store.directory import StoreDirectory
+        from skylark.spark_connector.store.directory import StoreDirectory
 
         options = self._options
         with one_line(), reading(options.directory):

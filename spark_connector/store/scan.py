@@ -16,21 +16,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker.store.log.log_files import LogFile, LogFiles
-from broker.store.log.valid_record import is_storable, valid_record
-from broker.store.queue.entry import ENTRY, ENTRY_BYTES
-from broker.store.queue.rebuild import is_queued
-from broker.store.recovery import LOOK_BEYOND_BYTES
-from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.message.columns import MIN_RUN, DamagedRecord
-from mqcommon.message.flags import INNER_BATCH, TRANSACTION_MASK
-from mqcommon.message.inner import inner_count
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
-from mqcommon.message.light import MARK, in_each_queue
-from mqcommon.message.record import Record
-from sdk.arrow.decode import check_bodies
-from sdk.arrow.records import Ints, Mask, Records, gather, is_text, physical_offsets
-from spark_connector.store.files import BLANK, ENTRIES
+from skylark.broker.store.log.log_files import LogFile, LogFiles
+from skylark.broker.store.log.valid_record import is_storable, valid_record
+from skylark.broker.store.queue.entry import ENTRY, ENTRY_BYTES
+from skylark.broker.store.queue.rebuild import is_queued
+from skylark.broker.store.recovery import LOOK_BEYOND_BYTES
+from skylark.mqcommon.errors import ProtocolError, StoreCorrupt
+from skylark.mqcommon.message.columns import MIN_RUN, DamagedRecord
+from skylark.mqcommon.message.flags import INNER_BATCH, TRANSACTION_MASK
+from skylark.mqcommon.message.inner import inner_count
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
+from skylark.mqcommon.message.light import MARK, in_each_queue
+from skylark.mqcommon.message.record import Record
+from skylark.sdk.arrow.decode import check_bodies
+from skylark.sdk.arrow.records import Ints, Mask, Records, gather, is_text, physical_offsets
+from skylark.spark_connector.store.files import BLANK, ENTRIES
 
 # How much of the log is looked at together.
 RUN_BYTES = 4 * 1024 * 1024

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_connector.one_line import one_line
-from spark_connector.stream.offsets import StreamOffsets
-from spark_connector.stream.reader import RocketMQStreamReader
-from spark_connector.stream.report import REPORT
+from skylark.spark_connector.one_line import one_line
+from skylark.spark_connector.stream.offsets import StreamOffsets
+from skylark.spark_connector.stream.reader import RocketMQStreamReader
+from skylark.spark_connector.stream.report import REPORT
 
 
 class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.queue import MessageQueue
-from spark_connector.reading.pulling import QueueReader
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.reading.pulling import QueueReader
 
 logger = logging.getLogger(__name__)
 

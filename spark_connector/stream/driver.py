@@ -13,15 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.queue import MessageQueue
-from sdk.position import Position
-from sdk.retry import is_refusal
-from sdk.routes import away_because
-from spark_connector.offsets import QueueBounds
-from spark_connector.options.read import FAIL, HOLD, ReadOptions
-from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import (
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.position import Position
+from skylark.sdk.retry import is_refusal
+from skylark.sdk.routes import away_because
+from skylark.spark_connector.offsets import QueueBounds
+from skylark.spark_connector.options.read import FAIL, HOLD, ReadOptions
+from skylark.spark_connector.reading.data_loss import report_lost
+from skylark.spark_connector.reading.planning import (
     DEFAULT_BYTES,
     SAMPLE_QUEUES,
     NextMessages,
@@ -39,9 +39,9 @@ from spark_connector.reading.planning import (
     starting,
     with_topics,
 )
-from spark_connector.reading.pulling import AWAY, BrokersMissing, when_back
-from spark_connector.stream.arrivals import Arrivals
-from spark_connector.stream.offsets import (
+from skylark.spark_connector.reading.pulling import AWAY, BrokersMissing, when_back
+from skylark.spark_connector.stream.arrivals import Arrivals
+from skylark.spark_connector.stream.offsets import (
     StreamOffsets,
     TopicOnBroker,
     advanced,
@@ -55,11 +55,11 @@ from spark_connector.stream.offsets import (
     shares,
     waiting,
 )
-from spark_connector.stream.report import StreamReport
-from spark_connector.tasks import ReadTask, grouped, single
+from skylark.spark_connector.stream.report import StreamReport
+from skylark.spark_connector.tasks import ReadTask, grouped, single
 
 if TYPE_CHECKING:
-    from spark_connector.reading.batch_reader import Consumer, ListTopics
+    from skylark.spark_connector.reading.batch_reader import Consumer, ListTopics
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mqcommon.errors import UserError
-from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange, QueueBounds
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange, QueueBounds
 
 VERSION = 1
 _REMEDY = "use another checkpointLocation to start a new query"

@@ -16,17 +16,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqcommon.errors import SkylarkError
-from spark_connector.one_line import one_line
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
-from spark_connector.reading.dead_letters import check_dead_letter_topics
-from spark_connector.reading.planning import list_clusters, list_topics
-from spark_connector.reading.read_columns import ReadColumns
-from spark_connector.store.local import local_rows
-from spark_connector.stream.driver import IDLE_S, StreamDriver
-from spark_connector.stream.offsets import StreamOffsets
-from spark_connector.worker_pickle import pack
+from skylark.mqcommon.errors import SkylarkError
+from skylark.spark_connector.one_line import one_line
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
+from skylark.spark_connector.reading.dead_letters import check_dead_letter_topics
+from skylark.spark_connector.reading.planning import list_clusters, list_topics
+from skylark.spark_connector.reading.read_columns import ReadColumns
+from skylark.spark_connector.store.local import local_rows
+from skylark.spark_connector.stream.driver import IDLE_S, StreamDriver
+from skylark.spark_connector.stream.offsets import StreamOffsets
+from skylark.spark_connector.worker_pickle import pack
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_connector.formats.format_spec import FormatSpec
-from spark_connector.formats.value_columns import RowUnwritable, encode_column
-from spark_connector.writing.rows import BODY, KEYS, Layout, refused_row
+from skylark.spark_connector.formats.format_spec import FormatSpec
+from skylark.spark_connector.formats.value_columns import RowUnwritable, encode_column
+from skylark.spark_connector.writing.rows import BODY, KEYS, Layout, refused_row
 
 
 class Bodies:

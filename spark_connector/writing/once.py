@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from mqcommon.errors import SendFailed, SkylarkError
-from mqcommon.message.message import Message
-from sdk.retry import Outcome, outcome_of
-from spark_connector.reading.pulling import AWAY, is_final
-from spark_connector.writing.rows import Place, RowKeys, name_in
+from skylark.mqcommon.errors import SendFailed, SkylarkError
+from skylark.mqcommon.message.message import Message
+from skylark.sdk.retry import Outcome, outcome_of
+from skylark.spark_connector.reading.pulling import AWAY, is_final
+from skylark.spark_connector.writing.rows import Place, RowKeys, name_in
 
 logger = logging.getLogger(__name__)
 

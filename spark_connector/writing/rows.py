@@ -34,13 +34,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.errors import SkylarkError, UserError
-from mqcommon.message.message import Message, own_properties
-from mqcommon.message.properties import RESERVED
-from mqcommon.message.queue import MessageQueue
-from spark_connector.formats.format_spec import FormatSpec
-from spark_connector.options.write import WriteOptions
-from spark_connector.schema import VALUE, spark_schema
+from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.mqcommon.message.message import Message, own_properties
+from skylark.mqcommon.message.properties import RESERVED
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.formats.format_spec import FormatSpec
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.schema import VALUE, spark_schema
 
 #: The property of a claim that has the row's name, and the attempt that sent it.
 ROW = "SPARK_ROW"

@@ -15,21 +15,21 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqcommon.errors import RouteNotFound
-from mqcommon.message.message import Message, MessageExt, OwnKeyMessage, WithOwnKeys
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import AUTO_CREATE_TOPIC, PERM_INHERIT
-from sdk import TopicConfig
-from sdk.blocking import Admin, Client, Producer, PullConsumer
-from sdk.routes import master_of
-from spark_connector.offsets import LostRange, OffsetRange
-from spark_connector.options.connection import ConnectionOptions
-from spark_connector.options.read import ReadOptions
-from spark_connector.options.write import WriteOptions
-from spark_connector.reading.batch_reader import Consumer, decode_buffer
-from spark_connector.reading.pulling import joined, pulls, when_back
-from spark_connector.writing.once import CLOCKS_MS, Claim, FoundRows, Rows
-from spark_connector.writing.rows import ROW, Place, name_in
+from skylark.mqcommon.errors import RouteNotFound
+from skylark.mqcommon.message.message import Message, MessageExt, OwnKeyMessage, WithOwnKeys
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import AUTO_CREATE_TOPIC, PERM_INHERIT
+from skylark import TopicConfig
+from skylark.sdk.blocking import Admin, Client, Producer, PullConsumer
+from skylark.sdk.routes import master_of
+from skylark.spark_connector.offsets import LostRange, OffsetRange
+from skylark.spark_connector.options.connection import ConnectionOptions
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.reading.batch_reader import Consumer, decode_buffer
+from skylark.spark_connector.reading.pulling import joined, pulls, when_back
+from skylark.spark_connector.writing.once import CLOCKS_MS, Claim, FoundRows, Rows
+from skylark.spark_connector.writing.rows import ROW, Place, name_in
 
 # The queues that producers ask for when a send creates a topic.
 DEFAULT_QUEUES = 4
@@ -43,7 +43,7 @@ THREADS = 32
 
 
 class Sender(Protocol):
-    """What is used of ``sdk.blocking.Producer``."""
+    """What is used of ``skylark.blocking.Producer``."""
 
     def send(self, message: Message, *, queue: MessageQueue | None = ..., deliver_at: Any = ...) -> object: ...
     def send_many(self, topic: str, messages: Sequence[bytes | Message]) -> object: ...

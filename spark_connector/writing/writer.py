@@ -21,16 +21,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from mqcommon.daemons.malloc import keep_freed_memory
-from mqcommon.errors import InvalidArgument, SkylarkError, UserError
-from spark_connector.one_line import one_line
-from spark_connector.options.formats import value_spec
-from spark_connector.options.write import WriteOptions
-from spark_connector.reading.pulling import when_back
-from spark_connector.worker_pickle import pack
-from spark_connector.writing.bodies import Bodies
-from spark_connector.writing.once import Once, SendLimits, WriteFailed
-from spark_connector.writing.rows import BODY, FLAG, KEYS, TAGS, TOGETHER, Layout, Lot, RowKeys, layout_of, lots_of
+from skylark.mqcommon.daemons.malloc import keep_freed_memory
+from skylark.mqcommon.errors import InvalidArgument, SkylarkError, UserError
+from skylark.spark_connector.one_line import one_line
+from skylark.spark_connector.options.formats import value_spec
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.reading.pulling import when_back
+from skylark.spark_connector.worker_pickle import pack
+from skylark.spark_connector.writing.bodies import Bodies
+from skylark.spark_connector.writing.once import Once, SendLimits, WriteFailed
+from skylark.spark_connector.writing.rows import BODY, FLAG, KEYS, TAGS, TOGETHER, Layout, Lot, RowKeys, layout_of, lots_of
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Plain:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        from sdk.blocking import Producer
+        from skylark.sdk.blocking import Producer
 
         options = self._options
         self._producer = self._stack.enter_context(
@@ -136,7 +136,7 @@ class Plain:
         return True
 
     def send(self, lot: Lot) -> int:
-        from spark_connector.writing.topic_io import send_all
+        from skylark.spark_connector.writing.topic_io import send_all
 
         send_all(self._producer, lot.topic, lot.messages, lot.places)
         return len(lot.messages)
@@ -153,7 +153,7 @@ class Deduplicated:
         self._topics: dict[str, Once] = {}
 
     def __enter__(self) -> Self:
-        from sdk.blocking import Admin, Client, Producer, PullConsumer
+        from skylark.sdk.blocking import Admin, Client, Producer, PullConsumer
 
         options, enter = self._options, self._stack.enter_context
         client = enter(Client(**options.client))
@@ -183,7 +183,7 @@ class Deduplicated:
         return once.send(lot.messages, lot.places)
 
     def _once(self, topic: str) -> Once:
-        from spark_connector.writing.topic_io import RealTime, TopicIO, create_missing
+        from skylark.spark_connector.writing.topic_io import RealTime, TopicIO, create_missing
 
         task, options = self._task, self._options
         if options.create_topic:

@@ -2,35 +2,35 @@
 
 from typing import Any
 
-from broker.admin.config import ConfigHandlers
-from broker.admin.forwarded import ForwardedHandlers
-from broker.admin.groups import GroupHandlers
-from broker.admin.reset_offsets import ResetOffsetHandlers
-from broker.admin.topics import TopicHandlers
-from broker.delivery.held_pulls import HeldPulls
-from broker.delivery.query_handlers import QueryHandlers
-from broker.identity import Identity
-from broker.meta.client_handlers import ClientHandlers
-from broker.meta.clients import Clients
-from broker.meta.offset_handlers import OffsetHandlers
-from broker.meta.offset_resets import OffsetResets
-from broker.meta.proxied_clients import ProxiedClients, ProxyHandlers
-from broker.metrics.runtime import RuntimeInfo, RuntimeSources, Waiting
-from broker.observe.stats import BrokerStats
-from broker.observe.stats_handlers import StatsHandlers
-from broker.options import BrokerOptions
-from broker.replication.role import RoleMachine
-from broker.replication.set_requests import SlaveTableHandlers, TimerState
-from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
-from broker.tasks.delete_topics import TopicRemoval
-from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, LogWaits
-from mqcommon.errors import RequestRefused, StoreError
-from remoting.net.channel import Channel
-from remoting.net.steps import finish
-from remoting.protocol.body import Body
-from remoting.protocol.command import CBOR, JSON, Command
-from remoting.protocol.dialect import Dialect, encode_body
+from skylark.broker.admin.config import ConfigHandlers
+from skylark.broker.admin.forwarded import ForwardedHandlers
+from skylark.broker.admin.groups import GroupHandlers
+from skylark.broker.admin.reset_offsets import ResetOffsetHandlers
+from skylark.broker.admin.topics import TopicHandlers
+from skylark.broker.delivery.held_pulls import HeldPulls
+from skylark.broker.delivery.query_handlers import QueryHandlers
+from skylark.broker.identity import Identity
+from skylark.broker.meta.client_handlers import ClientHandlers
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.offset_handlers import OffsetHandlers
+from skylark.broker.meta.offset_resets import OffsetResets
+from skylark.broker.meta.proxied_clients import ProxiedClients, ProxyHandlers
+from skylark.broker.metrics.runtime import RuntimeInfo, RuntimeSources, Waiting
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.observe.stats_handlers import StatsHandlers
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.replication.set_requests import SlaveTableHandlers, TimerState
+from skylark.broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
+from skylark.broker.tasks.delete_topics import TopicRemoval
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.mqcommon.errors import RequestRefused, StoreError
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.command import CBOR, JSON, Command
+from skylark.remoting.protocol.dialect import Dialect, encode_body
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import open_store
 from tests.support.caller import Caller

@@ -6,13 +6,13 @@ from typing import Any
 
 import trio
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
-from mqcommon.disk.files import FileSystem
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.command import Command
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from skylark.broker.broker import Broker
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from tests.support.in_process import ANY_DISK
 from tests.support.memory_files import MemoryFiles
 

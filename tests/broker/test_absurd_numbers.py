@@ -2,19 +2,19 @@
 
 import pytest
 
-from mqcommon.message.columns import record_starts
-from mqcommon.message.record import decode_record
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import RESET_MASTER_FLUSH_OFFSET
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
-from remoting.protocol.requests.offsets import (
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.record import decode_record
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import RESET_MASTER_FLUSH_OFFSET
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from skylark.remoting.protocol.requests.offsets import (
     INVOKE_BROKER_TO_RESET_OFFSET,
     QUERY_CONSUMER_OFFSET,
     UPDATE_CONSUMER_OFFSET,
 )
-from remoting.protocol.requests.pops import ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, POP_MESSAGE
-from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
+from skylark.remoting.protocol.requests.pops import ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, POP_MESSAGE
+from skylark.remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
 from tests.broker.running import pull_request, running, send_request
 
 BODIES = [b"1", b"2", b"3"]

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from broker.assembly import TurnEnd, closed_of, handlers_of
-from broker.part import Hook, Part
-from mqcommon.errors import ConfigError, RequestRefused
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Handler, RunInTask, Server, SlowHandler
-from remoting.net.steps import StepHandler, Stepper, Steps
-from remoting.protocol.command import FLAG_ONEWAY, Command
+from skylark.broker.assembly import TurnEnd, closed_of, handlers_of
+from skylark.broker.part import Hook, Part
+from skylark.mqcommon.errors import ConfigError, RequestRefused
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.server import Handler, RunInTask, Server, SlowHandler
+from skylark.remoting.net.steps import StepHandler, Stepper, Steps
+from skylark.remoting.protocol.command import FLAG_ONEWAY, Command
 from tests.support.caller import Caller
 
 QUICK, SLOW, STEPS, LATER, BAD, LONG = 1001, 1002, 1003, 1004, 1005, 1006

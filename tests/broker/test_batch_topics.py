@@ -5,23 +5,23 @@ from typing import Any
 import pytest
 import trio
 
-from broker.delivery.held_pulls import HeldPulls
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.columns import record_starts
-from mqcommon.message.flags import WRAPPED
-from mqcommon.message.inner import inner_records
-from mqcommon.message.message import MessageExt
-from mqcommon.message.record import Record, decode_record
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP
-from remoting.protocol.requests.pulls import PULL_SUBSCRIPTION, PULL_UNWRAPS
-from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
-from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, UPDATE_AND_CREATE_TOPIC
-from sdk import broker_api
-from sdk.endpoint import Endpoint
+from skylark.broker.delivery.held_pulls import HeldPulls
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.flags import WRAPPED
+from skylark.mqcommon.message.inner import inner_records
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.offsets import GET_MAX_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP
+from skylark.remoting.protocol.requests.pulls import PULL_SUBSCRIPTION, PULL_UNWRAPS
+from skylark.remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from skylark.remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, UPDATE_AND_CREATE_TOPIC
+from skylark.sdk import broker_api
+from skylark.sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.test_send_pull import HELD_MS, held
 from tests.support.memory_files import MemoryFiles

@@ -10,19 +10,19 @@ import threading
 import pytest
 import trio
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
-from mqcommon.addresses import split_address
-from remoting.net.client import open_client
-from remoting.net.sockets import listen
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.replication import (
+from skylark.broker.broker import Broker
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.sockets import listen
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.replication import (
     GET_ALL_MESSAGE_REQUEST_MODE,
     GET_TIMER_CHECK_POINT,
     GET_TIMER_METRICS,
 )
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
+from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
 from scripts.daemons import free_port
 from tests.broker.running import SMALL, pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
@@ -30,7 +30,7 @@ from tests.support.waiting import DEADLINE_S, until
 
 
 async def test_a_broker_that_stops_refuses_sends_and_answers_those_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.writing.send_handlers.STOP_TIMEOUT_S", 60)
+    monkeypatch.setattr("skylark.broker.writing.send_handlers.STOP_TIMEOUT_S", 60)
     fs = MemoryFiles()
     broker = Broker(BrokerOptions(**SMALL, flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000), fs=fs)
     fsync_begins, fsync_may_end = threading.Event(), threading.Event()
@@ -120,7 +120,7 @@ async def test_a_broker_without_access_control_on_all_interfaces_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_open: bool, guarded: bool, lines: int
 ) -> None:
     # Servers under test listen on loopback only.
-    monkeypatch.setattr("broker.broker.is_any_address", lambda host: is_open and host == "127.0.0.1")
+    monkeypatch.setattr("skylark.broker.broker.is_any_address", lambda host: is_open and host == "127.0.0.1")
     monkeypatch.setattr(BrokerOptions, "has_access_control", guarded)
     async with running():
         pass

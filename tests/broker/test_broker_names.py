@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from broker.assembly import hooked
-from broker.broker_names import NAME_THE_BROKER, BrokerNames, check_broker_name
-from mqcommon.errors import RequestRefused
-from mqcommon.message.batch import encode_batch
-from remoting.net.channel import Channel
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.offsets import (
+from skylark.broker.assembly import hooked
+from skylark.broker.broker_names import NAME_THE_BROKER, BrokerNames, check_broker_name
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.offsets import (
     GET_EARLIEST_MSG_STORETIME,
     GET_MAX_OFFSET,
     GET_MIN_OFFSET,
@@ -20,7 +20,7 @@ from remoting.protocol.requests.offsets import (
     SEARCH_OFFSET_BY_TIMESTAMP,
     UPDATE_CONSUMER_OFFSET,
 )
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
 from tests.broker.running import pull_request, running, send_request
 from tests.remoting.protocol.golden import recorded
 from tests.support.caller import Caller

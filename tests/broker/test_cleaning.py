@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from broker.broker import store_options
-from broker.options import BrokerOptions
-from broker.store.store import MessageStore
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.message import MessageExt
-from remoting.net.client import RemotingClient
-from remoting.protocol.body import KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import (
+from skylark.broker.broker import store_options
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.message import MessageExt
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import (
     CLEAN_EXPIRED_CONSUMEQUEUE,
     CLEAN_UNUSED_TOPIC,
     DELETE_EXPIRED_COMMITLOG,
     GET_BROKER_RUNTIME_INFO,
 )
-from remoting.protocol.requests.offsets import (
+from skylark.remoting.protocol.requests.offsets import (
     GET_MAX_OFFSET,
     GET_MIN_OFFSET,
     QUERY_CONSUMER_OFFSET,

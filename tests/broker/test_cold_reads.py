@@ -16,20 +16,20 @@ import pytest
 import trio
 import trio.testing
 
-from broker import cold_reads as cold_module
-from broker.cold_reads import THREADS, ColdReads, from_disk
-from broker.store.log.residency import NotResident, Span, bytes_got, check_resident
-from broker.store.reader import GetStatus, read_queue
-from broker.store.store import MessageStore
-from mqcommon.disk.files import MappedFile
-from mqcommon.errors import OutOfDescriptors
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG, VIEW_BROKER_STATS_DATA, BrokerStatsData
-from remoting.protocol.requests.offsets import SEARCH_OFFSET_BY_TIMESTAMP
-from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
+from skylark.broker import cold_reads as cold_module
+from skylark.broker.cold_reads import THREADS, ColdReads, from_disk
+from skylark.broker.store.log.residency import NotResident, Span, bytes_got, check_resident
+from skylark.broker.store.reader import GetStatus, read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.disk.files import MappedFile
+from skylark.mqcommon.errors import OutOfDescriptors
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG, VIEW_BROKER_STATS_DATA, BrokerStatsData
+from skylark.remoting.protocol.requests.offsets import SEARCH_OFFSET_BY_TIMESTAMP
+from skylark.remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 from tests.broker.delivery.gates import Gate, Turnstile
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import open_store, put

@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.delivery.timed_delivery import TimerCheckpoint
-from broker.meta.json_files import CONSUMER_OFFSETS, TOPICS, read_tables
-from broker.replication.autoswitch import enrolment
-from broker.replication.autoswitch.epochs import Epoch, Epochs, decode_file, encode_file
-from broker.security.accounts.account_file import parse_file
-from broker.store.truncation.intent import FILE_NAME as INTENT
-from broker.store.truncation.intent import QueueTruncation, TruncationIntent, read_intent, write_intent
-from mqcommon.disk.atomic import read_or_backup
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import ProtocolError, StoreCorrupt, UserError
-from mqcommon.yaml_documents import parse_yaml
-from namesrv.kvconfig import KvConfig
-from sdk.consumer.offsets import _check as check_offsets
+from skylark.broker.delivery.timed_delivery import TimerCheckpoint
+from skylark.broker.meta.json_files import CONSUMER_OFFSETS, TOPICS, read_tables
+from skylark.broker.replication.autoswitch import enrolment
+from skylark.broker.replication.autoswitch.epochs import Epoch, Epochs, decode_file, encode_file
+from skylark.broker.security.accounts.account_file import parse_file
+from skylark.broker.store.truncation.intent import FILE_NAME as INTENT
+from skylark.broker.store.truncation.intent import QueueTruncation, TruncationIntent, read_intent, write_intent
+from skylark.mqcommon.disk.atomic import read_or_backup
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import ProtocolError, StoreCorrupt, UserError
+from skylark.mqcommon.yaml_documents import parse_yaml
+from skylark.namesrv.kvconfig import KvConfig
+from skylark.sdk.consumer.offsets import _check as check_offsets
 from tests.broker.security.accounts.acl_files import ADMIN
 from tests.support.memory_files import MemoryFiles
 from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere, zeros_after

@@ -5,17 +5,17 @@ from functools import partial
 
 import pytest
 
-from broker.registration import registrar
-from broker.replication import slave as slave_module
-from remoting.protocol.body import KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
-from remoting.protocol.requests.groups import DELETE_SUBSCRIPTIONGROUP
-from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import GET_TOPIC_CONFIG
+from skylark.broker.registration import registrar
+from skylark.broker.replication import slave as slave_module
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from skylark.remoting.protocol.requests.groups import DELETE_SUBSCRIPTIONGROUP
+from skylark.remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.topics import GET_TOPIC_CONFIG
 from tests.broker.replication.dledger.groups import started
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_role_change import acknowledged, switch

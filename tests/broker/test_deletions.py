@@ -5,15 +5,15 @@ from random import Random
 
 import pytest
 
-from broker.replication.copied_deletions import CopiedDeletions
-from mqcommon.message.flags import TRANSACTION_COMMIT
-from mqcommon.message.message import decode_messages
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
-from remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
+from skylark.broker.replication.copied_deletions import CopiedDeletions
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT
+from skylark.mqcommon.message.message import decode_messages
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
+from skylark.remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_role_change import switch
 from tests.broker.running import pull_request, running, send_request
@@ -94,7 +94,7 @@ async def test_a_kill_at_any_step_leaves_the_whole_topic_or_none_and_its_success
 async def test_what_cannot_be_removed_is_said_and_nobody_makes_the_topic_until_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker.tasks.delete_topics.RETRY_S", 0.01)
+    monkeypatch.setattr("skylark.broker.tasks.delete_topics.RETRY_S", 0.01)
     fs = MemoryFiles()
     async with running(fs) as (client, addr):
         await client.invoke(addr, send_request("T", b"old"))

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import trio
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
-from broker.store.store import MessageStore
-from broker.wiring.core import Core, make_core
-from broker.writing.elected import Elected
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
-from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
+from skylark.broker.broker import Broker
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.store import MessageStore
+from skylark.broker.wiring.core import Core, make_core
+from skylark.broker.writing.elected import Elected
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
+from skylark.remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 from tests.broker.delivery.pop.support import Popper, bodies
 from tests.broker.running import SMALL, pull_request, send_request
 from tests.broker.test_send_pull import messages
@@ -68,7 +68,7 @@ async def elected_broker(
         cores.append(make_core(*parts, elected=elected))
         return cores[0]
 
-    monkeypatch.setattr("broker.broker.make_core", make)
+    monkeypatch.setattr("skylark.broker.broker.make_core", make)
     broker = Broker(BrokerOptions(**{**SMALL, "in_sync_replicas": 1, **options}), fs=MemoryFiles())
     object.__setattr__(broker.options, "all_ack_in_sync_state_set", all_ack)
     async with trio.open_nursery() as nursery, open_client() as client:

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import trio
 
-from broker import broker as broker_module
-from broker.delivery.held_pulls import HeldPulls
-from broker.delivery.pull_handlers import PullHandlers
-from broker.store.reader import read_queue
-from broker.wiring.wiring import Wiring, wire
-from mqcommon.errors import RemotingError
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Server
-from remoting.protocol.command import Command
-from remoting.protocol.requests.registrations import QUERY_DATA_VERSION, REGISTER_BROKER
+from skylark.broker import broker as broker_module
+from skylark.broker.delivery.held_pulls import HeldPulls
+from skylark.broker.delivery.pull_handlers import PullHandlers
+from skylark.broker.store.reader import read_queue
+from skylark.broker.wiring.wiring import Wiring, wire
+from skylark.mqcommon.errors import RemotingError
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.registrations import QUERY_DATA_VERSION, REGISTER_BROKER
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.wiring.parts import part_of, server_of
 from tests.namesrv.peer import serve
@@ -110,7 +110,7 @@ async def test_a_held_pull_that_fails_costs_neither_the_sender_nor_the_other_pul
                     raise KeyError("on purpose")
                 return read_queue(*args, **more)
 
-            monkeypatch.setattr("broker.delivery.pull_handlers.read_queue", failing_once)
+            monkeypatch.setattr("skylark.broker.delivery.pull_handlers.read_queue", failing_once)
             assert (await client.invoke(addr, send_request("T", b"2"))).code == 0
         assert sorted(each.code for each in answers.values()) == [0, 1]
 
@@ -118,7 +118,7 @@ async def test_a_held_pull_that_fails_costs_neither_the_sender_nor_the_other_pul
 async def test_an_error_when_a_connection_ends_does_not_keep_the_others_from_it(
     wired: list[Wiring], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.meta.client_handlers.ClientHandlers.channel_closed", bad)
+    monkeypatch.setattr("skylark.broker.meta.client_handlers.ClientHandlers.channel_closed", bad)
     async with running() as (client, addr), open_client() as other:
         await client.invoke(addr, send_request("T", b"1"))
         async with trio.open_nursery() as nursery:
@@ -139,7 +139,7 @@ async def test_an_error_when_a_connection_ends_does_not_keep_the_others_from_it(
 async def test_an_error_at_the_end_of_a_turn(wired: list[Wiring], monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(flush_disk_type="SYNC_FLUSH") as (client, addr):
         await client.invoke(addr, send_request("T", b"1"))
-        monkeypatch.setattr("broker.tasks.flush.PopulatePages.after_turn", bad)
+        monkeypatch.setattr("skylark.broker.tasks.flush.PopulatePages.after_turn", bad)
         for _ in range(3):
             assert (await client.invoke(addr, send_request("T", b"2"))).code == 0
 
@@ -156,8 +156,8 @@ async def test_an_error_at_the_end_of_a_turn(wired: list[Wiring], monkeypatch: p
     ],
 )
 async def test_a_nameserver_that_answers_junk(code: int, junk: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.options.BrokerOptions.register_period_ms", 10)
-    monkeypatch.setattr("broker.registration.registrar.PAUSE_S", 0.01)
+    monkeypatch.setattr("skylark.broker.options.BrokerOptions.register_period_ms", 10)
+    monkeypatch.setattr("skylark.broker.registration.registrar.PAUSE_S", 0.01)
     asked: list[int] = []
 
     def answer(channel: Any, request: Command) -> Command:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import loads
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import loads
 from tests.broker.desk import Desk
 from tests.remoting.protocol.golden import Recorded, recorded
 from tests.support.caller import Caller

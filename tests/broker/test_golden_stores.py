@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from broker.cli import main
-from mqcommon.disk.files import DiskUsage, OsFiles
-from mqcommon.message.message import MessageExt, decode_messages
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.query import QUERY_MESSAGE
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfigTable
+from skylark.broker.cli import main
+from skylark.mqcommon.disk.files import DiskUsage, OsFiles
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.query import QUERY_MESSAGE
+from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfigTable
 from tests.broker.running import pull_request, running, send_request
 from tests.support.golden_store import VERSIONS, rows, stored_offsets, unpack
 

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from broker.identity import Identity, identity_of, memory_bytes, resolved
-from broker.options import BrokerOptions
-from mqcommon.errors import ConfigError
+from skylark.broker.identity import Identity, identity_of, memory_bytes, resolved
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.errors import ConfigError
 
 
 def test_names_and_addresses_of_the_options_stay() -> None:

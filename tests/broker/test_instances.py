@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.identity import resolved
-from broker.instances import MOST, check_directory, instance_count, instances_of
-from broker.options import BrokerOptions
-from broker.supervisor import merged_pages
-from mqcommon.errors import ConfigError
+from skylark.broker.identity import resolved
+from skylark.broker.instances import MOST, check_directory, instance_count, instances_of
+from skylark.broker.options import BrokerOptions
+from skylark.broker.supervisor import merged_pages
+from skylark.mqcommon.errors import ConfigError
 
 
 def options(**changes: Any) -> BrokerOptions:

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import trio
 
-from broker import broker as broker_module
-from broker.wiring.wiring import Wiring, wire
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, JSON, Command
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from skylark.broker import broker as broker_module
+from skylark.broker.wiring.wiring import Wiring, wire
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, JSON, Command
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from tests.broker.running import running, send_request
 from tests.broker.wiring.parts import server_of
 from tests.namesrv.test_junk import VERSION

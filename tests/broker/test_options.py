@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker.cli import main
-from broker.options import OVERHEAD_BYTES, BrokerOptions, check_file_size
-from mqcommon.errors import ConfigError
-from mqcommon.message.layout import BLANK_BYTES, MAX_PROPERTIES
-from mqcommon.message.record import encode_record, topic_field
-from mqcommon.names import RETRY_TOPIC_MAX_LENGTH
-from mqcommon.options.conf_file import load_conf, to_properties
-from mqcommon.options.fields import options_of
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
+from skylark.broker.cli import main
+from skylark.broker.options import OVERHEAD_BYTES, BrokerOptions, check_file_size
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.message.layout import BLANK_BYTES, MAX_PROPERTIES
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.mqcommon.names import RETRY_TOPIC_MAX_LENGTH
+from skylark.mqcommon.options.conf_file import load_conf, to_properties
+from skylark.mqcommon.options.fields import options_of
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
 from tests.broker.running import running
 
 # keys that getBrokerConfig of Apache RocketMQ 4.9.8 and 5.3.3 showed

@@ -15,19 +15,19 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import RemotingError, StoreError
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.message import decode_messages
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.groups import (
+from skylark.mqcommon.errors import RemotingError, StoreError
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.message import decode_messages
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.requests.groups import (
     GET_SUBSCRIPTIONGROUP_CONFIG,
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     SubscriptionGroupConfig,
 )
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
-from remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from skylark.remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 from tests.support.rounds import report

@@ -7,19 +7,19 @@ import pytest
 import trio
 import trio.testing
 
-from broker.delivery.held_pulls import HeldPull, HeldPulls
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.writing.send_handlers import UNPACKED_AT_ONCE
-from mqcommon.errors import DiskFull, RemotingError
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.compression import COMPRESSIONS, compressed
-from mqcommon.message.ids import parse_offset_msg_id
-from mqcommon.message.message import MessageExt, decode_messages
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
+from skylark.broker.delivery.held_pulls import HeldPull, HeldPulls
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.writing.send_handlers import UNPACKED_AT_ONCE
+from skylark.mqcommon.errors import DiskFull, RemotingError
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.compression import COMPRESSIONS, compressed
+from skylark.mqcommon.message.ids import parse_offset_msg_id
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until

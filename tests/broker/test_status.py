@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.queue import MessageQueue
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.body import KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import GET_CONSUME_STATS, ConsumeStats
-from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import Dialect, decode_body, encode_body
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
+from skylark.remoting.protocol.requests.groups import GET_CONSUME_STATS, ConsumeStats
+from skylark.remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 

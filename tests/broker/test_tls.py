@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.options import BrokerOptions
-from mqcommon.errors import ConfigError, RemotingError, UserError
-from mqcommon.message.message import Message
-from remoting.net.client import open_client
-from remoting.net.tls.options import daemon_tls
-from remoting.protocol.requests.raft import RAFT_STATUS, RaftStatusRequestHeader
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, Producer, PullConsumer, Tls
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.errors import ConfigError, RemotingError, UserError
+from skylark.mqcommon.message.message import Message
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.tls.options import daemon_tls
+from skylark.remoting.protocol.requests.raft import RAFT_STATUS, RaftStatusRequestHeader
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Admin, Producer, PullConsumer, Tls
 from tests.broker.replication.dledger.groups import NAME, started
 from tests.broker.replication.sets import SLAVE, broker, namesrv
 from tests.support.certificates import Authority

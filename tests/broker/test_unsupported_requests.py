@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.meta.clients import Clients
-from broker.unsupported_requests import MAX_CLIENTS, MAX_LINES_OF_A_CLIENT, OTHER_CODES, RefusedHandlers
-from remoting.net.channel import Channel
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
-from remoting.protocol.requests.table import BY_CODE
+from skylark.broker.meta.clients import Clients
+from skylark.broker.unsupported_requests import MAX_CLIENTS, MAX_LINES_OF_A_CLIENT, OTHER_CODES, RefusedHandlers
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData
+from skylark.remoting.protocol.requests.table import BY_CODE
 from tests.broker.running import running
 from tests.support.caller import Caller
 
@@ -21,7 +21,7 @@ RECALL = 370
 
 @pytest.fixture(autouse=True)
 def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    with caplog.at_level(logging.WARNING, "broker.unsupported_requests"):
+    with caplog.at_level(logging.WARNING, "skylark.broker.unsupported_requests"):
         yield
 
 
@@ -43,7 +43,7 @@ async def test_the_log_names_the_request_and_the_group(caplog: pytest.LogCapture
     async with running() as (client, addr):
         answer = await client.invoke(addr, Command(353, {"group": "asker"}))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "broker.unsupported_requests"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "skylark.broker.unsupported_requests"]
     assert "UPDATE_AND_GET_GROUP_FORBIDDEN (353) of client '127.0.0.1' of group 'asker' refused" in line
 
 

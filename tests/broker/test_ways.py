@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from remoting.net.client import RemotingClient
-from remoting.protocol.command import Command
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.command import Command
 from tests.broker.running import running, send_request
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import sys
 
 from faststream import FastStream
 
-from sdk import ConsumeFrom
-from sdk.integrations.faststream import RocketBroker
+from skylark import ConsumeFrom
+from skylark.sdk.integrations.faststream import RocketBroker
 
 
 async def main(nameserver: str, topic: str, notes: str) -> None:

@@ -12,9 +12,9 @@ from random import Random
 
 from pyspark.sql import SparkSession
 
-from mqcommon.errors import SkylarkError
-from sdk import PullConsumer
-from spark_connector import register
+from skylark.mqcommon.errors import SkylarkError
+from skylark import PullConsumer
+from skylark.spark_connector import register
 from tests.support.daemons import Cluster
 from tests.tidy.tree import ROOT
 

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 import trio
 
-from remoting.net.client import open_client
-from remoting.protocol.command import Command
-from remoting.protocol.frame import MAX_FRAME_BYTES, encode
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES, encode
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from skylark.remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
 from scripts.daemons import HOST, Daemon
 from tests.remoting.protocol.golden import recorded
 from tests.support.daemons import Cluster, running

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from remoting.protocol.command import Command
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Message, MessageQueue, Producer, PullConsumer
-from sdk.producer import lane
-from sdk.producer.wire import send_request
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Message, MessageQueue, Producer, PullConsumer
+from skylark.sdk.producer import lane
+from skylark.sdk.producer.wire import send_request
 from tests.e2e.load import check_acknowledged, stored, under_load
 from tests.support.daemons import make_topic, running, start, until_registered, until_route
 from tests.support.waiting import until

@@ -13,9 +13,9 @@ from random import Random
 import pytest
 import trio
 
-from sdk import Message, Producer, SendFailed
-from sdk.integrations.faststream import RocketBroker
-from sdk.testing import Cluster, cluster_fixture
+from skylark import Message, Producer, SendFailed
+from skylark.sdk.integrations.faststream import RocketBroker
+from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.support.rounds import report
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT

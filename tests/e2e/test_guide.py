@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
-from sdk import Admin, Message, Producer, SkylarkError
+from skylark import Admin, Message, Producer, SkylarkError
 from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import DEADLINE_S, until
 
@@ -34,9 +34,9 @@ OTHERS = [program for program in programs("docs/consumers.md") if "Consumer(" no
 # Runs each program of a list in a fork of a process that has imported the SDK.
 RUN_EACH = """
 import json, os, sys
-from sdk import *
-from sdk.aio import *
-from sdk.blocking import *
+from skylark.sdk import *
+from skylark.sdk.aio import *
+from skylark.sdk.blocking import *
 
 for program in json.load(sys.stdin):
     child = os.fork()

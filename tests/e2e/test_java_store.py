@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.message.queue import MessageQueue
 from scripts.daemons import BIN, broker_daemon, namesrv_daemon
-from sdk import Admin, Message, Producer, PullConsumer
+from skylark import Admin, Message, Producer, PullConsumer
 from tests.support.daemons import Cluster, start, started, until_registered
 from tests.support.golden_store import VERSIONS, rows, stored_offsets, unpack
 

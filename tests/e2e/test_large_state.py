@@ -10,23 +10,23 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.replication.master_api import MasterClient as BrokerTables
-from mqcommon.errors import BrokerError, RemotingError
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.body import KVTable
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.requests.offsets import GET_ALL_CONSUMER_OFFSET
-from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
-from remoting.protocol.requests.routes import (
+from skylark.broker.replication.master_api import MasterClient as BrokerTables
+from skylark.mqcommon.errors import BrokerError, RemotingError
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.remoting.protocol.requests.offsets import GET_ALL_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
+from skylark.remoting.protocol.requests.routes import (
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
     GET_KVLIST_BY_NAMESPACE,
     GET_ROUTEINFO_BY_TOPIC,
     PUT_KV_CONFIG,
     TopicRouteData,
 )
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
+from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from tests.support.daemons import SMALL, start, started
 from tests.support.waiting import until

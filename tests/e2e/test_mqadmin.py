@@ -11,11 +11,11 @@ from typing import Any
 import trio
 from click.testing import CliRunner, Result
 
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN
-from sdk import Message, Producer
-from sdk.admin.cli import mqadmin
+from skylark import Message, Producer
+from skylark.sdk.admin.cli import mqadmin
 from tests.support.daemons import in_threads, make_topic
 
 TIMEOUT_S = 60

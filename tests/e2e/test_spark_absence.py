@@ -11,19 +11,19 @@ import trio
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructType
 
-from mqcommon.errors import BrokerError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.auth import UserInfo
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, Message, Producer
-from sdk.testing import Cluster as InProcess
-from spark_connector.options.read import ReadOptions
-from spark_connector.options.write import WriteOptions
-from spark_connector.reading.batch_reader import RocketMQBatchReader
-from spark_connector.reading.pulling import BrokersMissing
-from spark_connector.stream.admitting_reader import AdmittingStreamReader
-from spark_connector.writing.rows import layout_of
-from spark_connector.writing.writer import Deduplicated, Task, Written, send_batches
+from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.auth import UserInfo
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Admin, Message, Producer
+from skylark.sdk.testing import Cluster as InProcess
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader
+from skylark.spark_connector.reading.pulling import BrokersMissing
+from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
+from skylark.spark_connector.writing.rows import layout_of
+from skylark.spark_connector.writing.writer import Deduplicated, Task, Written, send_batches
 from tests.sdk.test_access_control import APP, OPTIONS, ROOT, allowing
 from tests.support.daemons import Cluster, make_topic, running, start, until_route
 from tests.support.in_process import until_known

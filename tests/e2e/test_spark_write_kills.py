@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import trio
 
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.spark_job import POLL_S, Job, bodies, count
 from tests.support.daemons import make_topic, running, start
 from tests.support.rounds import report

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from scripts.daemons import BIN, HOST, Daemon, broker_daemon, free_port, namesrv_daemon
-from sdk import Admin, Message, Producer
+from skylark import Admin, Message, Producer
 from tests.broker.replication.dledger.groups import group
 from tests.support.daemons import SMALL, running, start, until_registered
 from tests.support.waiting import until

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from scripts.daemons import BIN
-from sdk import ConsumeFrom, Message, MessageExt, Producer, PullConsumer, PushConsumer, SendFailed
+from skylark import ConsumeFrom, Message, MessageExt, Producer, PullConsumer, PushConsumer, SendFailed
 from tests.e2e.test_shrinking import run_to_its_end
 from tests.support.daemons import SMALL, running
 from tests.support.rounds import report

@@ -6,12 +6,12 @@ from typing import Any
 
 import trio
 
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Producer
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import RocketMQBatchReader
-from spark_connector.schema import spark_schema
-from spark_connector.store.reader import StoreReader
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Producer
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader
+from skylark.spark_connector.schema import spark_schema
+from skylark.spark_connector.store.reader import StoreReader
 from tests.e2e.load import Load
 from tests.support.daemons import Cluster, make_topic, running, start, until_route
 from tests.support.waiting import until

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sdk import blocking
-from sdk.testing import Cluster, cluster_fixture
+from skylark.sdk import blocking
+from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.tidy.tree import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from sdk.testing import Cluster, cluster_fixture
+from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.tidy.tree import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -8,40 +8,40 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT
-from broker.delivery.pop.records import decode as decode_pop
-from broker.delivery.timed_delivery import TimerCheckpoint
-from broker.meta.json_files import parse as parse_table
-from broker.meta.topics import parse_attribute_changes
-from broker.replication.frames import FrameReader, ReportReader
-from broker.replication.hello import Challenge, Hello, HelloReader, LogClaim, Welcome
-from broker.replication.hello import decode as decode_hello
-from broker.replication.hello import encode as encode_hello
-from broker.security.accounts.account_file import parse_file
-from broker.security.users.policies import parse_resource, parse_source
-from mqcommon.acl_accounts import parse_accounts
-from mqcommon.errors import ConfigError, ProtocolError, RequestRefused, UserError
-from mqcommon.message.batch import decode_batch, decode_offsets
-from mqcommon.message.columns import record_starts
-from mqcommon.message.ids import RecallHandle, parse_offset_msg_id
-from mqcommon.message.inner import inner_records
-from mqcommon.message.message import decode_messages
-from mqcommon.message.properties import decode_properties
-from mqcommon.message.record import decode_record
-from mqcommon.options.conf_file import entries, read_update
-from mqcommon.sql.parser import parse as parse_sql
-from mqcommon.yaml_documents import parse_yaml
-from remoting.net.tls.settings import parse_properties
-from remoting.protocol.command import CBOR, JSON
-from remoting.protocol.connection import Connection
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.pop_info import parse_handle, parse_offset_info
-from remoting.protocol.request import NOTHING
-from remoting.protocol.requests.registrations import decode_compressed, decode_json
-from remoting.protocol.requests.table import BY_CODE
-from sdk.admin.order_records import parse_order_conf
-from sdk.config_text import decode_config
-from sdk.traces.records import decode_records
+from skylark.broker.delivery.pop.records import BATCH_ACK, CHECKPOINT
+from skylark.broker.delivery.pop.records import decode as decode_pop
+from skylark.broker.delivery.timed_delivery import TimerCheckpoint
+from skylark.broker.meta.json_files import parse as parse_table
+from skylark.broker.meta.topics import parse_attribute_changes
+from skylark.broker.replication.frames import FrameReader, ReportReader
+from skylark.broker.replication.hello import Challenge, Hello, HelloReader, LogClaim, Welcome
+from skylark.broker.replication.hello import decode as decode_hello
+from skylark.broker.replication.hello import encode as encode_hello
+from skylark.broker.security.accounts.account_file import parse_file
+from skylark.broker.security.users.policies import parse_resource, parse_source
+from skylark.mqcommon.acl_accounts import parse_accounts
+from skylark.mqcommon.errors import ConfigError, ProtocolError, RequestRefused, UserError
+from skylark.mqcommon.message.batch import decode_batch, decode_offsets
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.ids import RecallHandle, parse_offset_msg_id
+from skylark.mqcommon.message.inner import inner_records
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.message.properties import decode_properties
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.options.conf_file import entries, read_update
+from skylark.mqcommon.sql.parser import parse as parse_sql
+from skylark.mqcommon.yaml_documents import parse_yaml
+from skylark.remoting.net.tls.settings import parse_properties
+from skylark.remoting.protocol.command import CBOR, JSON
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.pop_info import parse_handle, parse_offset_info
+from skylark.remoting.protocol.request import NOTHING
+from skylark.remoting.protocol.requests.registrations import decode_compressed, decode_json
+from skylark.remoting.protocol.requests.table import BY_CODE
+from skylark.sdk.admin.order_records import parse_order_conf
+from skylark.sdk.config_text import decode_config
+from skylark.sdk.traces.records import decode_records
 from tests import golden
 from tests.remoting.protocol.golden import recorded
 from tests.support.inner import inner_batch, rows_of

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 
-from mqconsole.web.http_server import HttpServer
-from remoting.metrics.http_pages import PageServer, text_page
-from remoting.net.transport import Listener
+from skylark.mqconsole.web.http_server import HttpServer
+from skylark.remoting.metrics.http_pages import PageServer, text_page
+from skylark.remoting.net.transport import Listener
 from tests.fuzz.mutate import mutated
 from tests.support.memory_transport import MemoryNetwork
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import trio
 
-from mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.message import MessageExt
 from scripts.daemons import ROOT
-from sdk import PullConsumer
+from skylark import PullConsumer
 from tests.support.daemons import Cluster
 
 DEADLINE_S = 90

@@ -10,7 +10,7 @@ import trio
 
 from scripts.controller_set import running
 from scripts.dledger_set import DLedgerSet
-from sdk import Admin
+from skylark import Admin
 from tests.interop import cpp
 from tests.support.daemons import SMALL, Cluster
 from tests.support.rounds import report

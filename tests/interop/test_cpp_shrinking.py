@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from scripts.daemons import BIN, Daemon
-from sdk import ConsumeFrom, MessageExt, PushConsumer, TopicConfig
-from sdk.admin.commands.shrinking import SETTLE_S
+from skylark import ConsumeFrom, MessageExt, PushConsumer, TopicConfig
+from skylark.sdk.admin.commands.shrinking import SETTLE_S
 from tests.interop import cpp
 from tests.support.daemons import Cluster, make_topic, running
 from tests.support.waiting import until

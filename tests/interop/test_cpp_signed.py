@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import pytest
 
-from remoting.net.channel import Channel
-from remoting.net.server import Server
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
-from remoting.protocol.requests.topics import TopicConfig
-from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
 from tests.interop import cpp
 from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import until

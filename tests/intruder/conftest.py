@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from sdk import Message, blocking
-from sdk.testing import Cluster
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from skylark.sdk import Message, blocking
+from skylark.sdk.testing import Cluster
 from tests.intruder.targets import INNER, LITTLE, MARK, OWN, THEIRS, WHO
 
 

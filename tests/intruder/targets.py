@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from broker.registration import registrar as registrar_module
-from broker.replication import slave as slave_module
-from broker.replication.master import HaServer
-from remoting.metrics.http_pages import PageServer
-from remoting.net import sockets
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Server
-from remoting.net.tls.client import tls_connect
-from remoting.net.tls.settings import Tls
-from remoting.net.transport import Connect, Listener
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.auth import (
+from skylark.broker.registration import registrar as registrar_module
+from skylark.broker.replication import slave as slave_module
+from skylark.broker.replication.master import HaServer
+from skylark.remoting.metrics.http_pages import PageServer
+from skylark.remoting.net import sockets
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.tls.client import tls_connect
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.net.transport import Connect, Listener
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.auth import (
     AUTH_CREATE_ACL,
     AUTH_CREATE_USER,
     AclInfo,
@@ -34,7 +34,7 @@ from remoting.protocol.requests.auth import (
     UserInfo,
     UserRequestHeader,
 )
-from remoting.protocol.signature import Credentials
+from skylark.remoting.protocol.signature import Credentials
 from scripts.daemons import free_port
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request

@@ -14,12 +14,12 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.protocol.requests.auth import UserInfo
-from sdk import Admin, Credentials, Message, Producer, blocking
-from sdk.admin.cli import mqadmin
-from sdk.testing import Cluster
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.requests.auth import UserInfo
+from skylark.sdk import Admin, Credentials, Message, Producer, blocking
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.testing import Cluster
 from tests.broker.running import running
 from tests.intruder.fake_servers import CHALLENGE, LIES, REFUSES, WAYS, FakeServer, Frame, ask, fake_server, request
 from tests.mqconsole.consoles import browser, console

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqcommon.addresses import split_address
-from mqcommon.errors import RemotingError
-from remoting.net import sockets
-from remoting.net.tls.client import tls_connect
-from remoting.net.tls.settings import Tls
-from remoting.net.transport import Connect
-from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO
-from remoting.protocol.requests.raft import DLEDGER_ENTRY
-from remoting.protocol.requests.registrations import REGISTER_BROKER
-from remoting.protocol.requests.sends import SEND_MESSAGE
-from remoting.protocol.requests.table import BY_NAME
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import RemotingError
+from skylark.remoting.net import sockets
+from skylark.remoting.net.tls.client import tls_connect
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.net.transport import Connect
+from skylark.remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO
+from skylark.remoting.protocol.requests.raft import DLEDGER_ENTRY
+from skylark.remoting.protocol.requests.registrations import REGISTER_BROKER
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE
+from skylark.remoting.protocol.requests.table import BY_NAME
 from tests.intruder import wire
 from tests.intruder.requests import UNKNOWN, outcomes
 from tests.intruder.targets import (

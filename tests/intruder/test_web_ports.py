@@ -10,11 +10,11 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from mqconsole import console as console_module
-from mqconsole.web.site import Site
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2
-from sdk.testing import Cluster
+from skylark.mqconsole import console as console_module
+from skylark.mqconsole.web.site import Site
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2
+from skylark.sdk.testing import Cluster
 from tests.intruder import wire
 from tests.intruder.requests import HANDLED, REFUSED
 from tests.intruder.targets import FOREIGN, INNER, LITTLE, MARK, OWN, THEIRS, WHO

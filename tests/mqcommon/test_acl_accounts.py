@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mqcommon.acl_accounts import Account, parse_accounts, read_accounts
-from mqcommon.errors import UserError
+from skylark.mqcommon.acl_accounts import Account, parse_accounts, read_accounts
+from skylark.mqcommon.errors import UserError
 
 # As RocketMQ's conf/plain_acl.yml.
 PLAIN_ACL = """

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.addresses import (
+from skylark.mqcommon.addresses import (
     client_ip,
     format_address,
     is_address,

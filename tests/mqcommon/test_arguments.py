@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mqcommon import arguments
-from mqcommon.errors import InvalidArgument, UserError
+from skylark.mqcommon import arguments
+from skylark.mqcommon.errors import InvalidArgument, UserError
 
 
 class Silent:

@@ -3,7 +3,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.backoff import Backoff
+from skylark.mqcommon.backoff import Backoff
 
 SECONDS = st.floats(0.001, 100)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.bounded_cache import ENTRY_BYTES, BoundedCache
+from skylark.mqcommon.bounded_cache import ENTRY_BYTES, BoundedCache
 
 
 def test_the_oldest_goes_when_there_is_no_room() -> None:

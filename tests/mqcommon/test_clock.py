@@ -2,7 +2,7 @@
 
 import time
 
-from mqcommon.clock import Clock, SystemClock
+from skylark.mqcommon.clock import Clock, SystemClock
 
 
 def test_system_clock_is_the_machine_in_ms() -> None:

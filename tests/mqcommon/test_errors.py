@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mqcommon import errors
+from skylark.mqcommon import errors
 
 
 def test_the_picture_is_the_tree() -> None:
@@ -22,7 +22,7 @@ def test_the_picture_is_the_tree() -> None:
     code = {
         name: cls.__bases__[0].__name__
         for name, cls in inspect.getmembers(errors, inspect.isclass)
-        if cls.__module__ == "mqcommon.errors"
+        if cls.__module__ == "skylark.mqcommon.errors"
     }
     assert picture == code
 

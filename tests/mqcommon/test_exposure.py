@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqcommon.exposure import Exposure, exposure, opened
+from skylark.mqcommon.exposure import Exposure, exposure, opened
 
 CLOSED = Exposure("127.0.0.1")
 BROKER_CONF = [

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.fastjson import pretty
+from skylark.mqcommon.fastjson import pretty
 
 
 def test_nothing_stands_between_empty_brackets() -> None:

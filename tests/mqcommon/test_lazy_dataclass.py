@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqcommon.lazy_dataclass import FIRST_CALLS, lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import FIRST_CALLS, lazy_dataclass
 
 
 def make(decorate: Any) -> Any:

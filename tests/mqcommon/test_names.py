@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon import names
-from mqcommon.errors import RequestRefused
+from skylark.mqcommon import names
+from skylark.mqcommon.errors import RequestRefused
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "wire" / "admin_5.3.3.jsonl"
 

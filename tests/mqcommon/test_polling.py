@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock
 
-from mqcommon.polling import poll_until
+from skylark.mqcommon.polling import poll_until
 
 
 async def test_a_condition_that_holds_takes_no_time(autojump_clock: MockClock) -> None:

@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.shielded_nursery import shielded_nursery
+from skylark.mqcommon.shielded_nursery import shielded_nursery
 
 
 async def test_tasks_outlive_a_cancellation_of_the_block_until_it_has_ended() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mqcommon.signal import Signal
+from skylark.mqcommon.signal import Signal
 
 
 class Worker:

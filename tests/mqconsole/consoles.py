@@ -9,15 +9,15 @@ from typing import Any
 import httpx
 import trio
 
-from mqcommon.message.message import MessageExt
-from mqconsole.console import Console, make_site
-from mqconsole.options import ConsoleOptions
-from mqconsole.people.people import People
-from mqconsole.people.person import Cluster
-from mqconsole.watching.checkup import Checkup
-from mqconsole.watching.collector import Collector
-from mqconsole.web.site import Site
-from sdk import Admin, ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqconsole.console import Console, make_site
+from skylark.mqconsole.options import ConsoleOptions
+from skylark.mqconsole.people.people import People
+from skylark.mqconsole.people.person import Cluster
+from skylark.mqconsole.watching.checkup import Checkup
+from skylark.mqconsole.watching.collector import Collector
+from skylark.mqconsole.web.site import Site
+from skylark import Admin, ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
 from tests.support.waiting import until
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')

@@ -24,9 +24,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from scripts.controller_set import ControllerSet
 from scripts.daemons import ROOT, Daemon, reserve, wait_ready
-from sdk import Admin, Message
-from sdk.blocking import Producer, PullConsumer
-from sdk.testing import Cluster
+from skylark import Admin, Message
+from skylark.sdk.blocking import Producer, PullConsumer
+from skylark.sdk.testing import Cluster
 from tests.e2e.switches import QUICK
 from tests.mqconsole.consoles import give_up
 
@@ -159,7 +159,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
 def console_daemon(home: Path, nameserver: str) -> Daemon:
     port = reserve()
     command = [
-        sys.executable, "-m", "mqconsole", "-n", nameserver, "--listen-port", str(port.number), "--poll-interval", "2"
+        sys.executable, "-m", "skylark.mqconsole", "-n", nameserver, "--listen-port", str(port.number), "--poll-interval", "2"
     ]  # fmt: skip
     return Daemon("mqconsole", command, port.number, home / "mqconsole.log", port)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mqconsole.cli import main
+from skylark.mqconsole.cli import main
 
 
 def run(*words: str, env: dict[str, str] | None = None) -> tuple[int, str]:

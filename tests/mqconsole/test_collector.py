@@ -7,14 +7,14 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import BrokerError, ConnectFailed
-from mqcommon.message.queue import MessageQueue
-from mqconsole.watching.checkup import FIRST_S, Checkup
-from mqconsole.watching.checkup import INTERVAL_S as CHECKUP_S
-from mqconsole.watching.collector import PATIENCE, TABLES_INTERVAL_S, Collector
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, ConsumeStatsList, SubscriptionGroupTable
-from remoting.protocol.requests.routes import BrokerData, ClusterInfo
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from skylark.mqcommon.errors import BrokerError, ConnectFailed
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqconsole.watching.checkup import FIRST_S, Checkup
+from skylark.mqconsole.watching.checkup import INTERVAL_S as CHECKUP_S
+from skylark.mqconsole.watching.collector import PATIENCE, TABLES_INTERVAL_S, Collector
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, ConsumeStatsList, SubscriptionGroupTable
+from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 
 TIMEOUT_S, INTERVAL_S = 3.0, 5.0
 GOOD, DEAD, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"

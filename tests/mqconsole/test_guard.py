@@ -14,15 +14,15 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import ConfigError, UserError
-from mqcommon.message.ids import encode_host, offset_msg_id
-from mqconsole.options import ConsoleOptions
-from mqconsole.people import people as people_module
-from mqconsole.people.people import IDLE_S, MOST_SESSIONS, MOST_SESSIONS_OF_ONE, LoginFailed, People, Visit
-from mqconsole.people.person import Cluster as Where
-from mqconsole.people.person import Person, _QuietSession
-from mqconsole.people.roles import Role
-from mqconsole.people.tokens import (
+from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.mqcommon.message.ids import encode_host, offset_msg_id
+from skylark.mqconsole.options import ConsoleOptions
+from skylark.mqconsole.people import people as people_module
+from skylark.mqconsole.people.people import IDLE_S, MOST_SESSIONS, MOST_SESSIONS_OF_ONE, LoginFailed, People, Visit
+from skylark.mqconsole.people.person import Cluster as Where
+from skylark.mqconsole.people.person import Person, _QuietSession
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.people.tokens import (
     FAILURES_COUNT_S,
     MOST_FAILURES,
     MOST_FAILURES_OF_ALL,
@@ -30,14 +30,14 @@ from mqconsole.people.tokens import (
     Attempts,
     Tokens,
 )
-from mqconsole.watching.snapshot import Snapshot
-from mqconsole.web.login import _next
-from mqconsole.web.site import Route
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from remoting.protocol.requests.routes import BrokerData, ClusterInfo
-from sdk import Admin, Credentials
-from sdk.admin.session import Settings
-from sdk.testing import Cluster
+from skylark.mqconsole.watching.snapshot import Snapshot
+from skylark.mqconsole.web.login import _next
+from skylark.mqconsole.web.site import Route
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
+from skylark import Admin, Credentials
+from skylark.sdk.admin.session import Settings
+from skylark.sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console, lonely_site
 from tests.support.certificates import Authority
 from tests.support.waiting import until

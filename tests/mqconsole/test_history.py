@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqconsole.watching.history import DAY_S, GAP_S, HOUR_S, SLOT_S, STEP_S, History, Run, Series
+from skylark.mqconsole.watching.history import DAY_S, GAP_S, HOUR_S, SLOT_S, STEP_S, History, Run, Series
 
 # In five minutes of the day there is at most one run, and at most one that goes on into the next five minutes.
 MOST_RUNS = HOUR_S // STEP_S + 2 * DAY_S // SLOT_S + 4

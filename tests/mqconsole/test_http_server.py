@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from mqconsole.web import http_server
-from mqconsole.web.http_server import GRACE_S, IDLE_S, MOST_HEAD_BYTES, READ_S, WRITE_S, HttpServer
-from mqconsole.web.site import own_page
+from skylark.mqconsole.web import http_server
+from skylark.mqconsole.web.http_server import GRACE_S, IDLE_S, MOST_HEAD_BYTES, READ_S, WRITE_S, HttpServer
+from skylark.mqconsole.web.site import own_page
 from tests.mqconsole.consoles import console
 from tests.support.memory_transport import MemoryNetwork, MemoryTransport
 
@@ -178,7 +178,7 @@ async def test_an_odd_path_is_not_found_and_leaves_nothing_in_the_log(
         async with await trio.open_tcp_stream(host, int(port)) as stream:
             await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 404")
-    assert not [record for record in caplog.records if record.name.startswith("mqconsole.web")]
+    assert not [record for record in caplog.records if record.name.startswith("skylark.mqconsole.web")]
 
 
 @pytest.mark.parametrize(

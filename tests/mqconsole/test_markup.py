@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment
 
-from mqconsole.options import ConsoleOptions
-from mqconsole.people.people import People
-from mqconsole.people.person import Cluster
-from mqconsole.people.roles import Role
-from mqconsole.showing.previews import preview
-from mqconsole.showing.tables import table, wanted
-from mqconsole.watching.roll import AwayBroker
-from mqconsole.watching.snapshot import Snapshot
-from mqconsole.web.asking import View
-from mqconsole.web.groups import GROUPS, LETTERS, QUEUES
-from mqconsole.web.members import MEMBERS, RATES
-from mqconsole.web.members import QUEUES as MEMBER_QUEUES
-from mqconsole.web.messages import MESSAGES, STEPS
-from mqconsole.web.system import FINDINGS, POLICIES, USERS
-from mqconsole.web.topics import TOPICS
+from skylark.mqconsole.options import ConsoleOptions
+from skylark.mqconsole.people.people import People
+from skylark.mqconsole.people.person import Cluster
+from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.showing.previews import preview
+from skylark.mqconsole.showing.tables import table, wanted
+from skylark.mqconsole.watching.roll import AwayBroker
+from skylark.mqconsole.watching.snapshot import Snapshot
+from skylark.mqconsole.web.asking import View
+from skylark.mqconsole.web.groups import GROUPS, LETTERS, QUEUES
+from skylark.mqconsole.web.members import MEMBERS, RATES
+from skylark.mqconsole.web.members import QUEUES as MEMBER_QUEUES
+from skylark.mqconsole.web.messages import MESSAGES, STEPS
+from skylark.mqconsole.web.system import FINDINGS, POLICIES, USERS
+from skylark.mqconsole.web.topics import TOPICS
 from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.

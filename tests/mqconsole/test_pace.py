@@ -2,9 +2,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from mqcommon.message.queue import MessageQueue
-from mqconsole.watching.pace import SHORTEST_S, WINDOW_S, Pace
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, ConsumeStatsList
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqconsole.watching.pace import SHORTEST_S, WINDOW_S, Pace
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, ConsumeStatsList
 
 
 def stats(offsets: Mapping[str, int]) -> ConsumeStatsList:

@@ -8,10 +8,10 @@ from urllib.parse import quote
 import pytest
 import trio
 
-from mqcommon.errors import RouteNotFound
-from mqcommon.message.message import MessageExt
-from sdk import Admin, ConsumeFrom, Message, Producer, PullConsumer, PushConsumer
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import RouteNotFound
+from skylark.mqcommon.message.message import MessageExt
+from skylark import Admin, ConsumeFrom, Message, Producer, PullConsumer, PushConsumer
+from skylark.sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console, give_up
 from tests.support.waiting import until
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from mqconsole.showing.findings import FAIL, WARN, counts, with_away
-from mqconsole.watching.roll import KEEP_MS, MOST_UNLISTED, UNLISTED, AwayBroker, Roll
-from mqconsole.web.system import replica_rows
-from remoting.protocol.requests.routes import LOST, UNHEARD, AbsentBroker
-from sdk.admin.targets import Target
+from skylark.mqconsole.showing.findings import FAIL, WARN, counts, with_away
+from skylark.mqconsole.watching.roll import KEEP_MS, MOST_UNLISTED, UNLISTED, AwayBroker, Roll
+from skylark.mqconsole.web.system import replica_rows
+from skylark.remoting.protocol.requests.routes import LOST, UNHEARD, AbsentBroker
+from skylark.sdk.admin.targets import Target
 
 MASTER, SLAVE = Target("c", "a", 0, "10.0.0.1:1"), Target("c", "a", 1, "10.0.0.2:1")
 OTHER = Target("c", "b", 0, "10.0.0.3:1")

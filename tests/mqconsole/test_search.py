@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqconsole.showing.search import MOST_OF_A_KIND, Hits, search
-from mqconsole.watching.snapshot import Snapshot
+from skylark.mqconsole.showing.search import MOST_OF_A_KIND, Hits, search
+from skylark.mqconsole.watching.snapshot import Snapshot
 
 
 def snapshot(*topics: str, groups: tuple[str, ...] = ()) -> Snapshot:

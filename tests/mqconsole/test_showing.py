@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqconsole.showing import texts
-from mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline, steps_chart
-from mqconsole.showing.previews import MOST_BYTES, preview, printable
-from mqconsole.showing.reasons import GroupState, reasons
-from mqconsole.showing.work import Work, together, work_of
-from mqconsole.watching.history import Run
+from skylark.mqconsole.showing import texts
+from skylark.mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline, steps_chart
+from skylark.mqconsole.showing.previews import MOST_BYTES, preview, printable
+from skylark.mqconsole.showing.reasons import GroupState, reasons
+from skylark.mqconsole.showing.work import Work, together, work_of
+from skylark.mqconsole.watching.history import Run
 
 SVG = "{http://www.w3.org/2000/svg}"
 ELEMENTS = {f"{SVG}{name}" for name in ("svg", "line", "text", "polyline", "rect")}

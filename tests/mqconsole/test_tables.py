@@ -4,7 +4,7 @@ from urllib.parse import parse_qsl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqconsole.showing.tables import MOST_ON_PAGE, Column, table, wanted
+from skylark.mqconsole.showing.tables import MOST_ON_PAGE, Column, table, wanted
 
 COLUMNS = (Column("name", "Name"), Column("lag", "Lag", is_number=True))
 rows_strategy = st.lists(

@@ -7,9 +7,9 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2 as wire
-from sdk.testing import Cluster
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.sdk.testing import Cluster
 from tests.mqproxy.test_producer import read
 from tests.support.proxies import Proxy, call, message, proxy
 

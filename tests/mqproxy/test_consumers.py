@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 import trio
 
-from mqcommon.errors import RouteNotFound
-from remoting.protocol.requests.groups import ExponentialRetryPolicy, GroupRetryPolicy
-from sdk import Admin, Message, blocking
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import RouteNotFound
+from skylark.remoting.protocol.requests.groups import ExponentialRetryPolicy, GroupRetryPolicy
+from skylark.sdk import Admin, Message, blocking
+from skylark.sdk.testing import Cluster
 from tests.mqproxy.conftest import EVERY_SECOND
 from tests.mqproxy.test_producer import Client, Got, read
 from tests.support.proxies import NODE, Proxy, proxy

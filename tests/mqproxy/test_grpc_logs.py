@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mqproxy.grpc_logs import CountedLines, quieten
+from skylark.mqproxy.grpc_logs import CountedLines, quieten
 
 
 def test_the_core_writes_nothing_unless_somebody_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ import grpc
 import pytest
 import trio
 
-from mqproxy import relay
-from mqproxy.options import ProxyOptions
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2 as wire
-from sdk import Message, blocking
-from sdk.testing import Cluster
+from skylark.mqproxy import relay
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.sdk import Message, blocking
+from skylark.sdk.testing import Cluster
 from tests.mqproxy.test_ports import answers
 from tests.support.proxies import Proxy, call, proxy
 from tests.support.waiting import DEADLINE_S, until
@@ -153,7 +153,7 @@ def test_a_call_without_a_readable_request_is_refused(
 def test_a_client_that_does_not_read_its_messages_loses_the_call(
     cluster: Cluster, make_topic: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "mqproxy.service")
+    caplog.set_level("INFO", "skylark.mqproxy.service")
     topic = make_topic()
     group = "slow"
     with blocking.SimpleConsumer(cluster.nameserver, group=group, subscriptions={topic: "*"}) as consumer:
@@ -184,7 +184,7 @@ def test_a_client_that_does_not_read_its_messages_loses_the_call(
 def test_a_client_that_does_not_read_its_settings_loses_the_stream(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "mqproxy.service")
+    caplog.set_level("INFO", "skylark.mqproxy.service")
     user_agent = wire.UA(version="x" * 100_000)
     settings = wire.Settings(client_type=wire.PRODUCER, publishing=wire.Publishing(), user_agent=user_agent)
     with (
@@ -203,7 +203,7 @@ def test_a_client_that_does_not_read_its_settings_loses_the_stream(
 def test_messages_come_to_others_when_a_client_ends_its_call(
     cluster: Cluster, make_topic: Callable[..., str], make_group: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqproxy.polls.BACK_AFTER_MS", 0)
+    monkeypatch.setattr("skylark.mqproxy.polls.BACK_AFTER_MS", 0)
     topic, group = make_topic(queues=1), make_group()
     asked = wire.ReceiveMessageRequest(
         group=wire.Resource(name=group),

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import BrokerError, RequestTimeout, SkylarkError
-from mqproxy import masters, metadata
-from mqproxy.metadata import UNSPECIFIED, Metadata, Remembered
-from mqproxy.options import ProxyOptions
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.routes import BrokerData, ClusterInfo, TopicRouteData
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.mqcommon.errors import BrokerError, RequestTimeout, SkylarkError
+from skylark.mqproxy import masters, metadata
+from skylark.mqproxy.metadata import UNSPECIFIED, Metadata, Remembered
+from skylark.mqproxy.options import ProxyOptions
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo, TopicRouteData
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.sdk.facades.adapter import in_asyncio
 
 TIMEOUT = RequestTimeout("a", 201, 5.0)

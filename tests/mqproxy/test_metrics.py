@@ -14,17 +14,17 @@ import grpc
 import pytest
 import trio
 
-from mqcommon.clock import SystemClock
-from mqcommon.errors import ConfigError, RequestTimeout
-from mqproxy.brokers import Brokers, Receipt
-from mqproxy.clients import answered
-from mqproxy.metrics import PROXY_METRICS, Meters
-from mqproxy.options import ProxyOptions
-from mqproxy.renewals import RenewalCounts, Renewals
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2 as wire
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import ConfigError, RequestTimeout
+from skylark.mqproxy.brokers import Brokers, Receipt
+from skylark.mqproxy.clients import answered
+from skylark.mqproxy.metrics import PROXY_METRICS, Meters
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.renewals import RenewalCounts, Renewals
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2 as wire
 from scripts.daemons import Daemon, reserve
-from sdk.testing import Cluster
+from skylark.sdk.testing import Cluster
 from tests.support.daemons import started
 from tests.support.proxies import call
 from tests.support.scrape import get, names_and_labels, samples
@@ -36,7 +36,7 @@ COMMON = {"cluster", "node_type", "node_id", "proxy_mode"}
 def proxy_daemon(home: Path, nameserver: str, *options: str) -> Daemon:
     port = reserve()
     command = [
-        sys.executable, "-m", "mqproxy", "--namesrv-addr", nameserver, "--bind-address", "127.0.0.1",
+        sys.executable, "-m", "skylark.mqproxy", "--namesrv-addr", nameserver, "--bind-address", "127.0.0.1",
         "--grpc-server-port", str(port.number), *options,
     ]  # fmt: skip
     return Daemon("mqproxy", command, port.number, home / "mqproxy.log", port)

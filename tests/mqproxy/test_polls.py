@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from mqcommon.errors import RequestTimeout
-from mqproxy import polls as module
-from mqproxy.brokers import Brokers, Delivery, Pop, Receipt
-from mqproxy.clients import Clients
-from mqproxy.options import ProxyOptions
-from mqproxy.polls import Poll, Polls
-from mqproxy.renewals import RenewalCounts, Renewals
+from skylark.mqcommon.errors import RequestTimeout
+from skylark.mqproxy import polls as module
+from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
+from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.polls import Poll, Polls
+from skylark.mqproxy.renewals import RenewalCounts, Renewals
 from tests.support.clock import ManualClock
 
 WANTED = Pop("group", "topic", "broker-a", 32, 20_000, 5_000, "*", "TAG", False, None)

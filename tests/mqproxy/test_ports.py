@@ -18,16 +18,16 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from mqcommon.errors import ConfigError, UserError
-from mqproxy.cli import main
-from mqproxy.options import ProxyOptions
-from mqproxy.service import SERVICE, Calls
-from mqproxy.sessions import Session
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.net.tls.contexts import self_signed
-from sdk import blocking
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.mqproxy.cli import main
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.service import SERVICE, Calls
+from skylark.mqproxy.sessions import Session
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.tls.contexts import self_signed
+from skylark.sdk import blocking
+from skylark.sdk.testing import Cluster
 from tests.support.proxies import Proxy, call, message, proxy
 from tests.support.waiting import DEADLINE_S
 
@@ -125,7 +125,7 @@ def test_a_stop_answers_those_who_wait(cluster: Cluster) -> None:
 
 
 def test_a_call_for_messages_that_comes_while_the_proxy_stops_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqproxy.service.LATE_CALL_S", 0)
+    monkeypatch.setattr("skylark.mqproxy.service.LATE_CALL_S", 0)
     begun: list[str] = []
 
     async def work() -> None:
@@ -201,7 +201,7 @@ def test_a_local_proxy_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_command_serves_until_sigterm(cluster: Cluster) -> None:
-    command = [sys.executable, "-m", "mqproxy", "--namesrv-addr", cluster.nameserver, "--bind-address", "127.0.0.1"]
+    command = [sys.executable, "-m", "skylark.mqproxy", "--namesrv-addr", cluster.nameserver, "--bind-address", "127.0.0.1"]
     with subprocess.Popen([*command, "--grpc-server-port", "0"], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         # A process that cannot serve ends, and so does its output.

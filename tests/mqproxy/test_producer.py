@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from sdk import ConsumeFrom, MessageExt, blocking
-from sdk.testing import Cluster
+from skylark.sdk import ConsumeFrom, MessageExt, blocking
+from skylark.sdk.testing import Cluster
 from tests.support.proxies import Proxy
 
 Client = Callable[..., Any]

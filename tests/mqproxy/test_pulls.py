@@ -6,10 +6,10 @@ from typing import Any
 import grpc
 import pytest
 
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2 as wire
-from sdk import Message, blocking
-from sdk.testing import Cluster
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.sdk import Message, blocking
+from skylark.sdk.testing import Cluster
 from tests.support.proxies import Proxy, call, proxy
 
 

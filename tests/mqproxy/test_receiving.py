@@ -5,12 +5,12 @@ from typing import cast
 
 import pytest
 
-from mqproxy.options import ProxyOptions
-from mqproxy.receiving import RESERVE_MS, polling_ms, stored_message_of
-from mqproxy.sending import entry_of
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
-from sdk.producer.result import SendResult, SendStatus
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.receiving import RESERVE_MS, polling_ms, stored_message_of
+from skylark.mqproxy.sending import entry_of
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.sdk.producer.result import SendResult, SendStatus
 from tests.mqproxy.test_times import stored
 
 OPTIONS = ProxyOptions()

@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from mqproxy.clients import Clients
-from mqproxy.options import ProxyOptions
-from mqproxy.registrations import AT_ONCE, Questions, TrioRegistrations
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
+from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.registrations import AT_ONCE, Questions, TrioRegistrations
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 
 CODE = PROXY_HEART_BEAT.code

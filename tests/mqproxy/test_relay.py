@@ -8,10 +8,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproxy import relay
-from mqproxy.options import ProxyOptions
-from mqproxy.relay import Frames
-from remoting.net.limits import ConnectionBudget
+from skylark.mqproxy import relay
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.relay import Frames
+from skylark.remoting.net.limits import ConnectionBudget
 from tests.sdk.facades.adapter import in_asyncio
 from tests.support import http2
 from tests.support.waiting import until

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import SkylarkError
-from mqproxy import users
-from mqproxy.options import ProxyOptions
-from mqproxy.signatures import CallSignature
-from mqproxy.statuses import Refused
-from mqproxy.users import KnownUsers
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.protocol.requests.auth import UserInfo
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqproxy import users
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.signatures import CallSignature
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.users import KnownUsers
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.requests.auth import UserInfo
 from tests.sdk.facades.adapter import in_asyncio
 
 

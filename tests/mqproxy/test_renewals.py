@@ -5,11 +5,11 @@ from typing import cast
 
 import pytest
 
-from mqcommon.errors import RequestTimeout
-from mqproxy.brokers import Brokers, Receipt
-from mqproxy.options import ProxyOptions
-from mqproxy.renewals import RenewalCounts, Renewals
-from mqproxy.statuses import Refused
+from skylark.mqcommon.errors import RequestTimeout
+from skylark.mqproxy.brokers import Brokers, Receipt
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.renewals import RenewalCounts, Renewals
+from skylark.mqproxy.statuses import Refused
 from tests.support.clock import ManualClock
 
 HIDDEN_MS = 60_000

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from mqproxy.clients import answered
-from mqproxy.options import ProxyOptions
-from mqproxy.sending import expanded, sdk_messages
-from mqproxy.service import Calls
-from mqproxy.statuses import Refused
-from mqproxy.wire import messaging_pb2 as wire
+from skylark.mqproxy.clients import answered
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.sending import expanded, sdk_messages
+from skylark.mqproxy.service import Calls
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
 
 # No limit of messages: that of requests counts.
 UNLIMITED = ProxyOptions(max_message_size=0, grpc_max_inbound_message_size=4096)

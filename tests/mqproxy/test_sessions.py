@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from mqproxy.metadata import Metadata
-from mqproxy.options import ProxyOptions
-from mqproxy.renewals import RenewalCounts
-from mqproxy.sessions import Session
-from sdk.aio import Admin, Client
+from skylark.mqproxy.metadata import Metadata
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.renewals import RenewalCounts
+from skylark.mqproxy.sessions import Session
+from skylark.sdk.aio import Admin, Client
 
 
 def test_the_connections_of_a_session_are_closed_although_a_task_of_it_has_failed() -> None:

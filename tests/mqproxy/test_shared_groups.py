@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from sdk import Message, blocking
-from sdk.testing import Cluster
+from skylark.sdk import Message, blocking
+from skylark.sdk.testing import Cluster
 from tests.conftest import CLIENTS_GOT
 from tests.support.official_programs import Program
 from tests.support.proxies import PYTHON, Proxy, languages, proxy

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from mqproxy import clients, telemetry
-from mqproxy.clients import Clients
-from mqproxy.options import ProxyOptions
-from mqproxy.statuses import Refused
-from mqproxy.telemetry import Stream
-from mqproxy.wire import messaging_pb2 as wire
+from skylark.mqproxy import clients, telemetry
+from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.telemetry import Stream
+from skylark.mqproxy.wire import messaging_pb2 as wire
 
 
 class Silent:

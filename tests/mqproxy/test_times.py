@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.ids import encode_host
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.properties import encode_properties
-from mqcommon.message.record import encode_record, topic_field
-from mqproxy.brokers import Delivery, Receipt
-from mqproxy.options import ProxyOptions
-from mqproxy.receiving import message_of, stored_message_of
-from mqproxy.sending import BORN_TIMESTAMP, DELIVER_AT, sdk_messages
-from mqproxy.service import OddTimes, _handed_out
-from mqproxy.statuses import Refused
-from mqproxy.times import ms_of
-from mqproxy.wire import messaging_pb2 as wire
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.properties import encode_properties
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.mqproxy.brokers import Delivery, Receipt
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.receiving import message_of, stored_message_of
+from skylark.mqproxy.sending import BORN_TIMESTAMP, DELIVER_AT, sdk_messages
+from skylark.mqproxy.service import OddTimes, _handed_out
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.times import ms_of
+from skylark.mqproxy.wire import messaging_pb2 as wire
 from tests.support.clock import ManualClock
 
 HOST = encode_host("127.0.0.1", 10911)

@@ -9,14 +9,14 @@ import grpc
 import pytest
 import trio
 
-from mqcommon.errors import ConfigError, UserError
-from mqproxy.certificates import ProxyTls, proxy_tls
-from mqproxy.options import ProxyOptions
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.net.tls.settings import ServerTls
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, Tls
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.mqproxy.certificates import ProxyTls, proxy_tls
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.tls.settings import ServerTls
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Admin, Tls
+from skylark.sdk.testing import Cluster
 from tests.broker.replication.sets import broker, namesrv
 from tests.mqproxy.test_ports import answers, certificate_at
 from tests.support.certificates import Authority

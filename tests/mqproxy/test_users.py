@@ -13,14 +13,14 @@ import trio
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
-from mqcommon.errors import ConfigError
-from mqproxy.options import ProxyOptions
-from mqproxy.service import SERVICE
-from mqproxy.wire import messaging_pb2 as wire
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Credentials, blocking
-from sdk.testing import Cluster, cluster_fixture
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk import Credentials, blocking
+from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.mqproxy.test_consumers import route_is_there
 from tests.mqproxy.test_producer import Client, Got
 from tests.support.proxies import Proxy, Telling, message, proxy
@@ -404,7 +404,7 @@ def test_inner_credentials_switch_authentication_on_unless_it_is_off_explicitly(
         ProxyOptions(authentication_enabled="true")
     with proxy(cluster.nameserver, authentication_enabled="false", **inner) as running, running.channel() as channel:
         assert Caller(channel, [("x-mq-client-id", "test")]).send().code == wire.OK
-    (warning,) = [record.getMessage() for record in caplog.records if record.name == "mqproxy.server"]
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "skylark.mqproxy.server"]
     assert warning.startswith("authenticationEnabled=false") and "a secret" not in warning
 
 

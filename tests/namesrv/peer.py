@@ -6,16 +6,16 @@ from typing import Any
 
 import trio
 
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.protocol.body import Body, DataVersion
-from remoting.protocol.command import JSON, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.dialect import encode_body, loads
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody, body_crc32
-from remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-from remoting.protocol.requests.topics import TopicConfigTable, TopicQueueMappingInfo
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.protocol.body import Body, DataVersion
+from skylark.remoting.protocol.command import JSON, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.dialect import encode_body, loads
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody, body_crc32
+from skylark.remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+from skylark.remoting.protocol.requests.topics import TopicConfigTable, TopicQueueMappingInfo
 from tests.namesrv.registrations import configs_of
 from tests.support.clock import ManualClock
 from tests.support.waiting import DEADLINE_S

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration
-from namesrv.routes import RouteTable
-from remoting.protocol.body import DataVersion
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration
+from skylark.namesrv.routes import RouteTable
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 
 def version(counter: int, state_version: int = 0) -> DataVersion:

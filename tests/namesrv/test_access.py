@@ -2,22 +2,22 @@
 
 import pytest
 
-from mqcommon.acl_accounts import Account
-from mqcommon.errors import ConfigError, RequestRefused
-from namesrv.access import QUERIES, REGISTRATIONS, check_access
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.plain_codes import plain_codes
-from remoting.protocol.requests.clients import CHALLENGE
-from remoting.protocol.requests.registrations import (
+from skylark.mqcommon.acl_accounts import Account
+from skylark.mqcommon.errors import ConfigError, RequestRefused
+from skylark.namesrv.access import QUERIES, REGISTRATIONS, check_access
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.plain_codes import plain_codes
+from skylark.remoting.protocol.requests.clients import CHALLENGE
+from skylark.remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     QUERY_DATA_VERSION,
     REGISTER_BROKER,
     UNREGISTER_BROKER,
 )
-from remoting.protocol.requests.routes import (
+from skylark.remoting.protocol.requests.routes import (
     ADD_WRITE_PERM_OF_BROKER,
     DELETE_KV_CONFIG,
     DELETE_TOPIC_IN_NAMESRV,
@@ -28,7 +28,7 @@ from remoting.protocol.requests.routes import (
     UPDATE_NAMESRV_CONFIG,
     WIPE_WRITE_PERM_OF_BROKER,
 )
-from remoting.protocol.signature import Credentials, WholeSignatures, sign
+from skylark.remoting.protocol.signature import Credentials, WholeSignatures, sign
 
 ACCOUNTS = {
     "administrator": Account("administrator", "secret-1", admin=True),

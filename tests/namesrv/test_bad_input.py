@@ -5,9 +5,9 @@ import socket
 
 import trio
 
-from remoting.protocol.command import Command
-from remoting.protocol.frame import encode
-from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
 from tests.namesrv.peer import Peer, Served
 from tests.support.waiting import DEADLINE_S
 

@@ -11,13 +11,13 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from namesrv.cli import main
-from remoting.protocol.dialect import loads
-from remoting.protocol.requests.routes import GET_KVLIST_BY_NAMESPACE, PUT_KV_CONFIG
+from skylark.namesrv.cli import main
+from skylark.remoting.protocol.dialect import loads
+from skylark.remoting.protocol.requests.routes import GET_KVLIST_BY_NAMESPACE, PUT_KV_CONFIG
 from tests.namesrv.peer import Peer
 from tests.support.waiting import DEADLINE_S
 
-NAMESRV = (sys.executable, "-m", "namesrv")
+NAMESRV = (sys.executable, "-m", "skylark.namesrv")
 
 
 def invoke(*arguments: str) -> Result:
@@ -172,5 +172,5 @@ def test_systemd_hears_of_the_state_and_logrotate_may_rename_the_log(tmp_path: P
     assert (process.returncode, errors) == (0, "")
     # The thread that writes may have been at it when the file was renamed.
     both = (tmp_path / "old").read_text() + log.read_text()
-    assert '"logger": "namesrv.cli", "message": "NameServer serves at 127.0.0.1:' in both
+    assert '"logger": "skylark.namesrv.cli", "message": "NameServer serves at 127.0.0.1:' in both
     assert '"message": "NameServer stopped"' in log.read_text()

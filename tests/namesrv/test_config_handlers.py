@@ -4,11 +4,11 @@ from pathlib import Path
 
 import trio
 
-from mqcommon.options.conf_file import load_conf
-from namesrv.options import NamesrvOptions
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.dialect import loads
-from remoting.protocol.requests.routes import (
+from skylark.mqcommon.options.conf_file import load_conf
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.dialect import loads
+from skylark.remoting.protocol.requests.routes import (
     DELETE_KV_CONFIG,
     GET_KV_CONFIG,
     GET_KVLIST_BY_NAMESPACE,

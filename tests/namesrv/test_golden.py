@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from remoting.protocol.command import Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.dialect import loads
-from remoting.protocol.requests.registrations import UNREGISTER_BROKER
-from remoting.protocol.requests.routes import (
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.dialect import loads
+from skylark.remoting.protocol.requests.registrations import UNREGISTER_BROKER
+from skylark.remoting.protocol.requests.routes import (
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
     GET_BROKER_CLUSTER_INFO,
     GET_ROUTEINFO_BY_TOPIC,

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.identity import identity_of, resolved
-from broker.registration.registrar import Registrar
-from broker.replication.known_master import KnownMaster
-from mqcommon.errors import BrokerError, ConfigError, UserError
-from namesrv import guard as guard_module
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.net.client import open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.signature import Credentials
-from sdk import Admin, Message, Producer
+from skylark.broker.identity import identity_of, resolved
+from skylark.broker.registration.registrar import Registrar
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.mqcommon.errors import BrokerError, ConfigError, UserError
+from skylark.namesrv import guard as guard_module
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.signature import Credentials
+from skylark import Admin, Message, Producer
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.peer import Served, serve
 from tests.namesrv.registrations import live_addrs
@@ -172,6 +172,6 @@ async def test_a_nameserver_that_is_open_to_all_says_so(
 ) -> None:
     if is_open:
         # Servers under test listen on loopback only.
-        monkeypatch.setattr("namesrv.namesrv.is_any_address", lambda host: host == "127.0.0.1")
+        monkeypatch.setattr("skylark.namesrv.namesrv.is_any_address", lambda host: host == "127.0.0.1")
     await serve(nursery, tmp_path)
     assert caplog.text.count("set registrationUsers, or aclEnable=true and aclFile, or bindAddress") == is_open

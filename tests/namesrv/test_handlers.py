@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqcommon.addresses import split_address
-from namesrv.routes import CONTEST_MS
-from remoting.net.client import open_client
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, ROCKETMQ, Command
-from remoting.protocol.dialect import decode_body, encode_body, loads
-from remoting.protocol.requests.registrations import (
+from skylark.mqcommon.addresses import split_address
+from skylark.namesrv.routes import CONTEST_MS
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, ROCKETMQ, Command
+from skylark.remoting.protocol.dialect import decode_body, encode_body, loads
+from skylark.remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     GET_BROKER_MEMBER_GROUP,
     QUERY_DATA_VERSION,
@@ -21,7 +21,7 @@ from remoting.protocol.requests.registrations import (
     body_crc32,
     encode_compressed,
 )
-from remoting.protocol.requests.routes import (
+from skylark.remoting.protocol.requests.routes import (
     DELETE_TOPIC_IN_NAMESRV,
     GET_BROKER_CLUSTER_INFO,
     GET_HAS_UNIT_SUB_TOPIC_LIST,
@@ -36,7 +36,7 @@ from remoting.protocol.requests.routes import (
     QueueData,
     TopicRouteData,
 )
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.namesrv.peer import V4_9_3, V5_3_3, Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
 from tests.support.waiting import DEADLINE_S

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import trio
 
-from namesrv.config_handlers import build_slow_handlers
-from namesrv.handlers import build_handlers
-from remoting.protocol.command import CBOR, JSON
+from skylark.namesrv.config_handlers import build_slow_handlers
+from skylark.namesrv.handlers import build_handlers
+from skylark.remoting.protocol.command import CBOR, JSON
 from tests.namesrv.peer import serve
 from tests.support.junk import Junk
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from mqcommon.errors import RequestRefused
-from namesrv import known_brokers
-from namesrv.known_brokers import LOST, NOT_WHOLE, STOPPED, UNHEARD, KnownBrokers
-from namesrv.registration import RegistrationPart
-from namesrv.route_answers import Form
-from namesrv.routes import RouteTable
-from remoting.protocol.dialect import Dialect
-from remoting.protocol.requests.registrations import names_crc
-from remoting.protocol.requests.routes import AbsentBroker
+from skylark.mqcommon.errors import RequestRefused
+from skylark.namesrv import known_brokers
+from skylark.namesrv.known_brokers import LOST, NOT_WHOLE, STOPPED, UNHEARD, KnownBrokers
+from skylark.namesrv.registration import RegistrationPart
+from skylark.namesrv.route_answers import Form
+from skylark.namesrv.routes import RouteTable
+from skylark.remoting.protocol.dialect import Dialect
+from skylark.remoting.protocol.requests.registrations import names_crc
+from skylark.remoting.protocol.requests.routes import AbsentBroker
 from tests.namesrv.registrations import registration, version
 
 CLUSTER = "DefaultCluster"

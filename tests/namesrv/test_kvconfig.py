@@ -4,9 +4,9 @@ import orjson
 import pytest
 import trio
 
-from mqcommon.disk.files import Descriptors, OsAppendFile, OsFiles
-from mqcommon.errors import DiskFull, UserError
-from namesrv.kvconfig import PIECE_BYTES, KvConfig
+from skylark.mqcommon.disk.files import Descriptors, OsAppendFile, OsFiles
+from skylark.mqcommon.errors import DiskFull, UserError
+from skylark.namesrv.kvconfig import PIECE_BYTES, KvConfig
 
 
 class Died(Exception):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from namesrv.metrics import NAMESRV_METRICS
+from skylark.namesrv.metrics import NAMESRV_METRICS
 from tests.namesrv.peer import serve
 from tests.support.scrape import get, names_and_labels, samples
 

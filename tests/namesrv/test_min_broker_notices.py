@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from namesrv import min_broker_notices as notices_module
-from namesrv.routes import MinBrokerChange, RouteTable, change_of
-from remoting.net.channel import Channel
-from remoting.net.server import Server
-from remoting.protocol.command import Command
-from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from skylark.namesrv import min_broker_notices as notices_module
+from skylark.namesrv.routes import MinBrokerChange, RouteTable, change_of
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from tests.namesrv.peer import Peer, serve
 from tests.namesrv.registrations import registration
 from tests.support.caller import Caller

@@ -5,13 +5,13 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody, body_crc32
-from remoting.protocol.requests.topics import TopicConfigTable
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody, body_crc32
+from skylark.remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.peer import Peer, serve
 from tests.namesrv.registrations import configs_of
 from tests.support.waiting import until

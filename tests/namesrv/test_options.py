@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import ConfigError
-from mqcommon.options.conf_file import load_conf, to_properties
-from mqcommon.options.fields import options_of
-from namesrv.options import NamesrvOptions
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.conf_file import load_conf, to_properties
+from skylark.mqcommon.options.fields import options_of
+from skylark.namesrv.options import NamesrvOptions
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "wire"

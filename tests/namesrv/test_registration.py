@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.registration import RegistrationPart
-from namesrv.routes import Outcome, Registered, RouteTable
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import encode_body, loads
-from remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody
-from remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from skylark.namesrv.registration import RegistrationPart
+from skylark.namesrv.routes import Outcome, Registered, RouteTable
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import encode_body, loads
+from skylark.remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody
+from skylark.remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.namesrv.peer import Peer, Served
 from tests.namesrv.registrations import all_topics, live_addrs, registration, version
 from tests.support.caller import Caller

@@ -6,24 +6,24 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.errors import RequestRefused
-from namesrv import registration_handlers
-from namesrv.registration_handlers import Registrations
-from namesrv.state import State
-from remoting.net.channel import Channel
-from remoting.net.steps import Stepper
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests import registrations
-from remoting.protocol.requests.registrations import (
+from skylark.mqcommon.errors import RequestRefused
+from skylark.namesrv import registration_handlers
+from skylark.namesrv.registration_handlers import Registrations
+from skylark.namesrv.state import State
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.steps import Stepper
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.requests import registrations
+from skylark.remoting.protocol.requests.registrations import (
     REGISTER_BROKER,
     STEP_TOPICS,
     UNREGISTER_BROKER,
     RegisterBrokerBody,
     encode_compressed,
 )
-from remoting.protocol.requests.topics import TopicConfigTable
+from skylark.remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.peer import Peer, Served, serve
 from tests.namesrv.registrations import all_topics, configs_of, live_addrs, version
 from tests.support.caller import Caller

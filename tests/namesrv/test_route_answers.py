@@ -1,7 +1,7 @@
 """Answers that are kept: within their bound, the oldest go first."""
 
-from namesrv.route_answers import Form, RouteAnswers
-from remoting.protocol.dialect import Dialect
+from skylark.namesrv.route_answers import Form, RouteAnswers
+from skylark.remoting.protocol.dialect import Dialect
 
 FORM = Form(Dialect.STANDARD, acting_master=False)
 OTHER = Form(Dialect.CBOR, acting_master=False)

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv import routes
-from namesrv.registration import RegistrationPart
-from namesrv.routes import CONTEST_MS, MAX_PLACES, Rivals, RouteTable
-from remoting.net.steps import finish
-from remoting.protocol.requests.routes import BrokerData, QueueData
+from skylark.namesrv import routes
+from skylark.namesrv.registration import RegistrationPart
+from skylark.namesrv.routes import CONTEST_MS, MAX_PLACES, Rivals, RouteTable
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.requests.routes import BrokerData, QueueData
 from tests.namesrv.registrations import all_topics, registration
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from namesrv.route_answers import Form
-from namesrv.routes import Outcome, Registration, RouteTable
-from remoting.net.steps import finish
-from remoting.protocol.dialect import Dialect, encode_body
-from remoting.protocol.requests.routes import QueueData
+from skylark.namesrv.route_answers import Form
+from skylark.namesrv.routes import Outcome, Registration, RouteTable
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.dialect import Dialect, encode_body
+from skylark.remoting.protocol.requests.routes import QueueData
 from tests.namesrv.registrations import all_topics, live_addrs, registration
 
 NAMES = ("broker-a", "broker-b", "broker-c")

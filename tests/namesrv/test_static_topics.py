@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, TopicRouteData
-from remoting.protocol.requests.topics import TopicQueueMappingInfo
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, TopicRouteData
+from skylark.remoting.protocol.requests.topics import TopicQueueMappingInfo
 from tests.namesrv.peer import Peer, serve
 
 

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from namesrv import watches
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from namesrv.probes import ANSWER_S, INTERVAL_S, SILENT_S, Probes
-from namesrv.watches import RouteChanges, Watch, Watches
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode
-from sdk.endpoint import Endpoint
-from sdk.namesrv_api import RouteNews, watch_routes
+from skylark.namesrv import watches
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.namesrv.probes import ANSWER_S, INTERVAL_S, SILENT_S, Probes
+from skylark.namesrv.watches import RouteChanges, Watch, Watches
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import encode
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.namesrv_api import RouteNews, watch_routes
 from tests.namesrv.peer import Peer
 from tests.support.waiting import until
 

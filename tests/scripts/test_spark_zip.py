@@ -15,8 +15,8 @@ import sys
 zip_path = sys.argv[1]
 sys.path.insert(0, zip_path)
 import spark_connector.reading.batch_reader, spark_connector.writing.writer, pyspark_rocketmq
-from sdk.blocking import Admin, Client, Producer, PullConsumer
-import spark_connector.jobs.copy_topic
+from skylark.sdk.blocking import Admin, Client, Producer, PullConsumer
+import skylark.spark_connector.jobs.copy_topic
 ours = {name for name in sys.modules if name.split(".")[0] in sys.argv[2].split(",")}
 wrong = {n for n in ours if not str(getattr(sys.modules[n], "__file__", None) or zip_path).startswith(zip_path)}
 sys.exit(f"not from the zip: {sorted(wrong)}" if wrong else 0)

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
-from remoting.protocol.requests.routes import BrokerData, TopicRouteData
-from sdk.admin.client import Admin
-from sdk.admin.requests import AdminRequests
-from sdk.endpoint import Endpoint
+from skylark.remoting.protocol.requests.routes import BrokerData, TopicRouteData
+from skylark.sdk.admin.client import Admin
+from skylark.sdk.admin.requests import AdminRequests
+from skylark.sdk.endpoint import Endpoint
 
 
 class OneServer:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import sdk
-import sdk.aio
-import sdk.blocking
+import skylark.sdk
+import skylark.sdk.aio
+import skylark.sdk.blocking
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.support.in_process import Servers
 

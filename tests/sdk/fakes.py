@@ -6,18 +6,18 @@ from typing import Any
 
 import trio
 
-from mqcommon.errors import RequestRefused
-from mqcommon.message.ids import encode_host
-from mqcommon.message.properties import encode_properties
-from mqcommon.message.queue import MessageQueue
-from mqcommon.message.record import encode_record, topic_field
-from remoting.net.channel import Channel
-from remoting.net.server import Server
-from remoting.net.sockets import HeldPort
-from remoting.protocol.body import Body
-from remoting.protocol.command import BROKER_NAME_FIELD, OFFER_FIELD, Command
-from remoting.protocol.dialect import dialect_for, encode_body
-from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.properties import encode_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.sockets import HeldPort
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.command import BROKER_NAME_FIELD, OFFER_FIELD, Command
+from skylark.remoting.protocol.dialect import dialect_for, encode_body
+from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
 MAX_CODE = 2_000
 Answer = Callable[[Command], Command | Body | dict[str, Any] | None]

@@ -5,9 +5,9 @@ import json
 import pytest
 import trio
 
-from mqcommon.errors import BrokerError, SendFailed
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from sdk import (
+from skylark.mqcommon.errors import BrokerError, SendFailed
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from skylark.sdk import (
     Admin,
     ConsumeFrom,
     Credentials,
@@ -20,8 +20,8 @@ from sdk import (
     SimpleConsumer,
     TopicConfig,
 )
-from sdk.consumer import read_retry
-from sdk.testing import Cluster
+from skylark.sdk.consumer import read_retry
+from skylark.sdk.testing import Cluster
 from tests.support.in_process import until_known
 from tests.support.waiting import DEADLINE_S, until
 
@@ -46,7 +46,7 @@ async def test_an_application_does_what_its_user_may(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(read_retry, "REFUSED_S", 0.05)
-    monkeypatch.setattr("sdk.client.HEARTBEAT_RETRY_S", 0.05)
+    monkeypatch.setattr("skylark.sdk.client.HEARTBEAT_RETRY_S", 0.05)
     got: list[bytes] = []
 
     async def handle(message: MessageExt) -> None:

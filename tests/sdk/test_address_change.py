@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import trio
 
-from mqcommon.errors import NoNameServer, SkylarkError
-from sdk import Admin, Client, Producer, PullConsumer, nameservers
+from skylark.mqcommon.errors import NoNameServer, SkylarkError
+from skylark.sdk import Admin, Client, Producer, PullConsumer, nameservers
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import DEADLINE_S
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.body import Body
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import encode_body, loads
-from remoting.protocol.requests.clients import HeartbeatData, ProducerData
-from remoting.protocol.requests.consuming import LockBatchRequestBody
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import broker_api, namesrv_api
-from sdk.admin.client import Admin
-from sdk.endpoint import Endpoint
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import encode_body, loads
+from skylark.remoting.protocol.requests.clients import HeartbeatData, ProducerData
+from skylark.remoting.protocol.requests.consuming import LockBatchRequestBody
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk import broker_api, namesrv_api
+from skylark.sdk.admin.client import Admin
+from skylark.sdk.endpoint import Endpoint
 from tests.sdk.admin_at import admin_at
 
 QUEUE = {"topic": "T", "queueId": 3}

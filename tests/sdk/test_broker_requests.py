@@ -7,16 +7,16 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mqcommon.errors import RequestRefused
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.requests.clients import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo
-from remoting.protocol.requests.offsets import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
-from sdk.broker_requests import MAX_DIRECT
-from sdk.client import ClientInstance
-from sdk.consumer.pull import PullConsumer
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import Dialect, decode_body, encode_body
+from skylark.remoting.protocol.requests.clients import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo
+from skylark.remoting.protocol.requests.offsets import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
+from skylark.sdk.broker_requests import MAX_DIRECT
+from skylark.sdk.client import ClientInstance
+from skylark.sdk.consumer.pull import PullConsumer
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving
 
 RESET = {"group": "g", "topic": "t", "timestamp": "-1", "isForce": "true"}

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-import sdk
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.queue import MessageQueue
-from sdk import blocking
-from sdk.checked import Bounds, checked, checked_methods
+import skylark.sdk
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk import blocking
+from skylark.sdk.checked import Bounds, checked, checked_methods
 from tests.sdk.fakes import queue
 
 

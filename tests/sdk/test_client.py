@@ -5,8 +5,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-import sdk
-from mqcommon.errors import (
+import skylark.sdk
+from skylark.mqcommon.errors import (
     BrokerError,
     InvalidArgument,
     NoNameServer,
@@ -15,11 +15,11 @@ from mqcommon.errors import (
     SkylarkError,
     UserError,
 )
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.clients import ConsumerRunningInfo, HeartbeatData
-from sdk import Admin, Client, Message, MessageQueue, Producer, PullConsumer
-from sdk.client import HEARTBEAT_RETRY_S, LEAVE_TIMEOUT_S, ClientInstance
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.clients import ConsumerRunningInfo, HeartbeatData
+from skylark import Admin, Client, Message, MessageQueue, Producer, PullConsumer
+from skylark.sdk.client import HEARTBEAT_RETRY_S, LEAVE_TIMEOUT_S, ClientInstance
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, queue, serving
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.waiting import DEADLINE_S

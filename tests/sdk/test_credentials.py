@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import InvalidArgument, UserError
-from sdk import (
+from skylark.mqcommon.errors import InvalidArgument, UserError
+from skylark.sdk import (
     Admin,
     Client,
     Credentials,
@@ -19,7 +19,7 @@ from sdk import (
     blocking,
     read_credentials,
 )
-from sdk.credentials import credentials_in
+from skylark.sdk.credentials import credentials_in
 
 
 def secret_file(folder: Path, text: str) -> Path:

@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mqcommon.errors import ConnectionLost
-from remoting.protocol.command import Command
-from sdk.endpoint import Endpoint
+from skylark.mqcommon.errors import ConnectionLost
+from skylark.remoting.protocol.command import Command
+from skylark.sdk.endpoint import Endpoint
 
 
 class LosingClient:

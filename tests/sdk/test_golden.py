@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mqcommon.message.message import decode_messages
-from mqcommon.message.queue import MessageQueue
-from remoting.net.client import open_client
-from remoting.protocol.command import Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import broker_api, namesrv_api
-from sdk.endpoint import Endpoint
-from sdk.routes import make_route
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk import broker_api, namesrv_api
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.routes import make_route
 from tests.sdk.admin_at import admin_at
 from tests.sdk.fakes import Fake, serving
 

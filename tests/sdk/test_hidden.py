@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-import sdk.testing
-from sdk.hidden import hidden_package
+import skylark.sdk.testing
+from skylark.sdk.hidden import hidden_package
 
 HIDING = "hides Skylark's package {!r}, which the SDK needs: rename it, or put it into a package of your project"
 
@@ -40,7 +40,7 @@ def test_nothing_is_hidden_where_ours_are_found() -> None:
     assert hidden_package("mqcommon", "remoting", "namesrv", "broker") is None
 
 
-@pytest.mark.parametrize("home", ["sdk", "sdk.blocking", "sdk.aio"])
+@pytest.mark.parametrize("home", ["sdk", "skylark.blocking", "skylark.aio"])
 def test_a_producer_names_what_hides_its_package(home: str, tmp_path: Path) -> None:
     (tmp_path / "remoting.py").write_text("")
     program = [sys.executable, "-c", f"from {home} import Producer"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.loop_thread import Inbox, call_each
+from skylark.sdk.loop_thread import Inbox, call_each
 
 
 @given(st.lists(st.booleans()))

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from sdk.last_resort import LINES, WINDOW_S, LastResort
+from skylark.sdk.last_resort import LINES, WINDOW_S, LastResort
 
 PROGRAM = """
 import logging, sys
-import sdk.runtime
+import skylark.sdk.runtime
 {setup}
-logging.getLogger("sdk.consumer.workers").error("the handler failed with message %s", "m1")
+logging.getLogger("skylark.sdk.consumer.workers").error("the handler failed with message %s", "m1")
 logging.getLogger("sdk").info("nothing to tell")
 """
 
@@ -75,10 +75,10 @@ WARN = """
 import logging
 {setup}
 import trio
-from sdk import Producer
-from sdk.testing import Cluster
+from skylark import Producer
+from skylark.sdk.testing import Cluster
 
-for name in ("mqcommon.x", "remoting.net.client", "sdk.client", "broker.x", "namesrv.x"):
+for name in ("mqcommon.x", "skylark.remoting.net.client", "skylark.sdk.client", "broker.x", "namesrv.x"):
     logging.getLogger(name).warning("a warning of %s", name)
 """
 

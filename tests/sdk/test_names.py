@@ -5,8 +5,8 @@ from importlib.metadata import version
 
 import pytest
 
-import sdk
-from sdk import Admin, SubscriptionGroupConfig, TopicConfig
+import skylark.sdk
+from skylark import Admin, SubscriptionGroupConfig, TopicConfig
 
 
 @pytest.mark.parametrize("name", sdk.__all__)

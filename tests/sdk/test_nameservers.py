@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import (
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     InvalidArgument,
@@ -21,13 +21,13 @@ from mqcommon.errors import (
     RequestTimeout,
     UserError,
 )
-from remoting.net.address_server import MAX_ANSWER_BYTES, AddressServer, address_of, addresses_in_answer
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.transport import Transport
-from remoting.protocol.command import Command
-from sdk import namesrv_api
-from sdk.endpoint import Endpoint
-from sdk.nameservers import (
+from skylark.remoting.net.address_server import MAX_ANSWER_BYTES, AddressServer, address_of, addresses_in_answer
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.transport import Transport
+from skylark.remoting.protocol.command import Command
+from skylark.sdk import namesrv_api
+from skylark.sdk.endpoint import Endpoint
+from skylark.sdk.nameservers import (
     REFRESH_S,
     Known,
     NameServers,

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
-from sdk.namespaces import Names, check_namespace, unwrap, wrap
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from skylark.sdk.namespaces import Names, check_namespace, unwrap, wrap
 from tests.sdk.fakes import record
 
 LETTERS = st.sampled_from("abcXYZ019_-")

@@ -7,13 +7,13 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, ConnectFailed, SendFailed
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from sdk import Admin, Message, Producer, PushConsumer, membership
-from sdk.consumer import read_retry
-from sdk.consumer.read_retry import REFUSALS_A_LINE, FailureLines, read_with_retry
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, SendFailed
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.sdk import Admin, Message, Producer, PushConsumer, membership
+from skylark.sdk.consumer import read_retry
+from skylark.sdk.consumer.read_retry import REFUSALS_A_LINE, FailureLines, read_with_retry
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import DEADLINE_S, until
 
@@ -59,7 +59,7 @@ async def test_a_route_that_is_refused_is_asked_for_once() -> None:
 async def test_a_consumer_whose_heartbeats_are_refused_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("sdk.client.HEARTBEAT_RETRY_S", 0.01)
+    monkeypatch.setattr("skylark.sdk.client.HEARTBEAT_RETRY_S", 0.01)
     monkeypatch.setattr(membership, "REFUSALS_A_LINE", 5)
     refuse = True
 

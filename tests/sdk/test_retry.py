@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import (
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,
@@ -22,8 +22,8 @@ from mqcommon.errors import (
     UserError,
     WrongBroker,
 )
-from remoting.protocol.codes import ResponseCode
-from sdk.retry import FailedTries, Outcome, is_refusal, is_transient, outcome_of, until_answered
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.retry import FailedTries, Outcome, is_refusal, is_transient, outcome_of, until_answered
 
 ACL = "org.apache.rocketmq.acl.common.AclException: "
 CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]

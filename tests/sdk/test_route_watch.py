@@ -2,11 +2,11 @@
 
 import pytest
 
-from mqcommon.errors import RouteNotFound
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, Client, ConsumeFrom, Message, MessageExt, Producer, PushConsumer
-from sdk.client import ClientInstance
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import RouteNotFound
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Admin, Client, ConsumeFrom, Message, MessageExt, Producer, PushConsumer
+from skylark.sdk.client import ClientInstance
+from skylark.sdk.testing import Cluster
 from tests.support.waiting import until
 
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.routes import (
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.routes import (
     LOST,
     NOT_WHOLE,
     STOPPED,
@@ -13,8 +13,8 @@ from remoting.protocol.requests.routes import (
     QueueData,
     TopicRouteData,
 )
-from remoting.protocol.requests.topics import TopicQueueMappingInfo
-from sdk.routes import MAX_QUEUES, RouteCache, absent_text, make_route, reader_of, with_unheard
+from skylark.remoting.protocol.requests.topics import TopicQueueMappingInfo
+from skylark.sdk.routes import MAX_QUEUES, RouteCache, absent_text, make_route, reader_of, with_unheard
 
 
 def data(*brokers: tuple[str, dict[int, str], int, int, int], order: str | None = None) -> TopicRouteData:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-import sdk
-from mqcommon.message.message import Message
-from sdk.producer.routing import Turns
-from sdk.runtime import FORKS, Home, check_trio, make_client_id, off_loop, survived
+import skylark.sdk
+from skylark.mqcommon.message.message import Message
+from skylark.sdk.producer.routing import Turns
+from skylark.sdk.runtime import FORKS, Home, check_trio, make_client_id, off_loop, survived
 from tests.sdk.fakes import queue
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.forks import in_child

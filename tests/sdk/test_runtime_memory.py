@@ -22,7 +22,7 @@ before = mallinfo().hblks
 block = bytes(4 << 20)
 print(mallinfo().hblks - before)
 """
-KEEPING = "from sdk.runtime import keep_freed_memory\nkeep_freed_memory()\n"
+KEEPING = "from skylark.sdk.runtime import keep_freed_memory\nkeep_freed_memory()\n"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc does so")

@@ -8,20 +8,20 @@ from typing import NamedTuple
 import pytest
 import trio
 
-from remoting.net.channel import Channel
-from remoting.net.server import Server
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.clients import CHALLENGE, GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
-from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.pops import POP_MESSAGE
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.registrations import REGISTER_BROKER
-from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
-from remoting.protocol.requests.transactions import END_TRANSACTION
-from remoting.protocol.signature import ACCESS_KEY_FIELD
-from sdk import (
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.requests.clients import CHALLENGE, GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
+from skylark.remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.pops import POP_MESSAGE
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.registrations import REGISTER_BROKER
+from skylark.remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from skylark.remoting.protocol.requests.transactions import END_TRANSACTION
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD
+from skylark.sdk import (
     Admin,
     Client,
     ConsumeFrom,
@@ -35,7 +35,7 @@ from sdk import (
     TopicConfig,
     TransactionProducer,
 )
-from sdk.testing import Cluster
+from skylark.sdk.testing import Cluster
 from tests.support.waiting import DEADLINE_S
 
 WHO = Credentials("app", "secret of app")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.errors import BrokerError, NoNameServer, NotNameServer
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.groups import ConsumerIdList
-from sdk import (
+from skylark.mqcommon.errors import BrokerError, NoNameServer, NotNameServer
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.groups import ConsumerIdList
+from skylark.sdk import (
     Client,
     Problem,
     Producer,
@@ -20,7 +20,7 @@ from sdk import (
     aio,
     blocking,
 )
-from sdk.starting import check_start_timeout
+from skylark.sdk.starting import check_start_timeout
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import DEADLINE_S, until
 
@@ -132,7 +132,7 @@ async def test_one_broker_that_lets_it_in_is_enough() -> None:
 
 async def test_a_broker_that_hangs_holds_up_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The heartbeats of the shared client wait for it."""
-    monkeypatch.setattr("sdk.starting.OWN_HEARTBEAT_S", 0.01)
+    monkeypatch.setattr("skylark.sdk.starting.OWN_HEARTBEAT_S", 0.01)
     async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as hangs, serving(FakeBroker("b")) as works:
         namesrv.add("hung", hangs)
         namesrv.add("t", works)

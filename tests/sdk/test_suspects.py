@@ -8,10 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mqcommon.errors import ConnectFailed
-from remoting.protocol.command import Command
-from sdk.client import ClientHandle
-from sdk.suspects import DEPARTED_S, Suspects
+from skylark.mqcommon.errors import ConnectFailed
+from skylark.remoting.protocol.command import Command
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.suspects import DEPARTED_S, Suspects
 
 A = "a:1"
 

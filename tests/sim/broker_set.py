@@ -6,11 +6,11 @@ After each event the invariants hold; in the end, when all is well again, slaves
 from collections.abc import Callable
 from random import Random
 
-from broker.options import BrokerOptions
-from broker.replication.hello import LinkTerms
-from broker.replication.link import RESYNC
-from broker.writing.waits import ABSENCE_S
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.hello import LinkTerms
+from skylark.broker.replication.link import RESYNC
+from skylark.broker.writing.waits import ABSENCE_S
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.sim.log import Log
 from tests.sim.master import SWEEP_S, Master, Sent
 from tests.sim.network import Network

@@ -3,7 +3,7 @@
 from random import Random
 from zlib import crc32
 
-from broker.replication.link import LogBounds
+from skylark.broker.replication.link import LogBounds
 
 FILE_BYTES = 2048
 _SIZE = 4

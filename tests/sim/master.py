@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from broker.options import BrokerOptions
-from broker.replication.hello import LinkTerms, LogClaim, first_difference
-from broker.replication.link import MasterLink
-from broker.replication.session import MasterSession, Peer
-from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, LogWaits
-from mqcommon.errors import ProtocolError, RequestRefused
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.hello import LinkTerms, LogClaim, first_difference
+from skylark.broker.replication.link import MasterLink
+from skylark.broker.replication.session import MasterSession, Peer
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
 from tests.broker.writing.support import Answers
 from tests.sim.log import Log, record_bytes
 from tests.sim.network import End

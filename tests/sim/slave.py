@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from random import Random
 
-from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, PieceCrc, tail_places
-from broker.replication.link import SlaveLink
-from broker.replication.session import SlaveSession
-from mqcommon.errors import ProtocolError, ReplicationRefused
+from skylark.broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, PieceCrc, tail_places
+from skylark.broker.replication.link import SlaveLink
+from skylark.broker.replication.session import SlaveSession
+from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.sim.log import FILE_BYTES, Log
 from tests.sim.master import Master
 from tests.sim.network import End, Network

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker.writing.waits import AckLedger, Done
+from skylark.broker.writing.waits import AckLedger, Done
 from tests.sim.broker_set import BrokerSet
 from tests.support.histories import BLOCK, KNOWN, run
 

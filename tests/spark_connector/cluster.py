@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from mqcommon.errors import ConnectFailed, RouteNotFound, SkylarkError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.routes import AbsentBroker
-from sdk.consumer.expression import Sql
-from sdk.position import OffsetSpan, Position
-from sdk.routes import TopicQueues
+from skylark.mqcommon.errors import ConnectFailed, RouteNotFound, SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.routes import AbsentBroker
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.position import OffsetSpan, Position
+from skylark.sdk.routes import TopicQueues
 from tests.sdk.arrow.records import Stored
 
 

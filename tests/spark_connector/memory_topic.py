@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mqcommon.errors import ConnectionLost, SendFailed
-from mqcommon.message.message import Message
-from spark_connector.writing.once import Claim, FoundRows, Rows
-from spark_connector.writing.rows import name_in
+from skylark.mqcommon.errors import ConnectionLost, SendFailed
+from skylark.mqcommon.message.message import Message
+from skylark.spark_connector.writing.once import Claim, FoundRows, Rows
+from skylark.spark_connector.writing.rows import name_in
 
 
 class Killed(BaseException):

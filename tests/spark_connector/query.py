@@ -5,10 +5,10 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from mqcommon.message.queue import MessageQueue
-from spark_connector.options.read import ReadOptions
-from spark_connector.schema import spark_schema
-from spark_connector.stream.admitting_reader import AdmittingStreamReader
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.schema import spark_schema
+from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
 from tests.spark_connector.cluster import MemoryCluster
 
 A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)

@@ -9,15 +9,15 @@ from typing import Any
 
 from hypothesis import settings
 
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.disk.files import OsFiles
-from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import OffsetRange
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import decode_buffer
-from spark_connector.reading.pulling import Buffer
-from spark_connector.schema import arrow_schema, spark_schema
-from spark_connector.store.reader import StoreReader
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.offsets import OffsetRange
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import decode_buffer
+from skylark.spark_connector.reading.pulling import Buffer
+from skylark.spark_connector.schema import arrow_schema, spark_schema
+from skylark.spark_connector.store.reader import StoreReader
 from tests.broker.store.support import HOST
 from tests.support.clock import ManualClock
 

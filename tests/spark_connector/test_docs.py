@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.options.command_line import markdown_table
-from mqcommon.options.fields import options_of
-from spark_connector.options.read import ReadOptions
-from spark_connector.options.write import WriteOptions
-from spark_connector.schema import spark_schema
-from spark_connector.writing.rows import COLUMN_TYPES
+from skylark.mqcommon.options.command_line import markdown_table
+from skylark.mqcommon.options.fields import options_of
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.schema import spark_schema
+from skylark.spark_connector.writing.rows import COLUMN_TYPES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "spark.md"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
 
-from mqcommon.message.queue import MessageQueue
-from spark_connector.lag import Lag, LagListener, TopicLag, lag, prometheus
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.lag import Lag, LagListener, TopicLag, lag, prometheus
 from tests.spark_connector.cluster import MemoryCluster
 from tests.spark_connector.query import A0, B0, Query
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import UserError
-from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import (
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.offsets import (
     EARLIEST,
     LATEST,
     DataLost,

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_connector.parallelism import VARIABLE, parallelism, tell
+from skylark.spark_connector.parallelism import VARIABLE, parallelism, tell
 
 
 @dataclass

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ, arrow_schema, arrow_type, spark_schema
+from skylark.spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ, arrow_schema, arrow_type, spark_schema
 
 
 @pytest.mark.parametrize("style", [ROCKETMQ, KAFKA, EXTERNALS])

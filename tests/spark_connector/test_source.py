@@ -7,12 +7,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
-from mqcommon.errors import UserError
-from spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
-from spark_connector.schema import spark_schema
-from spark_connector.source import RocketMQDataSource
-from spark_connector.stream.admitting_reader import AdmittingStreamReader
-from spark_connector.stream.reader import RefusedStreamReader, RocketMQStreamReader
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
+from skylark.spark_connector.schema import spark_schema
+from skylark.spark_connector.source import RocketMQDataSource
+from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
+from skylark.spark_connector.stream.reader import RefusedStreamReader, RocketMQStreamReader
 
 SCHEMA = spark_schema(include_properties=False)
 
@@ -60,7 +60,7 @@ def test_mistakes_are_told_when_the_stream_begins() -> None:
 
 def test_an_old_pyspark_has_streams_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(DataSourceStreamReader, "getDefaultReadLimit")
-    monkeypatch.delitem(sys.modules, "spark_connector.stream.admitting_reader")
+    monkeypatch.delitem(sys.modules, "skylark.spark_connector.stream.admitting_reader")
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # there is no such module
     assert type(source().streamReader(SCHEMA)) is RocketMQStreamReader
     reader = source(maxOffsetsPerTrigger="5").streamReader(SCHEMA)

@@ -9,12 +9,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sdk import Message
-from sdk.blocking import Producer
-from sdk.testing import Cluster
-from spark_connector import RocketMQDataSource, register
-from spark_connector.parallelism import VARIABLE
-from spark_connector.schema import spark_schema
+from skylark import Message
+from skylark.sdk.blocking import Producer
+from skylark.sdk.testing import Cluster
+from skylark.spark_connector import RocketMQDataSource, register
+from skylark.spark_connector.parallelism import VARIABLE
+from skylark.spark_connector.schema import spark_schema
 
 pytestmark = pytest.mark.spark
 

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from sdk.blocking import Producer
-from sdk.testing import Cluster
+from skylark.sdk.blocking import Producer
+from skylark.sdk.testing import Cluster
 
 pytestmark = pytest.mark.spark
 

@@ -6,9 +6,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sdk.blocking import PullConsumer
-from sdk.testing import Cluster
-from spark_connector.schema import spark_schema
+from skylark.sdk.blocking import PullConsumer
+from skylark.sdk.testing import Cluster
+from skylark.spark_connector.schema import spark_schema
 from tests.broker.store.support import put
 from tests.spark_connector.stores import BROKER, copied, opened, options_of, read
 from tests.support.spark import patient

@@ -15,12 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
-from mqcommon.message.queue import MessageQueue
-from sdk import Message
-from sdk.admin.cli import mqadmin as commands
-from sdk.blocking import Admin, Producer, PullConsumer
-from sdk.testing import Cluster
-from spark_connector.lag import lag
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark import Message
+from skylark.sdk.admin.cli import mqadmin as commands
+from skylark.sdk.blocking import Admin, Producer, PullConsumer
+from skylark.sdk.testing import Cluster
+from skylark.spark_connector.lag import lag
 from tests.support.spark import patient
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT

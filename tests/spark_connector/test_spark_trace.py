@@ -8,10 +8,10 @@ from opentelemetry import propagate
 from opentelemetry.trace import SpanKind
 from pyspark.sql import SparkSession
 
-from mqcommon.message.message import Message, MessageExt
-from sdk import ConsumeFrom, RetryPolicy
-from sdk.blocking import Producer, PushConsumer
-from sdk.testing import Cluster
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark import ConsumeFrom, RetryPolicy
+from skylark.sdk.blocking import Producer, PushConsumer
+from skylark.sdk.testing import Cluster
 from tests.support.spans import Seen
 
 pytestmark = pytest.mark.spark

@@ -7,9 +7,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from mqcommon.message.message import MessageExt
-from sdk.blocking import PullConsumer
-from sdk.testing import Cluster
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.blocking import PullConsumer
+from skylark.sdk.testing import Cluster
 from tests.support.spark import patient
 
 pytestmark = pytest.mark.spark

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.message.message import MessageExt, decode_messages
-from sdk.arrow.decode import has_tag
-from sdk.arrow.records import Records
-from sdk.arrow.schema import microseconds
-from spark_connector.schema import EXTERNALS, KAFKA, arrow_schema, partition_number, spark_schema
-from spark_connector.styles import decode
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.sdk.arrow.decode import has_tag
+from skylark.sdk.arrow.records import Records
+from skylark.sdk.arrow.schema import microseconds
+from skylark.spark_connector.schema import EXTERNALS, KAFKA, arrow_schema, partition_number, spark_schema
+from skylark.spark_connector.styles import decode
 from tests.sdk.arrow.records import BUFFERS, Stored
 
 

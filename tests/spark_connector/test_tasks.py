@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import OffsetRange
-from spark_connector.tasks import ReadTask, Splitting, grouped, single, task_count
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.offsets import OffsetRange
+from skylark.spark_connector.tasks import ReadTask, Splitting, grouped, single, task_count
 
 QUEUES = st.builds(MessageQueue, st.sampled_from(["t", "u"]), st.sampled_from(["a", "b", "c"]), st.integers(0, 9))
 RANGES = st.dictionaries(QUEUES, st.tuples(st.integers(0, 60), st.integers(1, 50))).map(

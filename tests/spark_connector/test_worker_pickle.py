@@ -5,13 +5,13 @@ from configparser import ConfigParser
 import pytest
 from pyspark import cloudpickle
 
-from mqcommon.errors import UserError
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import RocketMQBatchReader
-from spark_connector.schema import spark_schema
-from spark_connector.source import RocketMQDataSource, check_worker_python
-from spark_connector.version import VERSION
-from spark_connector.worker_pickle import pack
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader
+from skylark.spark_connector.schema import spark_schema
+from skylark.spark_connector.source import RocketMQDataSource, check_worker_python
+from skylark.spark_connector.version import VERSION
+from skylark.spark_connector.worker_pickle import pack
 from tests.tidy.tree import ROOT
 
 # a worker whose Python has pyspark, but none of ours
@@ -95,7 +95,7 @@ def test_decoding_imports_no_pandas() -> None:
     """pyarrow does when it is handed Python or numpy objects: 0.2 s in every new worker."""
     script = (
         "import sys; from tests.sdk.arrow.test_decode import ALL, GOLDEN;"
-        "from spark_connector.styles import decode; from sdk.arrow.records import Records;"
+        "from skylark.spark_connector.styles import decode; from skylark.sdk.arrow.records import Records;"
         "decode(Records(bytes.fromhex(GOLDEN) * 3), 'b', ALL);"
         "sys.exit('pandas' in sys.modules)"
     )

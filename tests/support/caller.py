@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from remoting.net.channel import Channel
-from remoting.protocol.command import Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
 from tests.support.memory_transport import CLIENT, memory_pair
 
 

@@ -4,7 +4,7 @@ import errno
 import os
 from dataclasses import dataclass
 
-from mqcommon.errors import DiskFull, OutOfDescriptors
+from skylark.mqcommon.errors import DiskFull, OutOfDescriptors
 
 # Where OsFiles turns ENOSPC into DiskFull.
 _TAKES_ROOM = ("allocate", "create", "mkdirs", "open", "write")

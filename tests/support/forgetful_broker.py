@@ -5,9 +5,9 @@ Files go only when somebody asks for it (deleteExpiredCommitLog).
 
 from dataclasses import replace
 
-from broker.cli import main
-from broker.options import BrokerOptions
-from broker.store.retention import RetentionRules
+from skylark.broker.cli import main
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.retention import RetentionRules
 
 # A slave that follows has the messages by then.
 KEPT_MS = 2_000

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.compression import COMPRESSIONS, compressed
-from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, WRAPPED
-from mqcommon.message.record import encode_record, topic_field
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.compression import COMPRESSIONS, compressed
+from skylark.mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, WRAPPED
+from skylark.mqcommon.message.record import encode_record, topic_field
 
 BORN_HOST = bytes([127, 0, 0, 1, 0, 0, 42, 153])
 STORE_HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])

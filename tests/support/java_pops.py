@@ -8,13 +8,13 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from broker.store.queue.tags import TagCodes
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.message.properties import decode_properties
-from mqcommon.message.record import Record
-from remoting.protocol.dialect import loads
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.message.properties import decode_properties
+from skylark.mqcommon.message.record import Record
+from skylark.remoting.protocol.dialect import loads
 from tests.broker.store.support import HOST, put
 from tests.support.java_recovery import records_of_log
 

@@ -8,11 +8,11 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.store.index.index_file import index_file_bytes
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import ProtocolError
-from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store.index.index_file import index_file_bytes
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
+from skylark.mqcommon.message.record import Record, decode_record
 
 MARGIN_MS = 3000
 

@@ -12,13 +12,13 @@ import orjson
 import pytest
 import trio
 
-from mqcommon.logs.formats import LineFormatter
-from remoting.protocol import strict_cbor
-from remoting.protocol.command import CBOR, JSON, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import PREFIX, encode
-from remoting.protocol.header import Header, header_fields
-from remoting.protocol.requests.sends import SEND_MESSAGE, SendMessageRequestHeader
+from skylark.mqcommon.logs.formats import LineFormatter
+from skylark.remoting.protocol import strict_cbor
+from skylark.remoting.protocol.command import CBOR, JSON, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import PREFIX, encode
+from skylark.remoting.protocol.header import Header, header_fields
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE, SendMessageRequestHeader
 
 # As a header's field or a body's member may come in JSON; CBOR brings what JSON has no form for.
 VALUES: tuple[Any, ...] = (

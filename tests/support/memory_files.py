@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from mqcommon.disk.files import AppendFile, DiskUsage, FileLock, MappedFile
-from mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
+from skylark.mqcommon.disk.files import AppendFile, DiskUsage, FileLock, MappedFile
+from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
 from tests.support.cold_bytes import ColdBytes
 from tests.support.faults import Faults
 from tests.support.memory_disk import Change, Node, apply_changes

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import trio
 
-from mqcommon.addresses import format_address
-from mqcommon.disk.files import MappedFile
-from remoting.net.transport import Listener, Transport
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.disk.files import MappedFile
+from skylark.remoting.net.transport import Listener, Transport
 
 SERVER = "127.0.0.1:10911"
 CLIENT = "127.0.0.1:50001"

@@ -3,7 +3,7 @@
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from mqcommon.addresses import split_address
+from skylark.mqcommon.addresses import split_address
 from tests.support.waiting import DEADLINE_S
 
 

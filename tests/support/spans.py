@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sdk.integrations.otel import SkylarkInstrumentor, telemetry
+from skylark.sdk.integrations.otel import SkylarkInstrumentor, telemetry
 
 
 class Seen:

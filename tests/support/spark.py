@@ -14,7 +14,7 @@ import trio
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_connector import register
+from skylark.spark_connector import register
 from tests.tidy.tree import ROOT
 
 T = TypeVar("T")

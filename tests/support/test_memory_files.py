@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from mqcommon.disk.write_again import write_again
-from mqcommon.errors import DiskFull
+from skylark.mqcommon.disk.write_again import write_again
+from skylark.mqcommon.errors import DiskFull
 from tests.support.memory_disk import SECTOR_BYTES
 from tests.support.memory_files import MemoryFiles
 

@@ -19,10 +19,10 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
-from broker.replication.dledger.log_disk import LogDisk
-from broker.store.store import MessageStore
-from mqcommon.disk import files
-from mqcommon.disk.files import OsFiles
+from skylark.broker.replication.dledger.log_disk import LogDisk
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.disk import files
+from skylark.mqcommon.disk.files import OsFiles
 from tests.support.memory_disk import Node
 from tests.support.warm_daemons import DISK
 

@@ -22,9 +22,9 @@ from scripts.daemons import Process, execute
 
 # Console script → its module, and another one that it needs when it serves.
 COMMANDS = {
-    "broker": ("broker.cli", "broker.broker"),
-    "controller": ("namesrv.controller.cli", "namesrv.controller.controller"),
-    "namesrv": ("namesrv.cli", "namesrv.namesrv"),
+    "broker": ("skylark.broker.cli", "skylark.broker.broker"),
+    "controller": ("skylark.namesrv.controller.cli", "skylark.namesrv.controller.controller"),
+    "namesrv": ("skylark.namesrv.cli", "skylark.namesrv.namesrv"),
 }
 MAX_BYTES = 1 << 17
 # In the environment of a daemon: a module whose ``install`` gives it another disk.

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.options import BrokerOptions
-from mqcommon.errors import ConfigError
-from mqcommon.options.conf_file import load_conf
-from mqcommon.options.fields import options_of
-from mqconsole.options import ConsoleOptions
-from mqproxy.options import ProxyOptions
-from namesrv.controller.options import ControllerDaemonOptions
-from namesrv.options import NamesrvOptions
-from sdk.admin.securing import confs, plan_of
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.conf_file import load_conf
+from skylark.mqcommon.options.fields import options_of
+from skylark.mqconsole.options import ConsoleOptions
+from skylark.mqproxy.options import ProxyOptions
+from skylark.namesrv.controller.options import ControllerDaemonOptions
+from skylark.namesrv.options import NamesrvOptions
+from skylark.sdk.admin.securing import confs, plan_of
 from tests.tidy.tree import ROOT
 
 # RocketMQ calls a broker's file in a set .properties

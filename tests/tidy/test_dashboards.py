@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.metrics.table import BROKER_METRICS
-from namesrv.metrics import NAMESRV_METRICS
+from skylark.broker.metrics.table import BROKER_METRICS
+from skylark.namesrv.metrics import NAMESRV_METRICS
 from tests.tidy.tree import ROOT
 
 FOLDER = Path(__file__).parent

@@ -15,7 +15,7 @@ from tests.tidy.tree import PACKAGES, modules
 
 SMALL_LINES = 40
 # Their classes have the names of those that they are made from.
-FACADES = ("sdk.aio", "sdk.blocking")
+FACADES = ("skylark.aio", "skylark.blocking")
 
 #: Files of fewer lines than SMALL_LINES that only a neighbour imports.
 SMALL: Mapping[str, str] = {

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from mqcommon.options.fields import option
+from skylark.mqcommon.options.fields import option
 from scripts import reference_pages
 from tests.tidy.tree import ROOT
 

@@ -6,7 +6,7 @@ A request counts as served where its code is a key of a handler table: ``{X.code
 
 import ast
 
-from remoting.protocol.requests.table import BY_NAME
+from skylark.remoting.protocol.requests.table import BY_NAME
 from tests.tidy.tree import Module, modules
 
 CODES = {name: request.code for name, request in BY_NAME.items()}

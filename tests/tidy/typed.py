@@ -5,10 +5,10 @@ A comment that ignores an error is an error itself where there is none to ignore
 
 from typing import assert_type
 
-import sdk
-import sdk.aio
-import sdk.blocking
-from sdk import Message
+import skylark.sdk
+import skylark.sdk.aio
+import skylark.sdk.blocking
+from skylark import Message
 
 
 async def trio_program() -> None:

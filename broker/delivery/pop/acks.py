@@ -11,23 +11,23 @@ from dataclasses import replace
 
 import trio
 
-from broker.delivery.pop.checks import PopChecks, check_invisible, handle_of, key_of
-from broker.delivery.pop.inflight import PopLease
-from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
-from broker.delivery.pop.state import PopState
-from broker.part import Part
-from broker.store.store import MessageStore
-from broker.writing.durability import Durability
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.names import check_group
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.pop_info import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V1, RETRY_V2, read_topic
-from remoting.protocol.requests.pops import (
+from skylark.broker.delivery.pop.checks import PopChecks, check_invisible, handle_of, key_of
+from skylark.broker.delivery.pop.inflight import PopLease
+from skylark.broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
+from skylark.broker.delivery.pop.state import PopState
+from skylark.broker.part import Part
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.durability import Durability
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import check_group
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.bounded_body import BodyLimits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.pop_info import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V1, RETRY_V2, read_topic
+from skylark.remoting.protocol.requests.pops import (
     ACK_MESSAGE,
     BATCH_ACK_MESSAGE,
     CHANGE_MESSAGE_INVISIBLETIME,

@@ -1,21 +1,21 @@
 """What requests of pop consumers have in common: their checks. The order, the codes and the texts are RocketMQ's."""
 
-from broker.delivery.filters import Filters, check_property_filter
-from broker.delivery.pop.copies import retry_topic_of
-from broker.delivery.pop.records import Key, Queue
-from broker.meta.groups import Groups
-from broker.meta.table import refused_when_not_stored
-from broker.meta.topics import FAQ, Topics, no_such_topic
-from broker.options import BrokerOptions
-from broker.store.filter import Filter
-from mqcommon.errors import RequestRefused
-from mqcommon.names import PERM_READ, RETRY_TOPIC_MAX_LENGTH, check_topic, is_retry_topic
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.pop_info import PopHandle, parse_handle
-from remoting.protocol.requests.clients import TAG
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.pops import ANY_QUEUE, PopMessageRequestHeader
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.delivery.filters import Filters, check_property_filter
+from skylark.broker.delivery.pop.copies import retry_topic_of
+from skylark.broker.delivery.pop.records import Key, Queue
+from skylark.broker.meta.groups import Groups
+from skylark.broker.meta.table import refused_when_not_stored
+from skylark.broker.meta.topics import FAQ, Topics, no_such_topic
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.filter import Filter
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import PERM_READ, RETRY_TOPIC_MAX_LENGTH, check_topic, is_retry_topic
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.pop_info import PopHandle, parse_handle
+from skylark.remoting.protocol.requests.clients import TAG
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.pops import ANY_QUEUE, PopMessageRequestHeader
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 #: The most is the longest delay of RocketMQ's timer; a longer time would keep old log files from being deleted.
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 0, 3 * 24 * 3600 * 1000

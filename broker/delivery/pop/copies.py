@@ -2,23 +2,23 @@
 
 import logging
 
-from broker.delivery.pop.records import Queue
-from broker.delivery.redelivery import given_back, made_dlq_topic, put_copy, writable
-from broker.meta.groups import Groups
-from broker.meta.topics import Topics
-from broker.observe.stats import DEAD_LETTER, BrokerStats
-from broker.options import BrokerOptions
-from broker.writing.refusals import no_space
-from broker.writing.stored_properties import Incoming
-from broker.writing.writer import Writer
-from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.properties import FIRST_POP_TIME, POP_HANDLE, find_property, replace_properties
-from mqcommon.message.record import Record
-from mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX, dlq_topic
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, PopHandle, pop_retry_topic
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.delivery.pop.records import Queue
+from skylark.broker.delivery.redelivery import given_back, made_dlq_topic, put_copy, writable
+from skylark.broker.meta.groups import Groups
+from skylark.broker.meta.topics import Topics
+from skylark.broker.observe.stats import DEAD_LETTER, BrokerStats
+from skylark.broker.options import BrokerOptions
+from skylark.broker.writing.refusals import no_space
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.errors import DiskFull, RequestRefused
+from skylark.mqcommon.message.layout import MAX_PROPERTIES
+from skylark.mqcommon.message.properties import FIRST_POP_TIME, POP_HANDLE, find_property, replace_properties
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX, dlq_topic
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.pop_info import RETRY_V1, RETRY_V2, PopHandle, pop_retry_topic
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

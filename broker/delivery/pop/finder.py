@@ -7,23 +7,23 @@ knows and their handle, as in RocketMQ: its clients take retry topics for topics
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
-from broker.delivery.pop.copies import with_handle
-from broker.delivery.pop.inflight import PopLease
-from broker.delivery.pop.log import ReviveLog
-from broker.delivery.pop.positions import Positions
-from broker.delivery.pop.records import Queue
-from broker.delivery.unconfirmed import Unconfirmed
-from broker.meta.topics import Topics
-from broker.store.filter import Filter
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.reader import GetResult, GetStatus, read_queue
-from broker.store.store import MessageStore
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.columns import record_starts
-from mqcommon.message.message import MessageExt
-from mqcommon.message.record import decode_record, encode_record, topic_field
-from remoting.protocol.pop_info import PopHandle, retry_flag
-from remoting.protocol.requests.pops import ANY_QUEUE
+from skylark.broker.delivery.pop.copies import with_handle
+from skylark.broker.delivery.pop.inflight import PopLease
+from skylark.broker.delivery.pop.log import ReviveLog
+from skylark.broker.delivery.pop.positions import Positions
+from skylark.broker.delivery.pop.records import Queue
+from skylark.broker.delivery.unconfirmed import Unconfirmed
+from skylark.broker.meta.topics import Topics
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.reader import GetResult, GetStatus, read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.record import decode_record, encode_record, topic_field
+from skylark.remoting.protocol.pop_info import PopHandle, retry_flag
+from skylark.remoting.protocol.requests.pops import ANY_QUEUE
 
 # Reads of a queue whose messages the filter leaves out, for one request: each looks at some 16,000 entries.
 READS = 4

@@ -9,12 +9,12 @@ Deadlines have the precision of `TICK_S`. Times are trio's.
 from collections.abc import Callable
 from typing import TypeVar
 
-from broker.store.filter import Filter
-from broker.store.queue.consumequeue import ConsumeQueue
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net.channel import Channel
-from remoting.net.server import failure
-from remoting.protocol.command import Command
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import failure
+from skylark.remoting.protocol.command import Command
 
 TICK_S = 0.1
 # A request waits no longer than this.

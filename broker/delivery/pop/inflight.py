@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
-from broker.store.clock_steps import ClockStep
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
+from skylark.broker.store.clock_steps import ClockStep
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 # Rows of leases that have ended are dropped when they are more than those of the others, and than this.
 SPARE_ROWS = 10_000

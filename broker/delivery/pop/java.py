@@ -11,9 +11,9 @@ Neighbours: java_takeover.py (takes over), commands/json_metadata.py (hands over
 import json
 from collections.abc import Iterable
 
-from broker.delivery.pop.records import CHECKPOINT, Ack, Key, PopCheckpoint, decode
-from mqcommon.errors import ProtocolError
-from mqcommon.message.properties import find_property
+from skylark.broker.delivery.pop.records import CHECKPOINT, Ack, Key, PopCheckpoint, decode
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.properties import find_property
 
 _DELIVER = b"TIMER_DELIVER_MS"
 #: How long before its messages a check point is due.

@@ -12,16 +12,16 @@ records alone then).
 
 import logging
 
-from broker.delivery.pop.java import EARLIER_MS, JavaPops, is_from_java, messages_of
-from broker.delivery.pop.log import QUEUE_ID, ReviveLog, each_record
-from broker.delivery.pop.records import CHECKPOINT, Ack, decode
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.errors import ProtocolError
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record
-from mqcommon.names import REVIVE_GROUP, TIMER_TOPIC
+from skylark.broker.delivery.pop.java import EARLIER_MS, JavaPops, is_from_java, messages_of
+from skylark.broker.delivery.pop.log import QUEUE_ID, ReviveLog, each_record
+from skylark.broker.delivery.pop.records import CHECKPOINT, Ack, decode
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import REVIVE_GROUP, TIMER_TOPIC
 
 logger = logging.getLogger(__name__)
 

@@ -11,24 +11,24 @@ from functools import partial
 
 import trio
 
-from broker.cold_reads import from_disk
-from broker.delivery.pop.inflight import Inflight, PendingCommits
-from broker.delivery.pop.java import JavaPops, is_from_java
-from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, RELEASED, Ack, PopCheckpoint, decode, encode
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.observe.stats import PopCounts
-from broker.options import BrokerOptions
-from broker.store.reader import GetStatus
-from broker.store.store import MessageStore, PutResult
-from broker.writing.stored_properties import Incoming
-from broker.writing.writer import Writer
-from mqcommon.clock import Clock
-from mqcommon.errors import ProtocolError, RequestRefused
-from mqcommon.message.columns import record_starts
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.cold_reads import from_disk
+from skylark.broker.delivery.pop.inflight import Inflight, PendingCommits
+from skylark.broker.delivery.pop.java import JavaPops, is_from_java
+from skylark.broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, RELEASED, Ack, PopCheckpoint, decode, encode
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.observe.stats import PopCounts
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.reader import GetStatus
+from skylark.broker.store.store import MessageStore, PutResult
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX
+from skylark.remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 

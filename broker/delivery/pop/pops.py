@@ -10,26 +10,26 @@ from functools import partial
 
 import trio
 
-from broker.cold_reads import ColdReads
-from broker.delivery.pop.checks import PopChecks, check_invisible
-from broker.delivery.pop.finder import Finder, PopQuery, QueueMessages, with_handles
-from broker.delivery.pop.held_pops import HeldPop
-from broker.delivery.pop.records import Ack, Key, PopCheckpoint
-from broker.delivery.pop.state import PopState
-from broker.observe.stats import BrokerStats
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.store.filter import ALL
-from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
-from mqcommon.message.columns import record_starts
-from mqcommon.message.record import decode_record
-from mqcommon.polling import poll_until
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.pop_info import (
+from skylark.broker.cold_reads import ColdReads
+from skylark.broker.delivery.pop.checks import PopChecks, check_invisible
+from skylark.broker.delivery.pop.finder import Finder, PopQuery, QueueMessages, with_handles
+from skylark.broker.delivery.pop.held_pops import HeldPop
+from skylark.broker.delivery.pop.records import Ack, Key, PopCheckpoint
+from skylark.broker.delivery.pop.state import PopState
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.store.filter import ALL
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.polling import poll_until
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.pop_info import (
     NORMAL,
     ORDER_REVIVE_QUEUE,
     RETRY_V1,
@@ -39,7 +39,7 @@ from remoting.protocol.pop_info import (
     pop_retry_topic,
     retry_flag,
 )
-from remoting.protocol.requests.pops import (
+from skylark.remoting.protocol.requests.pops import (
     INIT_MAX,
     INIT_MIN,
     MAX_POP_COUNT,

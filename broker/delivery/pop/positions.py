@@ -9,13 +9,13 @@ of RocketMQ. (Its MAX begins at the last message, here at the next one.)
 
 from collections.abc import Callable, Iterator
 
-from broker.delivery.pop.log import ReviveLog
-from broker.delivery.pop.records import RELEASED, Key, PopCheckpoint, Queue
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.names import is_retry_topic
-from remoting.protocol.requests.pops import INIT_MIN
+from skylark.broker.delivery.pop.log import ReviveLog
+from skylark.broker.delivery.pop.records import RELEASED, Key, PopCheckpoint, Queue
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.names import is_retry_topic
+from skylark.remoting.protocol.requests.pops import INIT_MIN
 
 # Queues that are looked at in one turn of the event loop: some milliseconds.
 SLICE = 5_000

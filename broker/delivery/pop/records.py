@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from mqcommon.errors import ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 CHECKPOINT, ACK, BATCH_ACK = b"ck", b"ack", b"bAck"
 #: The position of a check point after which the group goes on at its committed offset.

@@ -15,22 +15,22 @@ from itertools import islice
 
 import trio
 
-from broker.cold_reads import from_disk
-from broker.delivery.background import Background, Failures
-from broker.delivery.pop.inflight import Horizon, PopLease
-from broker.delivery.pop.java_takeover import JavaTakeover
-from broker.delivery.pop.log import MAX_BEHIND, QUEUE_ID
-from broker.delivery.pop.records import Ack, Key, Queue
-from broker.delivery.pop.state import PopState
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.observe.stats import PopCounts
-from broker.part import Part
-from broker.store.reader import GetStatus
-from mqcommon.errors import ProtocolError, RequestRefused
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import REVIVE_GROUP
-from mqcommon.signal import Signal
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.cold_reads import from_disk
+from skylark.broker.delivery.background import Background, Failures
+from skylark.broker.delivery.pop.inflight import Horizon, PopLease
+from skylark.broker.delivery.pop.java_takeover import JavaTakeover
+from skylark.broker.delivery.pop.log import MAX_BEHIND, QUEUE_ID
+from skylark.broker.delivery.pop.records import Ack, Key, Queue
+from skylark.broker.delivery.pop.state import PopState
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.observe.stats import PopCounts
+from skylark.broker.part import Part
+from skylark.broker.store.reader import GetStatus
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import REVIVE_GROUP
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 

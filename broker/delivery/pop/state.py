@@ -1,10 +1,10 @@
 """The state of pop consumption, which its parts share."""
 
-from broker.delivery.pop.copies import RevivedCopies
-from broker.delivery.pop.held_pops import HeldPops
-from broker.delivery.pop.log import ReviveLog
-from broker.delivery.pop.positions import Positions
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.broker.delivery.pop.copies import RevivedCopies
+from skylark.broker.delivery.pop.held_pops import HeldPops
+from skylark.broker.delivery.pop.log import ReviveLog
+from skylark.broker.delivery.pop.positions import Positions
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 
 @lazy_dataclass(frozen=True, slots=True)

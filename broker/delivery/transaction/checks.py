@@ -8,25 +8,25 @@ import logging
 from collections import deque
 from enum import Enum
 
-from broker.delivery.message_ages import MessageAges
-from broker.delivery.transaction import halves
-from broker.delivery.transaction.halves import checks_of, immunity_ms
-from broker.delivery.transaction.ledger import Ledger
-from broker.meta.clients import Clients, Member
-from broker.options import BrokerOptions
-from broker.part import Callers
-from broker.store.store import PutResult
-from broker.writing.deferred import real_queue
-from broker.writing.stored_properties import Incoming
-from broker.writing.writer import Writer
-from mqcommon.addresses import split_address
-from mqcommon.clock import Clock
-from mqcommon.errors import FrameTooLarge, RequestRefused
-from mqcommon.message.record import Record
-from remoting.net.channel import Channel
-from remoting.net.steps import Steps
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
+from skylark.broker.delivery.message_ages import MessageAges
+from skylark.broker.delivery.transaction import halves
+from skylark.broker.delivery.transaction.halves import checks_of, immunity_ms
+from skylark.broker.delivery.transaction.ledger import Ledger
+from skylark.broker.meta.clients import Clients, Member
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Callers
+from skylark.broker.store.store import PutResult
+from skylark.broker.writing.deferred import real_queue
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import FrameTooLarge, RequestRefused
+from skylark.mqcommon.message.record import Record
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.steps import Steps
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
 
 logger = logging.getLogger(__name__)
 

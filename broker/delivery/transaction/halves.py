@@ -4,14 +4,14 @@ Each check puts a copy at the end of the half topic, with one check more in TRAN
 of the first half in TRAN_PREPARED_QUEUE_OFFSET. This is RocketMQ's form: halves that a Java broker stored go on here.
 """
 
-from broker.writing.deferred import CHECK_TIMES, PREPARED, REAL_QUEUE, REAL_TOPIC, UNIQ_KEY, real_queue
-from broker.writing.stored_properties import Incoming
-from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
-from mqcommon.message.ids import offset_msg_id
-from mqcommon.message.properties import find_property, replace_properties
-from mqcommon.message.record import Record, encode_record, topic_field
-from mqcommon.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
-from remoting.protocol.requests.transactions import CheckTransactionStateRequestHeader
+from skylark.broker.writing.deferred import CHECK_TIMES, PREPARED, REAL_QUEUE, REAL_TOPIC, UNIQ_KEY, real_queue
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
+from skylark.mqcommon.message.ids import offset_msg_id
+from skylark.mqcommon.message.properties import find_property, replace_properties
+from skylark.mqcommon.message.record import Record, encode_record, topic_field
+from skylark.mqcommon.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from skylark.remoting.protocol.requests.transactions import CheckTransactionStateRequestHeader
 
 _IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _GROUP = b"PGROUP"

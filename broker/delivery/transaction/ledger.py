@@ -12,20 +12,20 @@ Nothing here waits; `recover` and `half_at` are steps. Neighbours: transactions.
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from broker.cold_reads import reading
-from broker.delivery.transaction.halves import first_offset
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.store.store import MessageStore
-from broker.writing.stored_properties import Incoming
-from broker.writing.writer import Writer
-from mqcommon.clock import Clock
-from mqcommon.errors import ProtocolError
-from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
-from remoting.net.steps import Steps
+from skylark.broker.cold_reads import reading
+from skylark.broker.delivery.transaction.halves import first_offset
+from skylark.broker.meta.consumer_offsets import ConsumerOffsets
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
+from skylark.remoting.net.steps import Steps
 
 # So many op messages in a row are one row of `OpMessages`.
 OPS_IN_A_ROW = 256

@@ -11,26 +11,26 @@ import math
 
 import trio
 
-from broker.cold_reads import reading
-from broker.delivery.background import Background, Failures
-from broker.delivery.message_ages import MessageAges
-from broker.delivery.transaction import halves
-from broker.delivery.transaction.checks import TransactionChecks
-from broker.delivery.transaction.ledger import Ledger
-from broker.observe.stats import TransactionCounts
-from broker.options import BrokerOptions
-from broker.part import Part, TopicCheck
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
-from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
-from mqcommon.message.ids import split_offset_msg_id
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, RunInTask
-from remoting.net.steps import Stepper, Steps
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.transactions import (
+from skylark.broker.cold_reads import reading
+from skylark.broker.delivery.background import Background, Failures
+from skylark.broker.delivery.message_ages import MessageAges
+from skylark.broker.delivery.transaction import halves
+from skylark.broker.delivery.transaction.checks import TransactionChecks
+from skylark.broker.delivery.transaction.ledger import Ledger
+from skylark.broker.observe.stats import TransactionCounts
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part, TopicCheck
+from skylark.mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from skylark.mqcommon.message.ids import split_offset_msg_id
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, RunInTask
+from skylark.remoting.net.steps import Stepper, Steps
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.transactions import (
     END_TRANSACTION,
     RESUME_CHECK_HALF_MESSAGE,
     EndTransactionRequestHeader,

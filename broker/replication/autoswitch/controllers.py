@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import orjson
 import trio
 
-from broker.identity import Identity
-from broker.options import BrokerOptions
-from broker.replication.autoswitch.decisions import News
-from broker.writing.elected import Elected
-from mqcommon.errors import BrokerError, NoController, ProtocolError, RemotingError, RequestTimeout
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.request import AB, AH, Answer, Request
-from remoting.protocol.requests.controller import (
+from skylark.broker.identity import Identity
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.autoswitch.decisions import News
+from skylark.broker.writing.elected import Elected
+from skylark.mqcommon.errors import BrokerError, NoController, ProtocolError, RemotingError, RequestTimeout
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.request import AB, AH, Answer, Request
+from skylark.remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_METADATA_INFO,
@@ -34,7 +34,7 @@ from remoting.protocol.requests.controller import (
     RegisterBrokerToControllerRequestHeader,
     SyncStateSet,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 NO_EPOCH = -1
 # Each election raises the epoch by one. News of an epoch that is further ahead than this are forged or damaged: in the

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import trio
 
-from broker.identity import Identity
-from broker.replication.autoswitch.controllers import Controllers
-from mqcommon.clock import Clock
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import BrokerError, ConfigError
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.controller import (
+from skylark.broker.identity import Identity
+from skylark.broker.replication.autoswitch.controllers import Controllers
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import BrokerError, ConfigError
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.controller import (
     CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_GET_NEXT_BROKER_ID,
     ApplyBrokerIdRequestHeader,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
-from mqcommon.errors import ProtocolError
+from skylark.mqcommon.errors import ProtocolError
 
 # RocketMQ keeps 31 bits of each CRC, and takes 0 for "do not check".
 _CRC_MASK = 0x7FFFFFFF

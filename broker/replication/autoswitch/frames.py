@@ -13,9 +13,9 @@ Other bytes raise ProtocolError. Neighbours: epochs.py; replication/frames.py (s
 import struct
 from typing import NamedTuple
 
-from broker.replication.autoswitch.epochs import Epoch
-from broker.replication.frames import MAX_CHUNK_BYTES
-from mqcommon.errors import ProtocolError
+from skylark.broker.replication.autoswitch.epochs import Epoch
+from skylark.broker.replication.frames import MAX_CHUNK_BYTES
+from skylark.mqcommon.errors import ProtocolError
 
 HANDSHAKE, TRANSFER = 1, 2
 # A list of epochs is as long as the number of elections since the oldest file of the log.

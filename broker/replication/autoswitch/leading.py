@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
-from broker.replication.autoswitch.sync_set import DECIDED, SyncSet
-from broker.writing.elected import Elected
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from mqcommon.signal import Signal
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.controller import SyncStateSet
+from skylark.broker.replication.autoswitch.sync_set import DECIDED, SyncSet
+from skylark.broker.writing.elected import Elected
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.controller import SyncStateSet
 
 logger = logging.getLogger(__name__)
 

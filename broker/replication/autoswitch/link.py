@@ -15,8 +15,8 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from broker.replication.autoswitch.epochs import Epochs, common_end
-from broker.replication.autoswitch.frames import (
+from skylark.broker.replication.autoswitch.epochs import Epochs, common_end
+from skylark.broker.replication.autoswitch.frames import (
     EpochPiece,
     MasterHello,
     MasterReader,
@@ -27,9 +27,9 @@ from broker.replication.autoswitch.frames import (
     encode_master_hello,
     encode_slave_hello,
 )
-from broker.replication.frames import CHUNK_BYTES
-from broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim
-from broker.replication.link import (
+from skylark.broker.replication.frames import CHUNK_BYTES
+from skylark.broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim
+from skylark.broker.replication.link import (
     NO_HELLO,
     RESYNC,
     LinkToMaster,
@@ -38,9 +38,9 @@ from broker.replication.link import (
     Range,
     file_size_refusal,
 )
-from mqcommon.addresses import split_address
-from mqcommon.errors import ProtocolError, ReplicationRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 # A slave is told of a confirm offset that has moved after this time, if nothing else is sent to it.
 CONFIRM_S = 0.1

@@ -6,18 +6,18 @@ a crash an epoch may have no byte yet: such ones are forgotten when the file is 
 
 import trio
 
-from broker.identity import Identity
-from broker.part import Part
-from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epoch, Epochs, decode_file, encode_file
-from broker.store.log.commitlog import CommitLog
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import ProtocolError, StoreCorrupt
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.protocol.command import Command
-from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE, EpochEntry, EpochEntryCache
+from skylark.broker.identity import Identity
+from skylark.broker.part import Part
+from skylark.broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epoch, Epochs, decode_file, encode_file
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import ProtocolError, StoreCorrupt
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE, EpochEntry, EpochEntryCache
 
 NO_EPOCH = -1
 

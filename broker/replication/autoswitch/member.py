@@ -14,29 +14,29 @@ from random import Random
 
 import trio
 
-from broker.identity import Identity
-from broker.options import BrokerOptions
-from broker.part import Part
-from broker.replication.autoswitch.controllers import ControllerRequests, ReplicaInfo
-from broker.replication.autoswitch.decisions import NO_EPOCH, Decisions, MasterLease, RoleDecision, Stand
-from broker.replication.autoswitch.enrolment import Enrolment
-from broker.replication.autoswitch.leading import Leading
-from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.session import Followers, RegisteredReplicas
-from broker.replication.known_master import KnownMaster, MasterAddress
-from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, ConfigError, ProtocolError, RemotingError, StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.signal import Signal
-from remoting.net.channel import Channel
-from remoting.net.client import OpenClient, RemotingClient
-from remoting.net.server import Handler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED, SyncStateSet
+from skylark.broker.identity import Identity
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.replication.autoswitch.controllers import ControllerRequests, ReplicaInfo
+from skylark.broker.replication.autoswitch.decisions import NO_EPOCH, Decisions, MasterLease, RoleDecision, Stand
+from skylark.broker.replication.autoswitch.enrolment import Enrolment
+from skylark.broker.replication.autoswitch.leading import Leading
+from skylark.broker.replication.autoswitch.log_epochs import LogEpochs
+from skylark.broker.replication.autoswitch.session import Followers, RegisteredReplicas
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.broker.replication.role import Role, RoleKind, RoleMachine
+from skylark.broker.writing.elected import Elected
+from skylark.broker.writing.waits import AckLedger
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, ConfigError, ProtocolError, RemotingError, StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import OpenClient, RemotingClient
+from skylark.remoting.net.server import Handler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED, SyncStateSet
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ The file is written through a map, without a sync: it tells after a kill of the 
 store compares its log with the last completed flush.
 """
 
-from broker.part import Part
-from broker.replication.mark import NO_MARK, Mark, Marked, boot_of
-from mqcommon.disk.files import FileSystem
+from skylark.broker.part import Part
+from skylark.broker.replication.mark import NO_MARK, Mark, Marked, boot_of
+from skylark.mqcommon.disk.files import FileSystem
 
 
 class PromisedEnd(Part):

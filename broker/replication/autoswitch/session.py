@@ -15,12 +15,12 @@ from typing import Protocol
 
 import trio
 
-from broker.replication.autoswitch.frames import EpochPiece, SlaveHello
-from broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
-from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim, PieceCrc
-from broker.replication.replica import Replica
-from broker.replication.session import (
+from skylark.broker.replication.autoswitch.frames import EpochPiece, SlaveHello
+from skylark.broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
+from skylark.broker.replication.autoswitch.log_epochs import LogEpochs
+from skylark.broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim, PieceCrc
+from skylark.broker.replication.replica import Replica
+from skylark.broker.replication.session import (
     Dialogue,
     MasterSide,
     MasterTarget,
@@ -29,10 +29,10 @@ from broker.replication.session import (
     Peer,
     SlaveSide,
 )
-from broker.writing.waits import AckLedger
-from mqcommon.addresses import split_address
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.broker.writing.waits import AckLedger
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 # The Controllers are asked at most this often, however many strangers connect.
 ASK_S = 0.5

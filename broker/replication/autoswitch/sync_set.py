@@ -18,8 +18,8 @@ others out of it. Times are of a monotonic clock, in seconds.
 from collections.abc import Iterable
 from math import inf
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.codes import ResponseCode
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.codes import ResponseCode
 
 # A slave that lost its connection may connect again for this long before it leaves the set.
 GONE_S = 0.5

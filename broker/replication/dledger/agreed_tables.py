@@ -14,14 +14,14 @@ from typing import Any
 import cbor2
 import trio
 
-from broker.meta.metadata import Metadata
-from broker.meta.table import Change, JournalledTable
-from broker.meta.topic_deletions import FORMAT as DELETION
-from broker.meta.topic_deletions import TopicDeletion
-from broker.replication.dledger.log_entries import TABLES_MARK
-from broker.replication.dledger.proposing import GroupNode
-from mqcommon.errors import StoreError
-from mqcommon.raft.errors import RaftError
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.meta.table import Change, JournalledTable
+from skylark.broker.meta.topic_deletions import FORMAT as DELETION
+from skylark.broker.meta.topic_deletions import TopicDeletion
+from skylark.broker.replication.dledger.log_entries import TABLES_MARK
+from skylark.broker.replication.dledger.proposing import GroupNode
+from skylark.mqcommon.errors import StoreError
+from skylark.mqcommon.raft.errors import RaftError
 
 WAIT_S = 5.0
 # Rows are small; an entry must fit into a file of entries (entry_index.py).

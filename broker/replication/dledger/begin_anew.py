@@ -2,7 +2,7 @@
 
 It does that only while the others are a whole majority: then everything that was acknowledged is on their disks. Until
 then it waits, and nothing of its store is changed. Under its old id it never speaks again, see
-`remoting.raft.bootstrap`.
+`skylark.remoting.raft.bootstrap`.
 """
 
 import logging
@@ -12,14 +12,14 @@ from datetime import datetime
 
 import trio
 
-from broker.replication.dledger.log_disk import DIRECTORY
-from broker.store.aside import move_aside
-from mqcommon.clock import Clock
-from mqcommon.disk.files import FileSystem
-from mqcommon.raft.raft import majority
-from remoting.net.client import RemotingClient
-from remoting.protocol.requests.raft import RaftStatusHeader
-from remoting.raft.asking import ask_all
+from skylark.broker.replication.dledger.log_disk import DIRECTORY
+from skylark.broker.store.aside import move_aside
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.raft.raft import majority
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.requests.raft import RaftStatusHeader
+from skylark.remoting.raft.asking import ask_all
 
 logger = logging.getLogger(__name__)
 

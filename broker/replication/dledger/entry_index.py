@@ -20,9 +20,9 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from mqcommon.disk.files import FileSystem, MappedFile
-from mqcommon.disk.write_again import write_again
-from mqcommon.errors import FileClosed, StoreCorrupt
+from skylark.mqcommon.disk.files import FileSystem, MappedFile
+from skylark.mqcommon.disk.write_again import write_again
+from skylark.mqcommon.errors import FileClosed, StoreCorrupt
 
 MAGIC = b"SKYRAFT1"
 HEAD = Struct(">8sQQQII")

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import trio
 
-from broker.replication.dledger.entry_index import EntryIndex
-from broker.writing.waits import AckLedger
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from remoting.raft.node import RaftNode
+from skylark.broker.replication.dledger.entry_index import EntryIndex
+from skylark.broker.writing.waits import AckLedger
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from skylark.remoting.raft.node import RaftNode
 
 # How often members are asked for the addresses that are not known yet.
 ASK_S = 1.0

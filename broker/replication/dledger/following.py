@@ -7,9 +7,9 @@ between `run` and `finish`: the leader is the only one that writes its log itsel
 import logging
 from collections.abc import Callable
 
-from broker.replication.copying import CopiedLog, QueueBuilding
-from broker.replication.dledger.log_disk import CopyingTo, LogDisk
-from mqcommon.errors import DiskFull
+from skylark.broker.replication.copying import CopiedLog, QueueBuilding
+from skylark.broker.replication.dledger.log_disk import CopyingTo, LogDisk
+from skylark.mqcommon.errors import DiskFull
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from hashlib import sha256
 
 import trio
 
-from mqcommon.addresses import split_address
-from mqcommon.errors import RequestRefused
-from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.plain_codes import PlainCodes, plain_refusal
-from remoting.protocol.signature import ACCESS_KEY_FIELD, Credentials, is_plain, is_signed_with
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Handler, SlowHandler
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.plain_codes import PlainCodes, plain_refusal
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD, Credentials, is_plain, is_signed_with
 
 logger = logging.getLogger(__name__)
 

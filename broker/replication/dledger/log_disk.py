@@ -1,4 +1,4 @@
-"""What a member of a DLedger group keeps on disk, and how its entries travel; see `remoting.raft.disk.Disk`.
+"""What a member of a DLedger group keeps on disk, and how its entries travel; see `skylark.remoting.raft.disk.Disk`.
 
 In the directory ``dledger`` of the store: ``entries/`` (entry_index.py), ``state`` (who this node is, its term and
 vote, and up to where entries were committed), ``mark`` (mark.py: how many entries it had). Bytes are in the commit log.
@@ -20,9 +20,9 @@ from zlib import crc32
 import cbor2
 import trio
 
-from broker.replication.copying import QueueBuilding, add_file
-from broker.replication.dledger.entry_index import IN_LOG, EntryIndex, IndexedEntry
-from broker.replication.dledger.log_entries import (
+from skylark.broker.replication.copying import QueueBuilding, add_file
+from skylark.broker.replication.dledger.entry_index import IN_LOG, EntryIndex, IndexedEntry
+from skylark.broker.replication.dledger.log_entries import (
     REFERENCE,
     LogEntries,
     check_travelled,
@@ -30,19 +30,19 @@ from broker.replication.dledger.log_entries import (
     reference_of,
     travelling_bytes,
 )
-from broker.replication.mark import NO_MARK, Mark, Marked, boot_of
-from broker.replication.replica import Replica
-from broker.store.log.commitlog import CommitLog
-from mqcommon.disk.atomic import read_with_crc, write_with_crc
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import ConfigError, DiskFull, OutOfDescriptors, StoreCorrupt, StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.log import RaftLog
-from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import APPLICATION, AppendRequest, InstallSnapshot, RaftEntry, RaftMessage, Snapshot
-from mqcommon.raft.raft import Raft
-from mqcommon.raft.ready import HardState, Persist
-from remoting.raft.codec import (
+from skylark.broker.replication.mark import NO_MARK, Mark, Marked, boot_of
+from skylark.broker.replication.replica import Replica
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import ConfigError, DiskFull, OutOfDescriptors, StoreCorrupt, StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.log import RaftLog
+from skylark.mqcommon.raft.membership import Members
+from skylark.mqcommon.raft.messages import APPLICATION, AppendRequest, InstallSnapshot, RaftEntry, RaftMessage, Snapshot
+from skylark.mqcommon.raft.raft import Raft
+from skylark.mqcommon.raft.ready import HardState, Persist
+from skylark.remoting.raft.codec import (
     check_snapshots,
     decode_messages,
     encode_messages,
@@ -50,7 +50,7 @@ from remoting.raft.codec import (
     snapshot_fields,
     snapshot_of,
 )
-from remoting.raft.disk import Loaded
+from skylark.remoting.raft.disk import Loaded
 
 logger = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from broker.replication.dledger.entry_index import IN_LOG, INLINE, EntryIndex
-from broker.store.log.commitlog import CommitLog
-from mqcommon.errors import ProtocolError
-from mqcommon.raft.errors import RaftError
-from mqcommon.raft.messages import APPLICATION, RaftEntry
+from skylark.broker.replication.dledger.entry_index import IN_LOG, INLINE, EntryIndex
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.raft.errors import RaftError
+from skylark.mqcommon.raft.messages import APPLICATION, RaftEntry
 
 IN_LOG_MARK, TABLES_MARK = b"L", b"M"
 REFERENCE = Struct(">cQII")
@@ -78,7 +78,7 @@ class LogWriter(Protocol):
 
 
 class LogEntries:
-    """See `mqcommon.raft.log.Entries`. ``writer`` is set while this member may get entries of a leader."""
+    """See `skylark.mqcommon.raft.log.Entries`. ``writer`` is set while this member may get entries of a leader."""
 
     def __init__(self, index: EntryIndex, log: CommitLog) -> None:
         self.index = index

@@ -13,33 +13,33 @@ from typing import Any
 
 import trio
 
-from broker.part import Part
-from broker.replication.dledger.agreed_tables import AgreedTables
-from broker.replication.dledger.followers import FollowerReport
-from broker.replication.dledger.log_disk import FULL_PAUSE_S, LogDisk
-from broker.replication.dledger.log_entries import reference_of
-from broker.replication.dledger.mending import Mending
-from broker.replication.known_master import KnownMaster, MasterAddress
-from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.writing.elected import Elected
-from mqcommon.clock import Clock
-from mqcommon.errors import BrokerError, DiskFull, ProtocolError, RemotingError, RequestRefused
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.errors import NotLeader, RaftError
-from mqcommon.signal import Signal
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.client import OpenClient
-from remoting.net.limits import ServerLimits
-from remoting.net.server import Handler, Server, SlowHandler
-from remoting.net.transport import Listener
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.raft import DLEDGER_ENTRY, RAFT_MEMBERS
-from remoting.raft.bootstrap import name_of
-from remoting.raft.group import NodeOptions
-from remoting.raft.members_request import do_members_request
-from remoting.raft.node import RaftNode
+from skylark.broker.part import Part
+from skylark.broker.replication.dledger.agreed_tables import AgreedTables
+from skylark.broker.replication.dledger.followers import FollowerReport
+from skylark.broker.replication.dledger.log_disk import FULL_PAUSE_S, LogDisk
+from skylark.broker.replication.dledger.log_entries import reference_of
+from skylark.broker.replication.dledger.mending import Mending
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.broker.replication.role import Role, RoleKind, RoleMachine
+from skylark.broker.writing.elected import Elected
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import BrokerError, DiskFull, ProtocolError, RemotingError, RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.raft.errors import NotLeader, RaftError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.answers import answer_with
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import OpenClient
+from skylark.remoting.net.limits import ServerLimits
+from skylark.remoting.net.server import Handler, Server, SlowHandler
+from skylark.remoting.net.transport import Listener
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.raft import DLEDGER_ENTRY, RAFT_MEMBERS
+from skylark.remoting.raft.bootstrap import name_of
+from skylark.remoting.raft.group import NodeOptions
+from skylark.remoting.raft.members_request import do_members_request
+from skylark.remoting.raft.node import RaftNode
 
 logger = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from broker.replication.dledger.entry_index import IndexedEntry
-from broker.replication.dledger.log_disk import LogDisk
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
-from mqcommon.signal import Signal
-from remoting.net.call import Remote, call
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.raft import DLEDGER_ENTRY, DledgerEntryHeader, DledgerEntryRequestHeader
+from skylark.broker.replication.dledger.entry_index import IndexedEntry
+from skylark.broker.replication.dledger.log_disk import LogDisk
+from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.raft import DLEDGER_ENTRY, DledgerEntryHeader, DledgerEntryRequestHeader
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from zlib import crc32
 
 import trio
 
-from broker.replication.dledger.log_entries import Reference
-from broker.store.log.commitlog import CommitLog
-from mqcommon.errors import StoreCorrupt
-from mqcommon.message.layout import BLANK_BYTES, SIZE_MAGIC
-from mqcommon.polling import poll_until
-from mqcommon.raft.errors import RaftError
-from remoting.raft.group import Done
+from skylark.broker.replication.dledger.log_entries import Reference
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.mqcommon.errors import StoreCorrupt
+from skylark.mqcommon.message.layout import BLANK_BYTES, SIZE_MAGIC
+from skylark.mqcommon.polling import poll_until
+from skylark.mqcommon.raft.errors import RaftError
+from skylark.remoting.raft.group import Done
 
 # An entry has at least one record, and no more than fit into this.
 MAX_ENTRY_BYTES = 512 * 1024

@@ -9,13 +9,13 @@ from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final
 
-from broker.security.accounts.addresses import Addresses
-from broker.security.accounts.permissions import DENY, parse_permission
-from mqcommon.acl_accounts import parse_accounts
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import RETRY_PREFIX
-from remoting.protocol.body import DataVersion
+from skylark.broker.security.accounts.addresses import Addresses
+from skylark.broker.security.accounts.permissions import DENY, parse_permission
+from skylark.mqcommon.acl_accounts import parse_accounts
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import RETRY_PREFIX
+from skylark.remoting.protocol.body import DataVersion
 
 WHITE: Final = "globalWhiteRemoteAddresses"
 ACCOUNTS: Final = "accounts"

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address
 from typing import Final
 
-from broker.security.access import Address, address_of
-from mqcommon.bounded_cache import BoundedCache
+from skylark.broker.security.access import Address, address_of
+from skylark.mqcommon.bounded_cache import BoundedCache
 
 #: The numbers that one part of an address may be: from, to.
 Span = tuple[int, int]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from broker.security.accounts import account_file as keys
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.yaml_documents import compose_yaml, import_yaml
-from remoting.protocol.body import DataVersion
+from skylark.broker.security.accounts import account_file as keys
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.yaml_documents import compose_yaml, import_yaml
+from skylark.remoting.protocol.body import DataVersion
 
 _TAG: Final = "tag:yaml.org,2002:"
 

@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable
 from dataclasses import field
 
-from broker.security.accounts.account_file import AccountFile, parse_file
-from broker.security.accounts.edits import AccountDocument
-from broker.security.accounts.rules import AccountRules
-from mqcommon.disk.atomic import exclusive, write_atomic
-from mqcommon.disk.files import OsFiles
-from mqcommon.disk.secret_file import read_secret_file
-from mqcommon.errors import ConfigError, StoreError, UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.yaml_documents import parse_yaml
+from skylark.broker.security.accounts.account_file import AccountFile, parse_file
+from skylark.broker.security.accounts.edits import AccountDocument
+from skylark.broker.security.accounts.rules import AccountRules
+from skylark.mqcommon.disk.atomic import exclusive, write_atomic
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.disk.secret_file import read_secret_file
+from skylark.mqcommon.errors import ConfigError, StoreError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.yaml_documents import parse_yaml
 
 FOLDER = "acl"
 _ENDINGS = (".yml", ".yaml")

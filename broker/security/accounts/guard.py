@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 import trio
 
-from broker.part import Callers, Hook, Part
-from broker.security.access import FROM_NAMESERVERS, host_of, needs_of, needs_to_consume, needs_to_send
-from broker.security.accounts.edits import AccountDocument
-from broker.security.accounts.files import AccountFiles
-from broker.security.accounts.rules import AccountRules
-from broker.security.audit import Audit
-from mqcommon.clock import Clock
-from mqcommon.errors import ConfigError, RequestRefused, UserError
-from remoting.net.channel import Channel
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command, ext_text
-from remoting.protocol.plain_codes import PlainCodes
-from remoting.protocol.rights import Need
-from remoting.protocol.signature import ACCESS_KEY_FIELD
+from skylark.broker.part import Callers, Hook, Part
+from skylark.broker.security.access import FROM_NAMESERVERS, host_of, needs_of, needs_to_consume, needs_to_send
+from skylark.broker.security.accounts.edits import AccountDocument
+from skylark.broker.security.accounts.files import AccountFiles
+from skylark.broker.security.accounts.rules import AccountRules
+from skylark.broker.security.audit import Audit
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import ConfigError, RequestRefused, UserError
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command, ext_text
+from skylark.remoting.protocol.plain_codes import PlainCodes
+from skylark.remoting.protocol.rights import Need
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ for what only administrators may do; no permission contains it.
 from collections.abc import Mapping
 from typing import Final
 
-from remoting.protocol.rights import CLUSTER, Need
+from skylark.remoting.protocol.rights import CLUSTER, Need
 
 DENY: Final = 1
 ANY: Final = 2

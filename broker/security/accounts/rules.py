@@ -13,16 +13,16 @@ Refusals have RocketMQ's texts. `refusal` is asked for each request; `explain` s
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.security.access import NO, YES, Explanation, ExplanationStep, plain_fault
-from broker.security.accounts.account_file import Account, AccountFile
-from broker.security.accounts.addresses import Addresses
-from broker.security.accounts.permissions import ADMIN, PUB, needed_bits, needed_text, permission_text, permits
-from mqcommon.errors import ConfigError
-from mqcommon.names import TRACE_TOPIC
-from remoting.protocol.command import Command, ext_text
-from remoting.protocol.plain_codes import PlainCodes, plain_codes
-from remoting.protocol.rights import CLUSTER, TOPIC, Need
-from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_plain, is_signed_with
+from skylark.broker.security.access import NO, YES, Explanation, ExplanationStep, plain_fault
+from skylark.broker.security.accounts.account_file import Account, AccountFile
+from skylark.broker.security.accounts.addresses import Addresses
+from skylark.broker.security.accounts.permissions import ADMIN, PUB, needed_bits, needed_text, permission_text, permits
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.names import TRACE_TOPIC
+from skylark.remoting.protocol.command import Command, ext_text
+from skylark.remoting.protocol.plain_codes import PlainCodes, plain_codes
+from skylark.remoting.protocol.rights import CLUSTER, TOPIC, Need
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_plain, is_signed_with
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
 _MAX_NAME: Final = 255

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from broker.security.users.policies import ACTIONS, ALLOW, ANY, CUSTOM, DEFAULT, DENY, parse_resource, parse_source
-from mqcommon.errors import RequestRefused
-from mqcommon.names import USERNAME_MAX_LENGTH, username_fault
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from skylark.broker.security.users.policies import ACTIONS, ALLOW, ANY, CUSTOM, DEFAULT, DENY, parse_resource, parse_source
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.names import USERNAME_MAX_LENGTH, username_fault
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 SUPER: Final = "Super"
 NORMAL: Final = "Normal"

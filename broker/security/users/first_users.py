@@ -11,14 +11,14 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from broker.meta.auth import Acls, Users
-from broker.options import BrokerOptions
-from broker.security.users.checks import ENABLE, NORMAL, SUPER, checked_acl, checked_username, subject_of
-from broker.security.users.policies import ALL, ALLOW, CUSTOM, DEFAULT, DENY
-from mqcommon.acl_accounts import parse_accounts, read_document
-from mqcommon.errors import ConfigError, RequestRefused
-from remoting.net.inner_credentials import KEY as INNER_KEY
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from skylark.broker.meta.auth import Acls, Users
+from skylark.broker.options import BrokerOptions
+from skylark.broker.security.users.checks import ENABLE, NORMAL, SUPER, checked_acl, checked_username, subject_of
+from skylark.broker.security.users.policies import ALL, ALLOW, CUSTOM, DEFAULT, DENY
+from skylark.mqcommon.acl_accounts import parse_accounts, read_document
+from skylark.mqcommon.errors import ConfigError, RequestRefused
+from skylark.remoting.net.inner_credentials import KEY as INNER_KEY
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 logger = logging.getLogger(__name__)
 

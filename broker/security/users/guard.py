@@ -13,10 +13,10 @@ with its texts. Neighbour: policies.py (decides).
 
 from collections.abc import Callable, Sequence
 
-from broker.meta.auth import Acls, Users
-from broker.options import BrokerOptions
-from broker.part import Callers, Hook, Part
-from broker.security.access import (
+from skylark.broker.meta.auth import Acls, Users
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Callers, Hook, Part
+from skylark.broker.security.access import (
     FROM_NAMESERVERS,
     NO,
     YES,
@@ -28,17 +28,17 @@ from broker.security.access import (
     needs_to_send,
     plain_fault,
 )
-from broker.security.audit import Audit
-from broker.security.users.checks import DISABLE, MAX_NAME, SUPER, refuse, subject_of
-from broker.security.users.policies import Policies, PolicyDecision
-from mqcommon.errors import RequestRefused
-from remoting.net.channel import Channel
-from remoting.protocol.command import Command, ext_text
-from remoting.protocol.plain_codes import PlainCodes
-from remoting.protocol.requests.auth import AclInfo, UserInfo
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2
-from remoting.protocol.rights import CLUSTER, Need
-from remoting.protocol.signature import ACCESS_KEY_FIELD, is_plain, is_signed_with
+from skylark.broker.security.audit import Audit
+from skylark.broker.security.users.checks import DISABLE, MAX_NAME, SUPER, refuse, subject_of
+from skylark.broker.security.users.policies import Policies, PolicyDecision
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.command import Command, ext_text
+from skylark.remoting.protocol.plain_codes import PlainCodes
+from skylark.remoting.protocol.requests.auth import AclInfo, UserInfo
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from skylark.remoting.protocol.rights import CLUSTER, Need
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD, is_plain, is_signed_with
 
 _NO_POLICY = PolicyDecision(False)
 _SUPER = PolicyDecision(True, "a super user may do everything")

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
-from broker.security.access import Address, address_of
-from mqcommon.bounded_cache import BoundedCache
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
-from remoting.protocol.rights import CLUSTER, GROUP, TOPIC
+from skylark.broker.security.access import Address, address_of
+from skylark.mqcommon.bounded_cache import BoundedCache
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
+from skylark.remoting.protocol.rights import CLUSTER, GROUP, TOPIC
 
 NAMESPACE: Final = "Namespace"
 #: Of the resource ``*``.

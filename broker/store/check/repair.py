@@ -11,13 +11,13 @@ Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
 
 from collections.abc import Callable
 
-from broker.store.check.verify import Damage, DamagedPart, VerifyReport
-from broker.store.checkpoint import ABORT, StoreCheckpoint, read_checkpoint
-from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
-from mqcommon.disk.files import FileSystem
-from mqcommon.message.flags import TRANSACTION_ROLLBACK
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
-from mqcommon.message.record import encode_record, topic_field
+from skylark.broker.store.check.verify import Damage, DamagedPart, VerifyReport
+from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint, read_checkpoint
+from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.message.flags import TRANSACTION_ROLLBACK
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
+from skylark.mqcommon.message.record import encode_record, topic_field
 
 # The topic of the records that replace damage.
 DAMAGED_TOPIC = "DAMAGED"

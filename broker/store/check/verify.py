@@ -12,31 +12,31 @@ from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 
-from broker.store.checkpoint import read_abort, read_checkpoint
-from broker.store.index.index_file import ENTRY as INDEX_ENTRY
-from broker.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
-from broker.store.index.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
-from broker.store.index.log_keys import record_keys
-from broker.store.inventory import read_inventory
-from broker.store.log.commitlog import PROGRESS_RECORDS
-from broker.store.log.log_files import LogFile, LogFiles
-from broker.store.log.segment import file_names, file_path
-from broker.store.log.valid_record import valid_record
-from broker.store.queue.batch_queue import BatchAt
-from broker.store.queue.ends import QueueEnds, read_queue_ends
-from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES, messages_in
-from broker.store.queue.rebuild import is_queued
-from broker.store.queue.tags import TagCodes
-from broker.store.recovery import why_torn
-from mqcommon.daemons.open_files import open_files_limit
-from mqcommon.disk.files import FileSystem, MappedFile
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.flags import INNER_BATCH
-from mqcommon.message.javahash import KeyHasher
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
-from mqcommon.message.light import in_each_queue
-from mqcommon.message.record import Record
-from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from skylark.broker.store.checkpoint import read_abort, read_checkpoint
+from skylark.broker.store.index.index_file import ENTRY as INDEX_ENTRY
+from skylark.broker.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from skylark.broker.store.index.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
+from skylark.broker.store.index.log_keys import record_keys
+from skylark.broker.store.inventory import read_inventory
+from skylark.broker.store.log.commitlog import PROGRESS_RECORDS
+from skylark.broker.store.log.log_files import LogFile, LogFiles
+from skylark.broker.store.log.segment import file_names, file_path
+from skylark.broker.store.log.valid_record import valid_record
+from skylark.broker.store.queue.batch_queue import BatchAt
+from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends
+from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES, messages_in
+from skylark.broker.store.queue.rebuild import is_queued
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.broker.store.recovery import why_torn
+from skylark.mqcommon.daemons.open_files import open_files_limit
+from skylark.mqcommon.disk.files import FileSystem, MappedFile
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.flags import INNER_BATCH
+from skylark.mqcommon.message.javahash import KeyHasher
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from skylark.mqcommon.message.light import in_each_queue
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 # How many entries are read at once.
 _READ = 4096

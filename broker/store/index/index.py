@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from broker.store.index.index_file import IndexFile, index_file_bytes
-from broker.store.index.log_keys import Entries, LogKeys
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.log_files import LogFile
-from broker.store.log.residency import check_resident
-from broker.store.log.segment import Segment
-from broker.store.queue.ends import QueueEnds
-from mqcommon.disk.files import FileSystem
-from mqcommon.message.javahash import KeyHasher
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
+from skylark.broker.store.index.index_file import IndexFile, index_file_bytes
+from skylark.broker.store.index.log_keys import Entries, LogKeys
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.log_files import LogFile
+from skylark.broker.store.log.residency import check_resident
+from skylark.broker.store.log.segment import Segment
+from skylark.broker.store.queue.ends import QueueEnds
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.message.javahash import KeyHasher
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
 
 # The most records that one step reads before it writes their entries.
 _STEP = 4096

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from broker.store.log.residency import NotResident, check_resident
-from mqcommon.disk.files import MappedFile
+from skylark.broker.store.log.residency import NotResident, check_resident
+from skylark.mqcommon.disk.files import MappedFile
 
 HEADER = struct.Struct(">qqqqii")
 ENTRY = struct.Struct(">iqii")

@@ -12,17 +12,17 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from broker.store.queue.entry import uniform_rows
-from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, OVERHEAD, decode_batch
-from mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape
-from mqcommon.message.compression import decompressed
-from mqcommon.message.flags import COMPRESSED, HOSTS_V6, INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK, WRAPPED
-from mqcommon.message.inner import MAX_INNER
-from mqcommon.message.javahash import TAIL, KeyHasher, head_hash, java_hash, powers_of_31
-from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, TAIL_BYTES_V1, TOPIC_LENGTH_V1
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store.queue.entry import uniform_rows
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, OVERHEAD, decode_batch
+from skylark.mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape
+from skylark.mqcommon.message.compression import decompressed
+from skylark.mqcommon.message.flags import COMPRESSED, HOSTS_V6, INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK, WRAPPED
+from skylark.mqcommon.message.inner import MAX_INNER
+from skylark.mqcommon.message.javahash import TAIL, KeyHasher, head_hash, java_hash, powers_of_31
+from skylark.mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, TAIL_BYTES_V1, TOPIC_LENGTH_V1
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record
 
 _HEAD = HEAD_V4.reader("size", "magic", "sys_flag", "store_timestamp", "body_length")
 _BODY_AT = HEAD_V4.size

@@ -7,15 +7,15 @@ On a slave, the master's bytes are written into `room` and may end within a reco
 import mmap
 from collections.abc import Callable
 
-from broker.store.log.residency import Span, check_resident
-from broker.store.log.segment import Segment, SegmentChain, file_names
-from broker.store.log.valid_record import valid_record
-from mqcommon.disk.files import FileSystem
-from mqcommon.disk.write_again import write_again
-from mqcommon.errors import ConfigError, StoreError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, UNFINISHED_MAGIC
-from mqcommon.message.record import Record
+from skylark.broker.store.log.residency import Span, check_resident
+from skylark.broker.store.log.segment import Segment, SegmentChain, file_names
+from skylark.broker.store.log.valid_record import valid_record
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.disk.write_again import write_again
+from skylark.mqcommon.errors import ConfigError, StoreError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, UNFINISHED_MAGIC
+from skylark.mqcommon.message.record import Record
 
 # The last bytes written are almost certainly in the page cache: the kernel evicts the oldest pages first, and some of
 # these are not on disk yet. At worst one read waits for the disk.

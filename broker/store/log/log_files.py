@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from broker.store.log.segment import file_names, file_path
-from broker.store.log.valid_record import past_torn, valid_record
-from mqcommon.disk.files import ReadableFiles, ReadableMap
-from mqcommon.message.flags import HOSTS_V6
-from mqcommon.message.layout import HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
-from mqcommon.message.record import Record
+from skylark.broker.store.log.segment import file_names, file_path
+from skylark.broker.store.log.valid_record import past_torn, valid_record
+from skylark.mqcommon.disk.files import ReadableFiles, ReadableMap
+from skylark.mqcommon.message.flags import HOSTS_V6
+from skylark.mqcommon.message.layout import HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
+from skylark.mqcommon.message.record import Record
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = HEAD_V4.starts["magic"]

@@ -11,8 +11,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from mqcommon.disk.files import MappedFile
-from mqcommon.errors import FileClosed, SkylarkError
+from skylark.mqcommon.disk.files import MappedFile
+from skylark.mqcommon.errors import FileClosed, SkylarkError
 
 
 class Span(NamedTuple):

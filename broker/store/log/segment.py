@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from mqcommon.disk.files import FileSystem, MappedFile, ReadableFiles
-from mqcommon.errors import FileClosed, StoreCorrupt
+from skylark.mqcommon.disk.files import FileSystem, MappedFile, ReadableFiles
+from skylark.mqcommon.errors import FileClosed, StoreCorrupt
 
 NAME_DIGITS = 20
 # How much of a file is looked at at once.

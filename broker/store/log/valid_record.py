@@ -18,9 +18,9 @@ Neighbours: scan.py and verify.py (read the log), recovery.py (knows what is on 
 from typing import Protocol
 from zlib import crc32
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.layout import BLANK_BYTES, SIZE_MAGIC, UNFINISHED_MAGIC
-from mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.layout import BLANK_BYTES, SIZE_MAGIC, UNFINISHED_MAGIC
+from skylark.mqcommon.message.record import Record, decode_record
 
 # A disk writes a sector whole or not at all. A page of the page cache is a multiple of it.
 SECTOR_BYTES = 512

@@ -6,12 +6,12 @@ The bytes are those of batch_records.py, which serves all other batches, and bro
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from broker.store.log.valid_record import SECTOR_BYTES
-from broker.store.queue.batch_records import BatchRecords, RecordPlace, TagCode
-from broker.store.queue.entry import ENTRY, ENTRY_BYTES
-from broker.store.queue.tags import TAGS
-from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD, one_shape
-from mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH
+from skylark.broker.store.log.valid_record import SECTOR_BYTES
+from skylark.broker.store.queue.batch_records import BatchRecords, RecordPlace, TagCode
+from skylark.broker.store.queue.entry import ENTRY, ENTRY_BYTES
+from skylark.broker.store.queue.tags import TAGS
+from skylark.mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD, one_shape
+from skylark.mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

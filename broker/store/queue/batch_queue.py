@@ -13,14 +13,14 @@ Neighbours: consumequeue.py (tail, checkpoints and threads are the same here), s
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.store.log.residency import check_resident
-from broker.store.queue.bounds_search import BatchBoundsSearch, first_from_end, first_where
-from broker.store.queue.consumequeue import NEIGHBOUR_BYTES, ConsumeQueue, IsSound, QueueFiles, TopicHead
-from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, NOT_COMPACTED, messages_in
-from mqcommon.message.batch import OVERHEAD
-from mqcommon.message.flags import INNER_BATCH
-from mqcommon.message.record import Record
+from skylark.broker.store.log.residency import check_resident
+from skylark.broker.store.queue.bounds_search import BatchBoundsSearch, first_from_end, first_where
+from skylark.broker.store.queue.consumequeue import NEIGHBOUR_BYTES, ConsumeQueue, IsSound, QueueFiles, TopicHead
+from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
+from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, NOT_COMPACTED, messages_in
+from skylark.mqcommon.message.batch import OVERHEAD
+from skylark.mqcommon.message.flags import INNER_BATCH
+from skylark.mqcommon.message.record import Record
 
 # How many entries are read at once.
 _READ = 512

@@ -5,10 +5,10 @@ from itertools import accumulate, count, repeat
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from broker.store.queue.entry import ENTRY
-from broker.store.queue.tags import TAGS
-from mqcommon.message.layout import CRC_MASK, PROPERTIES_LENGTH
-from mqcommon.message.record import BatchHead
+from skylark.broker.store.queue.entry import ENTRY
+from skylark.broker.store.queue.tags import TAGS
+from skylark.mqcommon.message.layout import CRC_MASK, PROPERTIES_LENGTH
+from skylark.mqcommon.message.record import BatchHead
 
 Row = tuple[int, bytes, bytes]
 TagCode = Callable[[bytes], int]

@@ -6,9 +6,9 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-from broker.store.log.segment import SegmentChain
-from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
-from mqcommon.disk.files import FileSystem
+from skylark.broker.store.log.segment import SegmentChain
+from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
+from skylark.mqcommon.disk.files import FileSystem
 
 
 def first_where(low: int, high: int, is_past: Callable[[int], bool]) -> int:

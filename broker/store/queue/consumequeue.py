@@ -16,16 +16,16 @@ checkpoint, of the cleaner or of a deletion, and on the loop in `move_to` and `s
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from broker.store.log.residency import check_resident
-from broker.store.log.segment import OnMap, SegmentChain, file_path
-from broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, first_where, two_entries
-from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, TAGS_CODE, TAGS_CODE_AT
-from mqcommon.disk.files import FileSystem, MappedFile
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.layout import MIN_RECORD
-from mqcommon.message.record import Record
-from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from skylark.broker.store.log.residency import check_resident
+from skylark.broker.store.log.segment import OnMap, SegmentChain, file_path
+from skylark.broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, first_where, two_entries
+from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, TAGS_CODE, TAGS_CODE_AT
+from skylark.mqcommon.disk.files import FileSystem, MappedFile
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.layout import MIN_RECORD
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 # A read of entries that are on disk only brings in this many bytes around them: some 13,000 entries.
 NEIGHBOUR_BYTES = 256 * 1024

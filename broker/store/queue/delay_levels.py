@@ -7,7 +7,7 @@ Neighbours: tags.py (the due time in a queue's entry), delivery/delayed_delivery
 import re
 from functools import cached_property
 
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_LEVELS = 128

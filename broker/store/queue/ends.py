@@ -19,10 +19,10 @@ from zlib import crc32
 
 import cbor2
 
-from mqcommon.disk.atomic import read_with_crc, write_with_crc
-from mqcommon.disk.files import FileSystem, ReadableFiles
-from mqcommon.errors import DiskFull, OutOfDescriptors
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
+from skylark.mqcommon.disk.files import FileSystem, ReadableFiles
+from skylark.mqcommon.errors import DiskFull, OutOfDescriptors
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 FILE_NAME = "queueEnds"
 SINCE_NAME = "queueEnds.since"

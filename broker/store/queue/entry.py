@@ -9,11 +9,11 @@ import mmap
 import struct
 from collections.abc import Sequence
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import OVERHEAD
-from mqcommon.message.inner import MAX_INNER, inner_count
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.batch import OVERHEAD
+from skylark.mqcommon.message.inner import MAX_INNER, inner_count
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY.size

@@ -21,23 +21,23 @@ from collections.abc import Iterator, Sequence
 from mmap import mmap
 from zlib import crc32
 
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.log_files import LogFile
-from broker.store.log.residency import NotResident, Span, bytes_got, check_resident
-from broker.store.log.segment import Segment
-from broker.store.log.valid_record import valid_record
-from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED, messages_in
-from broker.store.queue.rebuild import is_queued
-from broker.store.queue.tags import TagCodes
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import FileClosed, ProtocolError, SkylarkError, StoreError
-from mqcommon.message.columns import alike
-from mqcommon.message.flags import HOSTS_V6
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, CRC_MASK, HEAD_V4, HEADS, SIZE_MAGIC
-from mqcommon.message.light import in_each_queue, is_in
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.log_files import LogFile
+from skylark.broker.store.log.residency import NotResident, Span, bytes_got, check_resident
+from skylark.broker.store.log.segment import Segment
+from skylark.broker.store.log.valid_record import valid_record
+from skylark.broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED, messages_in
+from skylark.broker.store.queue.rebuild import is_queued
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import FileClosed, ProtocolError, SkylarkError, StoreError
+from skylark.mqcommon.message.columns import alike
+from skylark.mqcommon.message.flags import HOSTS_V6
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, CRC_MASK, HEAD_V4, HEADS, SIZE_MAGIC
+from skylark.mqcommon.message.light import in_each_queue, is_in
+from skylark.mqcommon.message.record import Record, decode_record
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ last reader closes it.
 import threading
 from collections import deque
 
-from broker.store.log.segment import Segment
-from mqcommon.daemons.open_files import open_files_limit
+from skylark.broker.store.log.segment import Segment
+from skylark.mqcommon.daemons.open_files import open_files_limit
 
 # More maps than this gain nothing: each takes some address space.
 MOST_MAPS = 2_000

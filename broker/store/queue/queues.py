@@ -8,17 +8,17 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from broker.store.log.valid_record import is_storable
-from broker.store.queue.batch_queue import BatchConsumeQueue
-from broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, TopicHead
-from broker.store.queue.delay_levels import DelayLevels
-from broker.store.queue.entry import BLANK_SIZE
-from broker.store.queue.queue_maps import QueueMaps
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import RequestRefused
-from mqcommon.message.flags import INNER_BATCH
-from mqcommon.message.layout import FIXED_BYTES
-from mqcommon.message.record import topic_field
+from skylark.broker.store.log.valid_record import is_storable
+from skylark.broker.store.queue.batch_queue import BatchConsumeQueue
+from skylark.broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, TopicHead
+from skylark.broker.store.queue.delay_levels import DelayLevels
+from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.broker.store.queue.queue_maps import QueueMaps
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.flags import INNER_BATCH
+from skylark.mqcommon.message.layout import FIXED_BYTES
+from skylark.mqcommon.message.record import topic_field
 
 _ILLEGAL = 13
 

@@ -12,15 +12,15 @@ the next one rebuilds them again.
 
 from collections.abc import Iterable
 
-from broker.store.log.commitlog import CommitLog, OnProgress, OnRecord, scan_log
-from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import messages_in
-from broker.store.queue.queues import Queues
-from broker.store.queue.tags import TagCodes
-from mqcommon.errors import StoreCorrupt
-from mqcommon.message.flags import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from mqcommon.message.light import in_each_queue
-from mqcommon.message.record import Record
+from skylark.broker.store.log.commitlog import CommitLog, OnProgress, OnRecord, scan_log
+from skylark.broker.store.queue.consumequeue import ConsumeQueue
+from skylark.broker.store.queue.entry import messages_in
+from skylark.broker.store.queue.queues import Queues
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.mqcommon.errors import StoreCorrupt
+from skylark.mqcommon.message.flags import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from skylark.mqcommon.message.light import in_each_queue
+from skylark.mqcommon.message.record import Record
 
 
 def is_queued(sys_flag: int) -> bool:

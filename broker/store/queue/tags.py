@@ -4,14 +4,14 @@ A timed message has its slot (TIMER_OUT_MS), and a recall the slot of the messag
 need not read the messages that wait. RocketMQ's queues of timed messages have hashes, which are 32 bits.
 """
 
-from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.entry import MIXED_TAGS
-from mqcommon.bounded_cache import BoundedCache
-from mqcommon.message.flags import COMPRESSED, WRAPPED
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record
-from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
+from skylark.broker.store.queue.entry import MIXED_TAGS
+from skylark.mqcommon.bounded_cache import BoundedCache
+from skylark.mqcommon.message.flags import COMPRESSED, WRAPPED
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 TAGS = b"TAGS"
 DELAY = b"DELAY"

@@ -19,16 +19,16 @@ from typing import NamedTuple
 
 import cbor2
 
-from broker.store.checkpoint import CheckpointMark, StoreCheckpoint, rocketmq_times
-from broker.store.index.index import Index
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.segment import file_names
-from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
-from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
-from broker.store.queue.queues import Queues
-from mqcommon.disk.atomic import read_with_crc, write_with_crc
-from mqcommon.disk.files import FileSystem, MappedFile
-from mqcommon.errors import StoreCorrupt
+from skylark.broker.store.checkpoint import CheckpointMark, StoreCheckpoint, rocketmq_times
+from skylark.broker.store.index.index import Index
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.segment import file_names
+from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
+from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from skylark.broker.store.queue.queues import Queues
+from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
+from skylark.mqcommon.disk.files import FileSystem, MappedFile
+from skylark.mqcommon.errors import StoreCorrupt
 
 FILE_NAME = "unfinishedCut"
 _VERSION = 1

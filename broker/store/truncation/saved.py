@@ -10,15 +10,15 @@ Neighbours: tasks/truncate.py; recovery.py; commands/diverged_slave.py (prints t
 
 from collections.abc import Callable, Iterator
 
-from broker.store.clock_steps import BY_CLOCK
-from broker.store.log.valid_record import valid_record
-from broker.store.queue.entry import messages_in
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.disk.files import FileSystem
-from mqcommon.errors import DiskFull
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, HEAD_V4, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
-from mqcommon.message.light import in_each_queue
-from mqcommon.message.record import Record
+from skylark.broker.store.clock_steps import BY_CLOCK
+from skylark.broker.store.log.valid_record import valid_record
+from skylark.broker.store.queue.entry import messages_in
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import DiskFull
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, HEAD_V4, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+from skylark.mqcommon.message.light import in_each_queue
+from skylark.mqcommon.message.record import Record
 
 # How much is read at once.
 PIECE_BYTES = 1024 * 1024

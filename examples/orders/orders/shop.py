@@ -2,8 +2,8 @@
 
 import json
 
-from sdk import Message
-from sdk.blocking import Producer
+from skylark import Message
+from skylark.blocking import Producer
 
 TOPIC = "orders"
 

@@ -3,7 +3,7 @@
 import json
 import threading
 
-from sdk import MessageExt
+from skylark import MessageExt
 
 TOPIC = "orders"
 

@@ -1,3 +1,3 @@
-from sdk.testing import cluster
+from skylark.testing import cluster
 
 __all__ = ["cluster"]

@@ -2,9 +2,9 @@ import pytest
 from orders.shop import TOPIC, Shop
 from orders.warehouse import Warehouse
 
-from sdk import SendFailed
-from sdk.blocking import Producer, PushConsumer
-from sdk.testing import Cluster
+from skylark import SendFailed
+from skylark.blocking import Producer, PushConsumer
+from skylark.testing import Cluster
 
 
 def test_what_is_ordered_is_reserved(cluster: Cluster) -> None:

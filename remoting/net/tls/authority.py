@@ -4,8 +4,8 @@ import datetime
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from mqcommon.errors import UserError
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 # Both have to be renewed together: the CA's key is not kept.
 DAYS = 3_650

@@ -4,11 +4,11 @@ import ssl
 
 import trio
 
-from remoting.net import sockets
-from remoting.net.tls.contexts import client_context
-from remoting.net.tls.session import TlsTransport, reason_of
-from remoting.net.tls.settings import Tls
-from remoting.net.transport import Connect, TlsError, Transport
+from skylark.remoting.net import sockets
+from skylark.remoting.net.tls.contexts import client_context
+from skylark.remoting.net.tls.session import TlsTransport, reason_of
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.net.transport import Connect, TlsError, Transport
 
 
 def tls_connect(tls: Tls, connect: Connect = sockets.connect) -> Connect:

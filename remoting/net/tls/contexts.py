@@ -2,8 +2,8 @@
 
 import ssl
 
-from mqcommon.errors import UserError
-from remoting.net.tls.settings import NONE, OPTIONAL, ServerTls, Tls
+from skylark.mqcommon.errors import UserError
+from skylark.remoting.net.tls.settings import NONE, OPTIONAL, ServerTls, Tls
 
 # Long enough for clocks that differ; a restart makes another one.
 _SELF_SIGNED_DAYS = 365

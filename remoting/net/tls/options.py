@@ -7,16 +7,16 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mqcommon.disk.secret_file import read_secret_file
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.options.conf_file import entries
-from mqcommon.options.fields import option
-from remoting.net import sockets
-from remoting.net.transport import Connect, Listener
+from skylark.mqcommon.disk.secret_file import read_secret_file
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.options.conf_file import entries
+from skylark.mqcommon.options.fields import option
+from skylark.remoting.net import sockets
+from skylark.remoting.net.transport import Connect, Listener
 
 if TYPE_CHECKING:
-    from remoting.net.tls.server import TlsServer
+    from skylark.remoting.net.tls.server import TlsServer
 
 #: Where RocketMQ looks for its tls.properties.
 USUAL_FILE = "/etc/rocketmq/tls.properties"
@@ -44,7 +44,7 @@ class DaemonTls:
     @property
     def requires_certificates(self) -> bool:
         """Whether only clients with a certificate of the CA get a connection."""
-        from remoting.net.tls.settings import ENFORCING, REQUIRE
+        from skylark.remoting.net.tls.settings import ENFORCING, REQUIRE
 
         settings = None if self.server is None else self.server.settings
         return settings is not None and (settings.mode, settings.client_certificates) == (ENFORCING, REQUIRE)
@@ -53,7 +53,7 @@ class DaemonTls:
         """``listeners``, which serve clients with TLS, too, if this daemon does."""
         if self.server is None:
             return listeners
-        from remoting.net.tls.server import TlsListener
+        from skylark.remoting.net.tls.server import TlsListener
 
         return [TlsListener(listener, self.server) for listener in listeners]
 
@@ -86,9 +86,9 @@ def daemon_tls(options: TlsOptions, exists: Callable[[str], bool] = os.path.exis
     values, file = read_properties(options, exists)
     if not file and not options.use_tls:
         return DaemonTls()
-    from remoting.net.tls.client import tls_connect
-    from remoting.net.tls.server import TlsServer
-    from remoting.net.tls.settings import parse_properties
+    from skylark.remoting.net.tls.client import tls_connect
+    from skylark.remoting.net.tls.server import TlsServer
+    from skylark.remoting.net.tls.settings import parse_properties
 
     found = parse_properties(values, file or "useTLS", use_tls=options.use_tls)
     return DaemonTls(

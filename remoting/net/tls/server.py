@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from mqcommon.errors import UserError
-from remoting.net.tls.contexts import server_context
-from remoting.net.tls.session import READ_BYTES, TlsTransport, reason_of
-from remoting.net.tls.settings import ENFORCING, ServerTls
-from remoting.net.transport import Listener, Transport
+from skylark.mqcommon.errors import UserError
+from skylark.remoting.net.tls.contexts import server_context
+from skylark.remoting.net.tls.session import READ_BYTES, TlsTransport, reason_of
+from skylark.remoting.net.tls.settings import ENFORCING, ServerTls
+from skylark.remoting.net.transport import Listener, Transport
 
 if TYPE_CHECKING:
-    from mqcommon.disk.files import MappedFile
+    from skylark.mqcommon.disk.files import MappedFile
 
 
 logger = logging.getLogger(__name__)

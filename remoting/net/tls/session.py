@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from remoting.net.transport import Transport
+from skylark.remoting.net.transport import Transport
 
 if TYPE_CHECKING:
-    from mqcommon.disk.files import MappedFile
+    from skylark.mqcommon.disk.files import MappedFile
 
 # Ciphertext that one call of the inner transport gets, and bytes that one read asks for.
 WRITE_BYTES = 64 * 1024

@@ -8,8 +8,8 @@ tls.client.authServer says false.
 from collections.abc import Mapping
 from dataclasses import field
 
-from mqcommon.errors import ConfigError
-from mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
 NONE, OPTIONAL, REQUIRE = "none", "optional", "require"

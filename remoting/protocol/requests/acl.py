@@ -2,12 +2,12 @@
 
 from dataclasses import field
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import FLAG, TEXT, Body, body_of, list_of, member
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
-from remoting.protocol.scalars import read_flag, read_int, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import FLAG, TEXT, Body, body_of, list_of, member
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_text
 
 
 @lazy_dataclass(slots=True)

@@ -3,14 +3,14 @@
 from dataclasses import field
 from typing import Any, Self
 
-from mqcommon.errors import ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import TEXT, Body, DataVersion, body_of, list_of, member
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, optional
-from remoting.protocol.request import NOTHING, Request, SlaveAnswer
-from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
-from remoting.protocol.scalars import read_text
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import TEXT, Body, DataVersion, body_of, list_of, member
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, optional
+from skylark.remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
+from skylark.remoting.protocol.scalars import read_text
 
 
 @lazy_dataclass(slots=True)

@@ -2,8 +2,8 @@
 state of its replication (907, 908).
 """
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import (
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import (
     FLAG,
     INT,
     LONG,
@@ -15,10 +15,10 @@ from remoting.protocol.body import (
     list_of,
     member,
 )
-from remoting.protocol.header import Header, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
-from remoting.protocol.scalars import read_long, read_text
+from skylark.remoting.protocol.header import Header, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
+from skylark.remoting.protocol.scalars import read_long, read_text
 
 
 @lazy_dataclass(slots=True)

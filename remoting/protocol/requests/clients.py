@@ -5,10 +5,10 @@ subscribe to (345), their offsets (223), requests of brokers (40, 220, 221, 307,
 from collections.abc import Mapping
 from typing import Any
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.body import (
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.body import (
     FLAG,
     INT,
     LONG,
@@ -22,22 +22,22 @@ from remoting.protocol.body import (
     map_of,
     member,
 )
-from remoting.protocol.command import LANGUAGES
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.command import LANGUAGES
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.groups import (
     ConsumerGroupRequestHeader,
     ConsumerIdList,
     NotifyConsumerIdsChangedRequestHeader,
     ProducerGroupRequestHeader,
 )
-from remoting.protocol.requests.offsets import (
+from skylark.remoting.protocol.requests.offsets import (
     GetConsumerStatusBody,
     GetConsumerStatusRequestHeader,
     ResetOffsetBody,
     ResetOffsetRequestHeader,
 )
-from remoting.protocol.rights import (
+from skylark.remoting.protocol.rights import (
     GET,
     GET_CLUSTER,
     LARGE,
@@ -53,7 +53,7 @@ from remoting.protocol.rights import (
     on_group,
     text_of,
 )
-from remoting.protocol.scalars import read_flag, read_text
+from skylark.remoting.protocol.scalars import read_flag, read_text
 
 SUB_ALL = "*"
 TAG = "TAG"

@@ -1,13 +1,13 @@
 """Consumers: messages given back (36), queues locked and unlocked (41, 42)."""
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.body import FLAG, TEXT, Body, Kind, list_of, member, read_queue, write_queue
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.sends import NO_MESSAGES
-from remoting.protocol.rights import LARGE, SUB, Need, need_group, need_topic, of_body, on_both, on_group
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.body import FLAG, TEXT, Body, Kind, list_of, member, read_queue, write_queue
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.sends import NO_MESSAGES
+from skylark.remoting.protocol.rights import LARGE, SUB, Need, need_group, need_topic, of_body, on_both, on_group
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

@@ -2,13 +2,13 @@
 1010), and the members of the group of Controllers (7120, Skylark's own). Their heartbeat 904 is in registrations.py.
 """
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, map_of, member
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.routes import BrokerMemberGroup
-from remoting.protocol.rights import UPDATE_CLUSTER
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, map_of, member
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.routes import BrokerMemberGroup
+from skylark.remoting.protocol.rights import UPDATE_CLUSTER
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

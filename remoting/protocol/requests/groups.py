@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.body import (
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.body import (
     FLAG,
     INT,
     LONG,
@@ -22,10 +22,10 @@ from remoting.protocol.body import (
     read_queue,
     write_queue,
 )
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.topics import NO_CHANGE_ON_SLAVE, TopicList
-from remoting.protocol.rights import (
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.topics import NO_CHANGE_ON_SLAVE, TopicList
+from skylark.remoting.protocol.rights import (
     CREATE,
     DELETE,
     GET,
@@ -39,7 +39,7 @@ from remoting.protocol.rights import (
     on_both,
     on_group,
 )
-from remoting.protocol.scalars import read_flag, read_int, read_text
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_text
 
 
 @lazy_dataclass(slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.body import (
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.body import (
     LONG,
     TEXT,
     Body,
@@ -19,10 +19,10 @@ from remoting.protocol.body import (
     member,
     read_queue,
 )
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request, SlaveAnswer
-from remoting.protocol.rights import (
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from skylark.remoting.protocol.rights import (
     GET,
     GET_CLUSTER,
     SUB_GET,
@@ -35,7 +35,7 @@ from remoting.protocol.rights import (
     on_topic,
     text_of,
 )
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

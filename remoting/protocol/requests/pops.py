@@ -4,14 +4,14 @@ import binascii
 from base64 import b64decode, b64encode
 from typing import Any, Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import INT, LONG, TEXT, Body, Kind, body_of, list_of, member
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.sends import STORED
-from remoting.protocol.rights import LARGE, SUB, SUB_GET, UPDATE_CLUSTER, Need, need_group, need_topic, of_body, on_both
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import INT, LONG, TEXT, Body, Kind, body_of, list_of, member
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.sends import STORED
+from skylark.remoting.protocol.rights import LARGE, SUB, SUB_GET, UPDATE_CLUSTER, Need, need_group, need_topic, of_body, on_both
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 #: ``queue_id`` of a request for all queues of a topic.
 ANY_QUEUE: Final = -1

@@ -1,11 +1,11 @@
 """The clients of a gRPC proxy, Skylark's own (7140): brokers list them, and ask them through the proxy."""
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import INT, TEXT, Body, body_of, choice, list_of, member
-from remoting.protocol.command import LANGUAGES
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.clients import ConsumerData
-from remoting.protocol.rights import LARGE, SUB, Need, need_group, need_topic, of_body, on_both
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import INT, TEXT, Body, body_of, choice, list_of, member
+from skylark.remoting.protocol.command import LANGUAGES
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.clients import ConsumerData
+from skylark.remoting.protocol.rights import LARGE, SUB, Need, need_group, need_topic, of_body, on_both
 
 
 @lazy_dataclass(slots=True)

@@ -6,12 +6,12 @@ Their answers are the hot path: broker/delivery/pull_handlers.py writes the fiel
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.rights import SUB, Need, Right, need_group, need_topic, text_of
-from remoting.protocol.scalars import read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.rights import SUB, Need, Right, need_group, need_topic, text_of
+from skylark.remoting.protocol.scalars import read_int, read_long, read_text
 
 #: Bits of ``sys_flag``.
 PULL_COMMIT_OFFSET: Final = 0x1  # commit_offset is valid

@@ -1,13 +1,13 @@
 """Finding messages: by key (12), by physical offset (33); and the entries of a queue (321)."""
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, member
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.clients import SubscriptionData
-from remoting.protocol.rights import GET, GET_CLUSTER, SUB_GET, on_topic
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, member
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.clients import SubscriptionData
+from skylark.remoting.protocol.rights import GET, GET_CLUSTER, SUB_GET, on_topic
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

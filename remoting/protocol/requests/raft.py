@@ -2,12 +2,12 @@
 (7111, 7112), an entry that a member of a DLedger group needs again (7113), and what administrators ask (7120).
 """
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import TEXT, Body, map_of, member
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.rights import UPDATE_CLUSTER
-from remoting.protocol.scalars import read_flag, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import TEXT, Body, map_of, member
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.rights import UPDATE_CLUSTER
+from skylark.remoting.protocol.scalars import read_flag, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

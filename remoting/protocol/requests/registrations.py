@@ -7,22 +7,22 @@ from itertools import islice
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from mqcommon.errors import ProtocolError
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import FLAG, TEXT, Body, DataVersion, KVTable, body_of, list_of, map_of, member
-from remoting.protocol.dialect import Dialect, dumps, loads
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.controller import MasterHeader
-from remoting.protocol.requests.routes import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import FLAG, TEXT, Body, DataVersion, KVTable, body_of, list_of, map_of, member
+from skylark.remoting.protocol.dialect import Dialect, dumps, loads
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.controller import MasterHeader
+from skylark.remoting.protocol.requests.routes import (
     BrokerRequestHeader,
     MemberGroupAnswer,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

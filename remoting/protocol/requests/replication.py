@@ -3,13 +3,13 @@ modes of consumption (402), epochs of the log (1007), Skylark's own 7100. Other 
 offsets.py; the state of replication is in admin.py.
 """
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import INT, LONG, TEXT, Body, DataVersion, body_of, list_of, map_of, member
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.groups import MessageRequestModes
-from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
-from remoting.protocol.scalars import read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import INT, LONG, TEXT, Body, DataVersion, body_of, list_of, map_of, member
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.groups import MessageRequestModes
+from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
+from skylark.remoting.protocol.scalars import read_long, read_text
 
 
 @lazy_dataclass(slots=True)

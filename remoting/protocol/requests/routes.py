@@ -3,13 +3,13 @@
 requests of brokers are in registrations.py.
 """
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, KVTable, body_of, list_of, map_by_int, map_of, member
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.topics import TopicList, TopicQueueMappingInfo, TopicRequestHeader
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, KVTable, body_of, list_of, map_by_int, map_of, member
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.topics import TopicList, TopicQueueMappingInfo, TopicRequestHeader
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

@@ -8,14 +8,14 @@ cost too much.
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.properties import LIGHT_QUEUES, find_property
-from mqcommon.names import is_retry_topic
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, header_fields, optional, required
-from remoting.protocol.request import NOTHING, Request, SlaveAnswer
-from remoting.protocol.rights import PUB, SUB, Need, Right, need_to_send, need_topic, on_topic, text_of
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.properties import LIGHT_QUEUES, find_property
+from skylark.mqcommon.names import is_retry_topic
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, header_fields, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from skylark.remoting.protocol.rights import PUB, SUB, Need, Right, need_to_send, need_topic, on_topic, text_of
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

@@ -4,13 +4,13 @@ A broker that is drained takes no sends from clients, and says what is left to c
 consumers no message from the seal on, so that these messages can be copied to other queues.
 """
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, member
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.sends import NO_MESSAGES
-from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, member
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request
+from skylark.remoting.protocol.requests.sends import NO_MESSAGES
+from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

@@ -6,8 +6,8 @@ Importing this module imports every family of requests. Clients, which start oft
 from collections.abc import Mapping
 from typing import Any, Final
 
-from remoting.protocol.request import Request
-from remoting.protocol.requests import (
+from skylark.remoting.protocol.request import Request
+from skylark.remoting.protocol.requests import (
     acl,
     auth,
     brokers,

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import perm_text
-from remoting.protocol.body import (
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import perm_text
+from skylark.remoting.protocol.body import (
     FLAG,
     INT,
     LONG,
@@ -21,11 +21,11 @@ from remoting.protocol.body import (
     map_of,
     member,
 )
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request, SlaveAnswer
-from remoting.protocol.rights import CREATE, DELETE, GET, GET_CLUSTER, Need, need_topic, of_body, on_topic
-from remoting.protocol.scalars import read_flag, read_int, read_text
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from skylark.remoting.protocol.rights import CREATE, DELETE, GET, GET_CLUSTER, Need, need_topic, of_body, on_topic
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_text
 
 
 @lazy_dataclass(slots=True)

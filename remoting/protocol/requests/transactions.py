@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request, SlaveAnswer
-from remoting.protocol.requests.sends import NO_MESSAGES
-from remoting.protocol.rights import PUB, TOPIC, UPDATE_CLUSTER, Need, Right, text_of
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.header import Header, optional, required
+from skylark.remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from skylark.remoting.protocol.requests.sends import NO_MESSAGES
+from skylark.remoting.protocol.rights import PUB, TOPIC, UPDATE_CLUSTER, Need, Right, text_of
+from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @lazy_dataclass(slots=True)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from sdk import Message
-from sdk.blocking import Producer, SimpleConsumer
+from skylark import Message
+from skylark.sdk.blocking import Producer, SimpleConsumer
 
 NAMESERVER = os.environ["PEER_NAMESERVER"]
-BROKER = "from sdk.integrations.faststream import RocketBroker as KafkaBroker"
-TESTING = "from sdk.integrations.faststream.testing import TestRocketBroker as TestKafkaBroker"
-ROUTER = "from sdk.integrations.faststream.fastapi import RocketRouter as KafkaRouter"
+BROKER = "from skylark.sdk.integrations.faststream import RocketBroker as KafkaBroker"
+TESTING = "from skylark.sdk.integrations.faststream.testing import TestRocketBroker as TestKafkaBroker"
+ROUTER = "from skylark.sdk.integrations.faststream.fastapi import RocketRouter as KafkaRouter"
 REPLACED = {
     "from faststream.kafka import KafkaBroker": BROKER,
     "from faststream.kafka import TestKafkaBroker": TESTING,

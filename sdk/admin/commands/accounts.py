@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.commands.users import Names, brokers
-from sdk.admin.params import option, where
-from sdk.admin.render import Table, java_value, seconds_text
-from sdk.admin.session import Session
-from sdk.admin.targets import Scope, at_each, chosen_addrs
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.commands.users import Names, brokers
+from skylark.sdk.admin.params import option, where
+from skylark.sdk.admin.render import Table, java_value, seconds_text
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import Scope, at_each, chosen_addrs
 
 _SECRET_ENV = "MQADMIN_SECRET_KEY"
 _PERMISSIONS = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"])
@@ -38,7 +38,7 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     name = "code"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from remoting.protocol.requests.table import BY_NAME
+        from skylark.remoting.protocol.requests.table import BY_NAME
 
         text = str(value).strip()
         named = BY_NAME.get(text.upper())
@@ -66,7 +66,7 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
 )  # fmt: skip
 async def update_acl_config(session: Session, scope: Scope, access_key: str, **given: Any) -> dict[str, Any]:
     """Create an account, or change what is given. The secret is better in the environment: others see command lines."""
-    from remoting.protocol.requests.acl import PlainAccessConfig
+    from skylark.remoting.protocol.requests.acl import PlainAccessConfig
 
     account = PlainAccessConfig(
         access_key,

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.order_records import PERM_WRITE, refuse_if_ordered
-from sdk.admin.params import broker_addr, broker_name, cluster_name, option, where
-from sdk.admin.render import Row, Table, java_value, time_text
-from sdk.admin.session import Session, in_rounds, interval_option
-from sdk.admin.targets import MASTER_ID, Scope, Target, all_ok, all_targets, at_each, chosen_addrs
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.order_records import PERM_WRITE, refuse_if_ordered
+from skylark.sdk.admin.params import broker_addr, broker_name, cluster_name, option, where
+from skylark.sdk.admin.render import Row, Table, java_value, time_text
+from skylark.sdk.admin.session import Session, in_rounds, interval_option
+from skylark.sdk.admin.targets import MASTER_ID, Scope, Target, all_ok, all_targets, at_each, chosen_addrs
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.brokers import HARuntimeInfo
+    from skylark.remoting.protocol.requests.brokers import HARuntimeInfo
 
 NO_MASTER = "NO_MASTER"
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from mqcommon.message.queue import MessageQueue
-from sdk.admin.command import command
-from sdk.admin.params import broker_addr, option, topic_option
-from sdk.admin.render import Row, Table, java_object, version_name, visible
-from sdk.admin.session import Session
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import broker_addr, option, topic_option
+from skylark.sdk.admin.render import Row, Table, java_object, version_name, visible
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.clients import (
+    from skylark.remoting.protocol.requests.clients import (
         Connection,
         ConsumerRunningInfo,
         PopProcessQueueInfo,

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.commands.export import user_groups, user_topics
-from sdk.admin.order_records import NAMESPACE, parse_order_conf
-from sdk.admin.render import Table
-from sdk.admin.session import Session
-from sdk.admin.targets import MASTER_ID, Target, all_targets
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.commands.export import user_groups, user_topics
+from skylark.sdk.admin.order_records import NAMESPACE, parse_order_conf
+from skylark.sdk.admin.render import Table
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import MASTER_ID, Target, all_targets
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.topics import TopicConfig
+    from skylark.remoting.protocol.requests.topics import TopicConfig
 
 # Attributes that are fixed when a topic is made.
 _FIXED = ("queue.type", "cleanup.policy")

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sdk.admin.command import command
-from sdk.admin.params import cluster_name, option
-from sdk.admin.render import Row, Table
-from sdk.admin.session import Session, in_rounds, interval_option, watch_option
-from sdk.admin.targets import MASTER_ID, Target, all_targets
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import cluster_name, option
+from skylark.sdk.admin.render import Row, Table
+from skylark.sdk.admin.session import Session, in_rounds, interval_option, watch_option
+from skylark.sdk.admin.targets import MASTER_ID, Target, all_targets
 
 _POOLS = ("send", "pull", "ack")
 
@@ -179,7 +179,7 @@ async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list
             )
         row["ok"] = target.addr in answers.values
         rows.append(row)
-    from sdk.routes import away_because
+    from skylark.sdk.routes import away_because
 
     for one in info.absent_brokers or ():
         if cluster in (None, one.cluster):

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.commands.brokers import config_lines
-from sdk.admin.params import Address, cluster_name, option
-from sdk.admin.render import Row, java_value
-from sdk.admin.session import Session, in_rounds, interval_option
-from sdk.admin.targets import MASTER_ID, all_targets, at_each
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.commands.brokers import config_lines
+from skylark.sdk.admin.params import Address, cluster_name, option
+from skylark.sdk.admin.render import Row, java_value
+from skylark.sdk.admin.session import Session, in_rounds, interval_option
+from skylark.sdk.admin.targets import MASTER_ID, all_targets, at_each
 
 _KEY = "controllerAddr"
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.params import Timestamp, option
-from sdk.admin.render import Table, time_text, visible
-from sdk.admin.session import Session
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import Timestamp, option
+from skylark.sdk.admin.render import Table, time_text, visible
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Matches
+    from skylark.sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Matches
 
 # A dry run lists so many dead letters; it counts all.
 MAX_LISTED = 1_000

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from sdk.admin.command import command
-from sdk.admin.params import option
-from sdk.admin.render import Table, visible
-from sdk.admin.session import Session
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import option
+from skylark.sdk.admin.render import Table, visible
+from skylark.sdk.admin.session import Session
 
 _TABLE = Table(
     (("#State", "state"), ("#Check", "check"), ("#Where", "where"), ("#What", "text")), "%-6s %-12s %-36s %s"
@@ -46,9 +46,9 @@ async def doctor(session: Session, quiet: bool, max_lag: int) -> dict[str, Any]:
 
     The exit code is 1 if anything is FAIL. Nothing is changed.
     """
-    from sdk.admin.doctor.certificates import certificate_of
-    from sdk.admin.doctor.checks import run_checks
-    from sdk.admin.doctor.gather import gather, knock
+    from skylark.sdk.admin.doctor.certificates import certificate_of
+    from skylark.sdk.admin.doctor.checks import run_checks
+    from skylark.sdk.admin.doctor.gather import gather, knock
 
     timeout_ms = session.settings.timeout_ms
     facts = await gather(

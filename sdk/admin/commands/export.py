@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import StoreError, UserError
-from mqcommon.fastjson import pretty
-from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
-from sdk.admin.command import command
-from sdk.admin.params import broker_addr, cluster_name, option
-from sdk.admin.session import Session
-from sdk.admin.targets import Scope, chosen_addrs
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import StoreError, UserError
+from skylark.mqcommon.fastjson import pretty
+from skylark.mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import broker_addr, cluster_name, option
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import Scope, chosen_addrs
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
-    from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+    from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
+    from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 
 # RocketMQ writes to /tmp/rocketmq/export, which another user of the machine may have made before.
 DEFAULT_DIRECTORY = "rocketmq-export"

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mqcommon.errors import BrokerError
-from sdk.admin.session import Session
-from sdk.admin.targets import all_targets
+from skylark.mqcommon.errors import BrokerError
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import all_targets
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.groups import ConsumeStats, ConsumeStatsList, GroupMembers, Traffic
+    from skylark.remoting.protocol.requests.groups import ConsumeStats, ConsumeStatsList, GroupMembers, Traffic
 
 
 @dataclass
@@ -55,7 +55,7 @@ class GroupProgress:
 
 async def progress_of_groups(session: Session, *, members: bool = False, traffic: bool = False) -> GroupProgress:
     """Ask one broker of each set: its master, or its lowest slave while there is none. Failures are shown."""
-    from remoting.protocol.codes import ResponseCode
+    from skylark.remoting.protocol.codes import ResponseCode
 
     async def ask(addr: str) -> "ConsumeStatsList":
         try:
@@ -76,7 +76,7 @@ async def progress_of_groups(session: Session, *, members: bool = False, traffic
 
 
 def _merged(answers: "Mapping[str, ConsumeStatsList]", *, is_whole: bool) -> GroupProgress:
-    from remoting.protocol.requests.groups import ConsumeStats
+    from skylark.remoting.protocol.requests.groups import ConsumeStats
 
     found = GroupProgress(members=_merged_members(answers), is_whole=is_whole)
     for addr, every in answers.items():

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
-from mqcommon.message.queue import MessageQueue
-from sdk.admin.command import command
-from sdk.admin.commands.group_progress import GroupProgress, progress_of_groups
-from sdk.admin.params import (
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.commands.group_progress import GroupProgress, progress_of_groups
+from skylark.sdk.admin.params import (
     RetryPolicyText,
     attributes_option,
     broker_addr,
@@ -18,12 +18,12 @@ from sdk.admin.params import (
     route_cluster,
     where,
 )
-from sdk.admin.render import Row, Table, java_object, java_value, seconds_text, version_name
-from sdk.admin.session import Session, in_rounds, watch_option
-from sdk.admin.targets import MASTER_ID, Scope, Target, all_targets, at_each, chosen_addrs, is_known
+from skylark.sdk.admin.render import Row, Table, java_object, java_value, seconds_text, version_name
+from skylark.sdk.admin.session import Session, in_rounds, watch_option
+from skylark.sdk.admin.targets import MASTER_ID, Scope, Target, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.groups import ConsumeStats, GroupMembers, SubscriptionGroupConfig
+    from skylark.remoting.protocol.requests.groups import ConsumeStats, GroupMembers, SubscriptionGroupConfig
 
 _QUEUE = (
     ("#Topic", "topic"),
@@ -189,7 +189,7 @@ def group_config_text(config: "SubscriptionGroupConfig") -> str:
 )
 async def update_sub_group(session: Session, scope: Scope, **given: Any) -> dict[str, Any]:
     """Create a consumer group, or change one."""
-    from remoting.protocol.requests.groups import SubscriptionGroupConfig
+    from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 
     wire = {
         "groupName": given["group_name"],
@@ -378,7 +378,7 @@ async def _all_groups(session: Session) -> list[dict[str, Any]]:
 
 async def _members_of(session: Session, group: str, addrs: Sequence[str]) -> "GroupMembers | None":
     """The members of one group, which brokers at ``addrs`` list; None when no consumer is connected."""
-    from remoting.protocol.requests.groups import GroupMembers
+    from skylark.remoting.protocol.requests.groups import GroupMembers
 
     try:
         found = await session.admin.consumer_connection(group, addrs[0] if len(addrs) == 1 else None)
@@ -421,7 +421,7 @@ async def get_consumer_config(session: Session, group_name: str) -> dict[str, An
     masters = [one for one in all_targets(await session.admin.cluster_info()) if one.broker_id == MASTER_ID]
     by_addr = {one.addr: one for one in masters}
 
-    from remoting.protocol.codes import ResponseCode
+    from skylark.remoting.protocol.codes import ResponseCode
 
     async def look(addr: str) -> dict[str, Any] | None:
         try:
@@ -504,7 +504,7 @@ async def broker_consume_stats(
 )
 async def update_sub_group_list(session: Session, scope: Scope, filename: str) -> dict[str, Any]:
     """Create or change the groups of a file: [{"groupName":"g","retryMaxTimes":16}, ...]."""
-    from remoting.protocol.requests.groups import SubscriptionGroupConfig
+    from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 
     groups = read_list(session.warn, filename, SubscriptionGroupConfig, "groupName")
     results = await at_each(

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.params import broker_addr, cluster_name, option
-from sdk.admin.session import Session
-from sdk.admin.targets import Scope, at_each, chosen_addrs
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import broker_addr, cluster_name, option
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import Scope, at_each, chosen_addrs
 
 _KEY = "logLevels"
 _DEFAULT = "DEFAULT"
@@ -77,7 +77,7 @@ async def _change(
     read: Callable[[str], Awaitable[Config]],
     write: Callable[[str, Config], Awaitable[None]],
 ) -> None:
-    from mqcommon.logs.options import levels_text, parse_levels
+    from skylark.mqcommon.logs.options import levels_text, parse_levels
 
     config = await read(addr)
     if _KEY not in config:

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import BrokerError, SkylarkError, UserError
-from mqcommon.message.ids import parse_unique_key
-from mqcommon.names import TRACE_TOPIC
-from sdk.admin.command import command
-from sdk.admin.failures import explain
-from sdk.admin.message_text import body_error, detail_lines, message_json, save_body
-from sdk.admin.params import Charset, broker_name, option, route_cluster, time_option, topic_option
-from sdk.admin.reading import chosen_queues
-from sdk.admin.render import Row, Table, java_object, seconds_text, visible
-from sdk.admin.session import Session
+from skylark.mqcommon.errors import BrokerError, SkylarkError, UserError
+from skylark.mqcommon.message.ids import parse_unique_key
+from skylark.mqcommon.names import TRACE_TOPIC
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.message_text import body_error, detail_lines, message_json, save_body
+from skylark.sdk.admin.params import Charset, broker_name, option, route_cluster, time_option, topic_option
+from skylark.sdk.admin.reading import chosen_queues
+from skylark.sdk.admin.render import Row, Table, java_object, seconds_text, visible
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from mqcommon.message.message import MessageExt
-    from remoting.protocol.requests.clients import ConsumerConnection
-    from sdk.traces.records import Step
+    from skylark.mqcommon.message.message import MessageExt
+    from skylark.remoting.protocol.requests.clients import ConsumerConnection
+    from skylark.sdk.traces.records import Step
 
 _NOT_ONLINE = 206
 
@@ -367,7 +367,7 @@ async def query_msg_trace_by_id(
 
     The message id is the producer's unique key. Clients write the trace when it is on: Skylark's with trace=True.
     """
-    from sdk.traces.records import decode_records, timeline
+    from skylark.sdk.traces.records import decode_records, timeline
 
     found = await session.admin.query_message_by_key(trace_topic, msg_id, max_num, begin_timestamp, end_timestamp)
     records = [

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import SkylarkError, UserError
-from mqcommon.message.ids import parse_offset_msg_id
-from mqcommon.names import TOOLS_GROUP, TRACE_TOPIC
-from sdk.admin.command import command
-from sdk.admin.failures import explain
-from sdk.admin.message_text import message_json, print_line
-from sdk.admin.params import BrokerName, Charset, broker_name, option, time_option, topic_option
-from sdk.admin.reading import (
+from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.mqcommon.message.ids import parse_offset_msg_id
+from skylark.mqcommon.names import TOOLS_GROUP, TRACE_TOPIC
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.message_text import message_json, print_line
+from skylark.sdk.admin.params import BrokerName, Charset, broker_name, option, time_option, topic_option
+from skylark.sdk.admin.reading import (
     Take,
     chosen_queues,
     queue_json,
@@ -25,15 +25,15 @@ from sdk.admin.reading import (
     status_name,
     which_queues,
 )
-from sdk.admin.render import Row, Table, java_value, visible
-from sdk.admin.session import Session
+from skylark.sdk.admin.render import Row, Table, java_value, visible
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from mqcommon.message.message import Message, MessageExt
-    from mqcommon.message.queue import MessageQueue
-    from sdk.consumer.reader import PullResult
-    from sdk.producer.producer import Producer
-    from sdk.producer.result import SendResult
+    from skylark.mqcommon.message.message import Message, MessageExt
+    from skylark.mqcommon.message.queue import MessageQueue
+    from skylark.sdk.consumer.reader import PullResult
+    from skylark.sdk.producer.producer import Producer
+    from skylark.sdk.producer.result import SendResult
 
 _PRODUCER_GROUP = "TOOLS_PRODUCER"
 _SENT = Table(
@@ -68,7 +68,7 @@ async def send_message(
     msg_trace_enable: bool,
 ) -> dict[str, Any]:
     """Send one message; with -m true also send its trace to RMQ_SYS_TRACE_TOPIC."""
-    from mqcommon.message.message import Message
+    from skylark.mqcommon.message.message import Message
 
     if qid is not None and broker is None:
         raise click.UsageError("-i/--qid needs -b/--broker: give the broker of the queue.")
@@ -183,9 +183,9 @@ def _printer(session: Session, messages: "list[MessageExt]") -> Take:
 
 def trace_of_send(message: "Message", result: "SendResult", group: str, sent_ms: int, cost_ms: int) -> "Message":
     """The trace message for ``message``, sent at ``sent_ms``, with the keys by which queryMsgTraceById finds it."""
-    from mqcommon.message.message import Message
-    from sdk.traces.entries import DEFAULT_REGION
-    from sdk.traces.records import FIELD_END, NORMAL_MESSAGE, PUB, RECORD_END
+    from skylark.mqcommon.message.message import Message
+    from skylark.sdk.traces.entries import DEFAULT_REGION
+    from skylark.sdk.traces.records import FIELD_END, NORMAL_MESSAGE, PUB, RECORD_END
 
     host, port, _ = parse_offset_msg_id(result.offset_msg_id)
     fields = (

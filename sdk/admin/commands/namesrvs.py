@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.commands.brokers import config_lines
-from sdk.admin.order_records import refuse_if_ordered
-from sdk.admin.params import broker_name, option
-from sdk.admin.render import Row
-from sdk.admin.session import Session
-from sdk.admin.targets import all_ok, at_each
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.commands.brokers import config_lines
+from skylark.sdk.admin.order_records import refuse_if_ordered
+from skylark.sdk.admin.params import broker_name, option
+from skylark.sdk.admin.render import Row
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import all_ok, at_each
 
 if TYPE_CHECKING:
-    from sdk.admin.client import Admin
+    from skylark.sdk.admin.client import Admin
 
 _KEY = "namesrvAddr"
 

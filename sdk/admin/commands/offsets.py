@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.params import ResetTime, broker_addr, option, topic_option
-from sdk.admin.render import Row, Table
-from sdk.admin.session import Session
-from sdk.admin.targets import is_known
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import ResetTime, broker_addr, option, topic_option
+from skylark.sdk.admin.render import Row, Table
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import is_known
 
 if TYPE_CHECKING:
-    from mqcommon.message.queue import MessageQueue
+    from skylark.mqcommon.message.queue import MessageQueue
 
 END_OF_QUEUE = -1
 _OFFSETS = Table((("#brokerName", "brokerName"), ("#queueId", "queueId"), ("#offset", "offset")), "%-40s  %-40d  %-40d")
@@ -191,7 +191,7 @@ async def get_consumer_status(
 
 
 def _shown(timestamp: int) -> str:
-    from sdk.admin.render import time_text
+    from skylark.sdk.admin.render import time_text
 
     return time_text(timestamp) or str(timestamp)
 

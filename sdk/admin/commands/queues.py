@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from mqcommon.fastjson import pretty
-from sdk.admin.command import command
-from sdk.admin.params import BrokerAddress, broker_name, option, time_option, topic_option
-from sdk.admin.reading import chosen_queues, queue_json
-from sdk.admin.render import Row, Table, java_value, time_text, visible
-from sdk.admin.session import Session
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.fastjson import pretty
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import BrokerAddress, broker_name, option, time_option, topic_option
+from skylark.sdk.admin.reading import chosen_queues, queue_json
+from skylark.sdk.admin.render import Row, Table, java_value, time_text, visible
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from mqcommon.message.queue import MessageQueue
-    from sdk.consumer.pull import PullConsumer
+    from skylark.mqcommon.message.queue import MessageQueue
+    from skylark.sdk.consumer.pull import PullConsumer
 
 _LINE = "=" * 38
 
@@ -84,7 +84,7 @@ async def query_cq(
 
 
 async def _first_with(session: Session, topic: str, queue_id: int) -> str:
-    from sdk.routes import reader_of
+    from skylark.sdk.routes import reader_of
 
     route = await session.admin.topic_route(topic)
     names = sorted(

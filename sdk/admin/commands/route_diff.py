@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mqcommon.errors import RouteNotFound, UserError
-from sdk.admin.command import command
-from sdk.admin.failures import explain
-from sdk.admin.params import option
-from sdk.admin.render import Table, visible
-from sdk.admin.session import Session
+from skylark.mqcommon.errors import RouteNotFound, UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.params import option
+from skylark.sdk.admin.render import Table, visible
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.routes import TopicRouteData
-    from sdk.admin.client import Admin
-    from sdk.admin.route_diff import Difference
+    from skylark.remoting.protocol.requests.routes import TopicRouteData
+    from skylark.sdk.admin.client import Admin
+    from skylark.sdk.admin.route_diff import Difference
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class _NameServers:
 
     async def ask(self, what: "Callable[[Admin], Awaitable[T]]") -> dict[str, T]:
         """What each says."""
-        from sdk.endpoint import ask_all
+        from skylark.sdk.endpoint import ask_all
 
         answers = await ask_all(self.addrs, lambda addr: what(self._admins[addr]))
         for addr, error in answers.errors.items():
@@ -65,7 +65,7 @@ class _NameServers:
 
 async def _tables(servers: _NameServers, topics: Collection[str]) -> "tuple[list[Difference], int]":
     """The differences of the brokers and of the order of ``topics``, or of all; and the number of brokers."""
-    from sdk.admin.route_diff import differences, order_facts, set_differences
+    from skylark.sdk.admin.route_diff import differences, order_facts, set_differences
 
     infos = await servers.ask(lambda admin: admin.cluster_info())
     orders = await servers.ask(lambda admin: admin.kv_list(ORDER_TOPIC_CONFIG))
@@ -84,7 +84,7 @@ async def _topics(
     session: Session, servers: _NameServers, topics: Sequence[str], differing_sets: set[str]
 ) -> "tuple[list[Difference], list[str]]":
     """The differences of the topics' routes, and the topics that no NameServer knows."""
-    from sdk.admin.route_diff import topic_differences
+    from skylark.sdk.admin.route_diff import topic_differences
 
     unknown: list[str] = []
 
@@ -114,7 +114,7 @@ async def route_diff(session: Session, topic: tuple[str, ...]) -> dict[str, Any]
 
     The exit code is 1 when they differ, or when one does not answer.
     """
-    from sdk.admin.route_diff import confirmed
+    from skylark.sdk.admin.route_diff import confirmed
 
     addrs = list(dict.fromkeys(session.namesrv_addrs))
     if len(addrs) < 2:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.addresses import is_address
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.commands.users import Names
-from sdk.admin.session import Session
+from skylark.mqcommon.addresses import is_address
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.commands.users import Names
+from skylark.sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from sdk.admin.securing import Plan
+    from skylark.sdk.admin.securing import Plan
 
 _SECRET_BYTES = 24
 _DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -58,7 +58,7 @@ async def secure_cluster(session: Session, directory: str, hosts: list[str] | No
     """
     import trio
 
-    from sdk.admin.securing import plan_of
+    from skylark.sdk.admin.securing import plan_of
 
     namesrv_addr = session.settings.namesrv or _DEFAULT_NAMESRV
     if wrong := [addr for addr in namesrv_addr.split(";") if not is_address(addr)]:
@@ -70,13 +70,13 @@ async def secure_cluster(session: Session, directory: str, hosts: list[str] | No
 
 def _write(plan: "Plan") -> "tuple[Plan, list[str]]":
     """Make the folder and its files; returns the plan with the whole path, and the files' names. Blocks."""
-    from sdk.admin.securing import Secrets, confs, secret_files
+    from skylark.sdk.admin.securing import Secrets, confs, secret_files
 
     plan = replace(plan, directory=os.path.abspath(plan.directory))
     texts = confs(plan)
     private = secret_files(Secrets(*(token_urlsafe(_SECRET_BYTES) for _ in range(3))))
     if plan.tls:
-        from remoting.net.tls.authority import make_certificates
+        from skylark.remoting.net.tls.authority import make_certificates
 
         certificates = make_certificates(plan.hosts)
         texts |= {"ca.pem": certificates.ca, "server.pem": certificates.server}

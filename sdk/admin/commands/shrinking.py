@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import BrokerError, RemotingError, UserError
-from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
-from sdk.admin.command import command
-from sdk.admin.failures import explain
-from sdk.admin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
-from sdk.admin.params import broker_name, cluster_name, option, topic_option, where
-from sdk.admin.render import Table
-from sdk.admin.session import Session
-from sdk.admin.targets import MASTER_ID, Scope, Target, all_targets
+from skylark.mqcommon.errors import BrokerError, RemotingError, UserError
+from skylark.mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
+from skylark.sdk.admin.params import broker_name, cluster_name, option, topic_option, where
+from skylark.sdk.admin.render import Table
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import MASTER_ID, Scope, Target, all_targets
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.shrinking import DrainStatus
-    from sdk.admin.moving import Place
-    from sdk.admin.reshaping import Shape
+    from skylark.remoting.protocol.requests.shrinking import DrainStatus
+    from skylark.sdk.admin.moving import Place
+    from skylark.sdk.admin.reshaping import Shape
 
 NOT_SUPPORTED = 3
 # What slaves answer.
@@ -182,7 +182,7 @@ class _Drain:
         """The last status, and why the broker is not empty; that is an empty text when it is."""
         import trio
 
-        from remoting.protocol.requests.shrinking import DrainStatus
+        from skylark.remoting.protocol.requests.shrinking import DrainStatus
 
         started = trio.current_time()
         since: float | None = None  # when a server was found not to answer
@@ -243,7 +243,7 @@ class _Drain:
 
     async def _move_all(self, status: "DrainStatus") -> None:
         """Copy what no group has read of all topics in ``status`` to other brokers."""
-        from sdk.admin.moving import move_queues
+        from skylark.sdk.admin.moving import move_queues
 
         # Topics with unread messages first; those that no group reads have nobody who waits.
         topics = dict.fromkeys([row.topic for row in status.unread] + [row.topic for row in status.unclaimed])
@@ -322,7 +322,7 @@ async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) ->
 
 async def _other_places(session: Session, broker_name: str, topic: str) -> "list[Place]":
     """The queues of ``topic`` on other brokers that take messages. A topic of a group is made there."""
-    from sdk.admin.moving import Place
+    from skylark.sdk.admin.moving import Place
 
     others = {
         one.broker_name: one.addr
@@ -406,8 +406,8 @@ async def shrink_topic(
     Queues are written no more, then read to their ends by all groups, then closed. Their files go when their messages
     expire. Messages of one key may go to another queue afterwards, as the number of queues changes.
     """
-    from sdk.admin.reshape import Patience
-    from sdk.admin.reshaping import Shape
+    from skylark.sdk.admin.reshape import Patience
+    from skylark.sdk.admin.reshaping import Shape
 
     addrs = await _masters(session, scope)
     now = await _shapes(session, topic, addrs)
@@ -452,8 +452,8 @@ async def rebalance_topic(
 
     New queues can be used at once; queues that go are read to their ends first, as in shrinkTopic.
     """
-    from sdk.admin.reshape import Patience
-    from sdk.admin.reshaping import spread
+    from skylark.sdk.admin.reshape import Patience
+    from skylark.sdk.admin.reshaping import spread
 
     addrs = await _masters(session, Scope(None, cluster_name))
     drained = {name for name, addr in addrs.items() if await _is_drained(session, addr)}
@@ -480,7 +480,7 @@ async def _masters(session: Session, scope: Scope) -> dict[str, str]:
 
 async def _shapes(session: Session, topic: str, addrs: Mapping[str, str]) -> "dict[str, Shape]":
     """The topic's shape on the brokers that have it; UserError when none does, or its queues are counted on."""
-    from sdk.admin.reshape import shape_of, topic_config
+    from skylark.sdk.admin.reshape import shape_of, topic_config
 
     found = {name: await topic_config(session, addr, topic) for name, addr in addrs.items()}
     shapes = {name: shape_of(config) for name, config in found.items() if config is not None}
@@ -527,8 +527,8 @@ async def _reshape(
     *,
     dry_run: bool,
 ) -> dict[str, Any]:
-    from sdk.admin.reshape import Reshape
-    from sdk.admin.reshaping import changes
+    from skylark.sdk.admin.reshape import Reshape
+    from skylark.sdk.admin.reshaping import changes
 
     plan = [
         {
@@ -551,7 +551,7 @@ async def _reshape(
 
 async def _weight(session: Session, name: str, addr: str, topic: str, first: int, end: int) -> dict[str, int]:
     """About how much the queues from ``first`` on hold: their messages, each as large as the last one of its queue."""
-    from mqcommon.message.queue import MessageQueue
+    from skylark.mqcommon.message.queue import MessageQueue
 
     messages = size = 0
     for number in range(first, end):

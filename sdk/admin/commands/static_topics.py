@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from mqcommon.names import MAX_QUEUE_NUMS
-from sdk.admin.command import command
-from sdk.admin.params import option, topic_option
-from sdk.admin.render import Table
-from sdk.admin.session import Session
-from sdk.admin.targets import MASTER_ID, all_targets
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.names import MAX_QUEUE_NUMS
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import option, topic_option
+from skylark.sdk.admin.render import Table
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import MASTER_ID, all_targets
 
 if TYPE_CHECKING:
-    from sdk.admin.remapping import State
+    from skylark.sdk.admin.remapping import State
 
 _TABLE = Table(
     (("#QID", "queueId"), ("#Broker", "brokerName"), ("#BrokerQID", "brokerQueueId"), ("#From", "logicOffset"),
@@ -92,7 +92,7 @@ async def update_static_topic(
     A static topic has so many queues in all, whichever brokers they are on: a message key stays in its queue when
     queues move (remappingStaticTopic). Clients of RocketMQ 5 and Skylark understand static topics, older ones do not.
     """
-    from sdk.admin.static_topics import StaticTopic
+    from skylark.sdk.admin.static_topics import StaticTopic
 
     work = StaticTopic(session, topic, await _targets(session, brokers, clusters))
     before, after = await work.grow(total_queue_num, dry_run=dry_run)
@@ -109,7 +109,7 @@ async def remapping_static_topic(
     them, so the former broker must live until its messages of the topic have expired. A command that was killed is run
     again.
     """
-    from sdk.admin.static_topics import StaticTopic
+    from skylark.sdk.admin.static_topics import StaticTopic
 
     work = StaticTopic(session, topic, await _targets(session, brokers, clusters))
     before, after = await work.move(dry_run=dry_run)

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
-from sdk.admin.command import command
-from sdk.admin.commands.group_progress import GroupProgress, TopicTraffic, progress_of_groups
-from sdk.admin.failures import explain
-from sdk.admin.params import broker_name, option, topic_option
-from sdk.admin.reading import queue_text
-from sdk.admin.render import Row, Table, java_object, seconds_text
-from sdk.admin.session import Session, in_rounds
-from sdk.admin.targets import MASTER_ID, all_targets
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.commands.group_progress import GroupProgress, TopicTraffic, progress_of_groups
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.params import broker_name, option, topic_option
+from skylark.sdk.admin.reading import queue_text
+from skylark.sdk.admin.render import Row, Table, java_object, seconds_text
+from skylark.sdk.admin.session import Session, in_rounds
+from skylark.sdk.admin.targets import MASTER_ID, all_targets
 
 if TYPE_CHECKING:
-    from mqcommon.message.message import Message
-    from mqcommon.message.queue import MessageQueue
-    from remoting.protocol.requests.brokers import BrokerStatsData
-    from remoting.protocol.requests.groups import ConsumeStats
-    from remoting.protocol.requests.topics import TopicStatsTable
-    from sdk.producer.producer import Producer
-    from sdk.producer.result import SendResult
+    from skylark.mqcommon.message.message import Message
+    from skylark.mqcommon.message.queue import MessageQueue
+    from skylark.remoting.protocol.requests.brokers import BrokerStatsData
+    from skylark.remoting.protocol.requests.groups import ConsumeStats
+    from skylark.remoting.protocol.requests.topics import TopicStatsTable
+    from skylark.sdk.producer.producer import Producer
+    from skylark.sdk.producer.result import SendResult
 
 _COLUMNS = (
     ("#Topic", "topic"),
@@ -226,7 +226,7 @@ def _result_text(result: "SendResult") -> str:
 )
 async def send_msg_status(session: Session, broker_name: str, message_size: int, count: int) -> list[dict[str, Any]]:
     """Send messages to a broker's own topic, which has the broker's name, and print the result of each."""
-    from mqcommon.message.message import Message
+    from skylark.mqcommon.message.message import Message
 
     known = sorted((await session.admin.cluster_info()).broker_addr_table)
     if broker_name not in known:  # a send would create a topic of that name
@@ -256,7 +256,7 @@ async def send_msg_status(session: Session, broker_name: str, message_size: int,
 )
 async def check_msg_send_rt(session: Session, topic: str, amount: int, size: int) -> dict[str, Any]:
     """Send messages to the queues of a topic in turn, and print how long each took."""
-    from mqcommon.message.message import Message
+    from skylark.mqcommon.message.message import Message
 
     rows: list[dict[str, Any]] = []
     session.say(_SENT.head())
@@ -322,7 +322,7 @@ async def cluster_rt(
 async def _probe(
     session: Session, producer: "Producer", cluster: str | None, amount: int, size: int
 ) -> list[dict[str, Any]]:
-    from mqcommon.message.message import Message
+    from skylark.mqcommon.message.message import Message
 
     targets = all_targets(await session.admin.cluster_info(), cluster)
     names = list(dict.fromkeys((one.cluster, one.broker_name) for one in targets))

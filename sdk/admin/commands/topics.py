@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import BrokerError, RouteNotFound, UserError
-from mqcommon.fastjson import pretty
-from mqcommon.names import is_light
-from sdk.admin.command import command
-from sdk.admin.order_records import (
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, UserError
+from skylark.mqcommon.fastjson import pretty
+from skylark.mqcommon.names import is_light
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.order_records import (
     NAMESPACE,
     PERM_WRITE,
     end_order,
@@ -23,7 +23,7 @@ from sdk.admin.order_records import (
     refuse_ordered,
     warn_of_lacks,
 )
-from sdk.admin.params import (
+from skylark.sdk.admin.params import (
     attributes_option,
     cluster_name,
     option,
@@ -32,13 +32,13 @@ from sdk.admin.params import (
     topic_option,
     where,
 )
-from sdk.admin.render import Row, Table, java_value, time_text
-from sdk.admin.session import Session
-from sdk.admin.targets import MASTER_ID, Scope, all_ok, all_targets, at_each, chosen_addrs, is_known
+from skylark.sdk.admin.render import Row, Table, java_value, time_text
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import MASTER_ID, Scope, all_ok, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
-    from mqcommon.message.queue import MessageQueue
-    from remoting.protocol.requests.routes import TopicRouteData
+    from skylark.mqcommon.message.queue import MessageQueue
+    from skylark.remoting.protocol.requests.routes import TopicRouteData
 
 
 async def set_order_conf(session: Session, topic: str, queue_nums: int, scope: Scope) -> str:
@@ -97,8 +97,8 @@ async def update_topic(
     attributes: dict[str, str] | None,
 ) -> dict[str, Any]:
     """Create a topic, or change one."""
-    from remoting.protocol.requests.topics import TopicConfig
-    from sdk.admin.reshape import topic_config
+    from skylark.remoting.protocol.requests.topics import TopicConfig
+    from skylark.sdk.admin.reshape import topic_config
 
     config = TopicConfig(
         topic_name=topic,
@@ -347,7 +347,7 @@ async def topic_route(session: Session, topic: str, list: bool) -> dict[str, Any
     """Show the brokers and queues of a topic; it warns of brokers of the topic that are away."""
     route = await session.admin.topic_route(topic)
     if route.absent_brokers:
-        from sdk.routes import absent_text
+        from skylark.sdk.routes import absent_text
 
         session.warn(f"topic {topic}: {absent_text(route.absent_brokers)}")
     for line in _route_lines(route) if list else [pretty(route.to_wire())]:
@@ -412,7 +412,7 @@ async def topic_cluster_list(session: Session, topic: str) -> dict[str, Any]:
 )
 async def update_topic_list(session: Session, scope: Scope, filename: str) -> dict[str, Any]:
     """Create or change the topics of a file: [{"topicName":"T","readQueueNums":4,"writeQueueNums":4,"perm":6}, ...]."""
-    from remoting.protocol.requests.topics import TopicConfig
+    from skylark.remoting.protocol.requests.topics import TopicConfig
 
     topics = read_list(session.warn, filename, TopicConfig, "topicName")
     addrs = await chosen_addrs(session, scope)
@@ -485,8 +485,8 @@ def _queue_json(queue: "MessageQueue") -> dict[str, Any]:
 )
 async def allocate_mq(session: Session, topic: str, ip_list: str) -> dict[str, Any]:
     """Show which queues the members of a group would get from the strategy averagely; changes nothing."""
-    from sdk.consumer.allocate import averagely
-    from sdk.routes import make_route
+    from skylark.sdk.consumer.allocate import averagely
+    from skylark.sdk.routes import make_route
 
     members = list(dict.fromkeys(part.strip() for part in ip_list.split(",") if part.strip()))
     if not members:

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
-from sdk.admin.command import command
-from sdk.admin.commands.cluster import base_row, lag_of
-from sdk.admin.params import cluster_name, option
-from sdk.admin.render import Table, visible
-from sdk.admin.session import Session
-from sdk.admin.targets import MASTER_ID, all_targets
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.commands.cluster import base_row, lag_of
+from skylark.sdk.admin.params import cluster_name, option
+from skylark.sdk.admin.render import Table, visible
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import MASTER_ID, all_targets
 
 if TYPE_CHECKING:
-    from sdk.admin.targets import Target
-    from sdk.admin.topology import SetFacts
+    from skylark.sdk.admin.targets import Target
+    from skylark.sdk.admin.topology import SetFacts
 
 _SETS = Table(
     (
@@ -50,7 +50,7 @@ def _lines(found: dict[str, Any], top: int) -> Iterator[str]:
 
 
 async def _facts(session: Session, cluster: str | None) -> "list[SetFacts]":
-    from sdk.admin.topology import SetFacts, lags_of
+    from skylark.sdk.admin.topology import SetFacts, lags_of
 
     admin = session.admin
     targets = all_targets(await admin.cluster_info(), cluster)
@@ -116,8 +116,8 @@ async def cluster_topology(
 
     With --output json all topics and groups are there. System topics are left out.
     """
-    from sdk.admin.topology import topology
-    from sdk.admin.topology_picture import picture
+    from skylark.sdk.admin.topology import topology
+    from skylark.sdk.admin.topology_picture import picture
 
     found = topology(await _facts(session, cluster_name))
     if svg is not None:

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import BrokerError, UserError
-from sdk.admin.command import command
-from sdk.admin.params import Address, Text, option, where
-from sdk.admin.render import Table, java_value
-from sdk.admin.session import Session
-from sdk.admin.targets import Scope, at_each, chosen_addrs, is_known
+from skylark.mqcommon.errors import BrokerError, UserError
+from skylark.sdk.admin.command import command
+from skylark.sdk.admin.params import Address, Text, option, where
+from skylark.sdk.admin.render import Table, java_value
+from skylark.sdk.admin.session import Session
+from skylark.sdk.admin.targets import Scope, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.auth import AclInfo, UserInfo
+    from skylark.remoting.protocol.requests.auth import AclInfo, UserInfo
 
 _USER_TYPES = click.Choice(["Super", "Normal"], case_sensitive=False)
 _STATES = click.Choice(["enable", "disable"], case_sensitive=False)
@@ -51,7 +51,7 @@ def _password(help: str, *, required: bool) -> click.Option:
 )
 async def create_user(session: Session, scope: Scope, username: str, password: str, user_type: str) -> dict[str, Any]:
     """Create a user. The password is better given in the environment: others can see command lines."""
-    from remoting.protocol.requests.auth import UserInfo
+    from skylark.remoting.protocol.requests.auth import UserInfo
 
     user = UserInfo(username, password, user_type)
     results = await at_each(
@@ -81,7 +81,7 @@ async def update_user(
     user_status: str | None,
 ) -> dict[str, Any]:
     """Change a user. A user who is disabled is refused from the next request on."""
-    from remoting.protocol.requests.auth import UserInfo
+    from skylark.remoting.protocol.requests.auth import UserInfo
 
     if password is None and user_type is None and user_status is None:
         raise click.UsageError("Missing option: give -p/--password, -t/--userType or -s/--userStatus.")
@@ -248,7 +248,7 @@ def _entry(verb: str) -> tuple[click.Option, ...]:
 
 
 async def _put(session: Session, verb: str, given: dict[str, Any]) -> dict[str, Any]:
-    from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo
+    from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 
     entries = [
         PolicyEntryInfo(resource, given["actions"], given["source_ip"], given["decision"])

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import trio
 
-from remoting.net.sockets import connect
-from remoting.net.transport import Transport
+from skylark.remoting.net.sockets import connect
+from skylark.remoting.net.transport import Transport
 
 _READ_BYTES = 16 * 1024
 # Tags of DER: a sequence, the optional version at the beginning of a certificate, the two ways to write a time.

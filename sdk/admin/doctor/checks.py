@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from mqcommon.addresses import split_address
-from remoting.protocol.group_subscriptions import differences
-from sdk.admin.doctor.facts import (
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.protocol.group_subscriptions import differences
+from skylark.sdk.admin.doctor.facts import (
     FAIL,
     INFO,
     OK,

@@ -6,8 +6,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.group_subscriptions import Wanted
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.protocol.group_subscriptions import Wanted
 
 MASTER_ID = 0
 

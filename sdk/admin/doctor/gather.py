@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from mqcommon.addresses import format_address, split_address
-from mqcommon.errors import BrokerError, NotNameServer, RouteNotFound, SkylarkError
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
-from remoting.net.sockets import connect
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.group_subscriptions import Wanted, wanted_of
-from sdk.admin.commands.stats import undone_of
-from sdk.admin.doctor.certificates import not_after_ms
-from sdk.admin.doctor.facts import (
+from skylark.mqcommon.addresses import format_address, split_address
+from skylark.mqcommon.errors import BrokerError, NotNameServer, RouteNotFound, SkylarkError
+from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
+from skylark.remoting.net.sockets import connect
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.group_subscriptions import Wanted, wanted_of
+from skylark.sdk.admin.commands.stats import undone_of
+from skylark.sdk.admin.doctor.certificates import not_after_ms
+from skylark.sdk.admin.doctor.facts import (
     BrokerFacts,
     CertificateFacts,
     ControllerFacts,
@@ -28,14 +28,14 @@ from sdk.admin.doctor.facts import (
     ReplicaSetFacts,
     few,
 )
-from sdk.admin.failures import explain
-from sdk.admin.order_records import NAMESPACE, lacking
-from sdk.admin.session import Session
-from sdk.endpoint import ask_all
-from sdk.routes import away_because
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.order_records import NAMESPACE, lacking
+from skylark.sdk.admin.session import Session
+from skylark.sdk.endpoint import ask_all
+from skylark.sdk.routes import away_because
 
 if TYPE_CHECKING:
-    from sdk.admin.client import Admin
+    from skylark.sdk.admin.client import Admin
 
 #: More groups than this are not looked at: each costs a request to each broker.
 MAX_GROUPS = 200
@@ -100,7 +100,7 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
 
 async def knock(host: str, port: int, timeout_ms: int) -> None:
     """Open a connection, and close it. Raises OSError with a short reason."""
-    from remoting.net.sockets import connect_reason
+    from skylark.remoting.net.sockets import connect_reason
 
     with trio.move_on_after(timeout_ms / 1000):
         try:

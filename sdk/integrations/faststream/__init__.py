@@ -11,13 +11,13 @@ testing.py      `TestRocketBroker`: publishes to the handlers of a test, in memo
 It uses base classes of FastStream that may change between its minor versions, so the extra has an upper bound.
 """
 
-from sdk.integrations.extra import extra
+from skylark.sdk.integrations.extra import extra
 
 with extra("faststream", "faststream", "fast_depends"):
-    from sdk.integrations.faststream.broker import RocketBroker
-    from sdk.integrations.faststream.message import RocketMessage
-    from sdk.integrations.faststream.producing import RocketPublishCommand, RocketResponse, ValueCodec
-    from sdk.integrations.faststream.registrator import RocketRoute, RocketRouter, RoutePublisher
+    from skylark.sdk.integrations.faststream.broker import RocketBroker
+    from skylark.sdk.integrations.faststream.message import RocketMessage
+    from skylark.sdk.integrations.faststream.producing import RocketPublishCommand, RocketResponse, ValueCodec
+    from skylark.sdk.integrations.faststream.registrator import RocketRoute, RocketRouter, RoutePublisher
 
 __all__ = [
     "RocketBroker",

@@ -6,9 +6,9 @@ from faststream._internal.context import Context
 from faststream.annotations import ContextRepo, Logger
 from faststream.params import NoCast
 
-from sdk.aio.facade import Client as AioClient
-from sdk.integrations.faststream.broker import RocketBroker as OwnBroker
-from sdk.integrations.faststream.message import RocketMessage as OwnMessage
+from skylark.sdk.aio.facade import Client as AioClient
+from skylark.sdk.integrations.faststream.broker import RocketBroker as OwnBroker
+from skylark.sdk.integrations.faststream.message import RocketMessage as OwnMessage
 
 __all__ = ["Client", "ContextRepo", "Logger", "NoCast", "RocketBroker", "RocketMessage"]
 

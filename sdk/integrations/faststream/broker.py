@@ -28,17 +28,17 @@ from faststream.security import BaseSecurity, SASLPlaintext
 from faststream.specification.schema import BrokerSpec
 from faststream.specification.schema.extra import Tag, TagDict
 
-from mqcommon.errors import SkylarkError
-from remoting.net.tls.settings import Tls
-from remoting.protocol.signature import Credentials
-from sdk.aio.admin import Admin
-from sdk.aio.facade import Client
-from sdk.integrations.faststream.config import LOGGED_ID, RocketBrokerConfig
-from sdk.integrations.faststream.message import RocketMessage
-from sdk.integrations.faststream.producing import REQUEST_TIMEOUT_S, RocketProducer, RocketPublishCommand, SendOptions
-from sdk.integrations.faststream.registrator import NO_OPTIONS, RocketRegistrator
-from sdk.nameservers import NameServerSource
-from sdk.producer.result import SendResult
+from skylark.mqcommon.errors import SkylarkError
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.aio.admin import Admin
+from skylark.sdk.aio.facade import Client
+from skylark.sdk.integrations.faststream.config import LOGGED_ID, RocketBrokerConfig
+from skylark.sdk.integrations.faststream.message import RocketMessage
+from skylark.sdk.integrations.faststream.producing import REQUEST_TIMEOUT_S, RocketProducer, RocketPublishCommand, SendOptions
+from skylark.sdk.integrations.faststream.registrator import NO_OPTIONS, RocketRegistrator
+from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.producer.result import SendResult
 
 PING_TIMEOUT_S = 5.0
 
@@ -184,7 +184,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
 
     @property
     def client(self) -> Client:
-        """The client of this broker's publishers and subscribers, to be given to other classes of `sdk.aio`.
+        """The client of this broker's publishers and subscribers, to be given to other classes of `skylark.aio`.
 
         Raises IncorrectState unless the broker is connected.
         """

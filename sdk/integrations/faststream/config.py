@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from faststream._internal.configs import BrokerConfig
 from faststream.exceptions import IncorrectState
 
-from sdk.aio.facade import Client
-from sdk.integrations.faststream.producing import RocketProducer
+from skylark.sdk.aio.facade import Client
+from skylark.sdk.integrations.faststream.producing import RocketProducer
 
 # How many characters of a message's id a line of the log has: its last ones.
 LOGGED_ID = 10

@@ -14,10 +14,10 @@ from fastapi.types import IncEx
 from faststream._internal.context import ContextRepo
 from faststream._internal.fastapi.router import StreamRouter
 
-from sdk.integrations.faststream.broker import RocketBroker
-from sdk.integrations.faststream.producing import RocketPublisher
-from sdk.integrations.faststream.subscriber import RocketSubscriber
-from sdk.nameservers import NameServerSource
+from skylark.sdk.integrations.faststream.broker import RocketBroker
+from skylark.sdk.integrations.faststream.producing import RocketPublisher
+from skylark.sdk.integrations.faststream.subscriber import RocketSubscriber
+from skylark.sdk.nameservers import NameServerSource
 
 
 class RocketRouter(StreamRouter[Any]):

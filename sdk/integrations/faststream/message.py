@@ -14,14 +14,14 @@ from faststream.message import StreamMessage as FastStreamMessage
 from faststream.message import decode_message
 from faststream.middlewares import AckPolicy
 
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import CONTENT_TYPE, CORRELATION_ID, REPLY_TO_CLIENT
-from remoting.protocol.strict_cbor import loads_values
-from sdk.aio.simple import SimpleConsumer
-from sdk.consumer.outcome import ConsumeResult, Later, Result
-from sdk.consumer.popped import ReceivedMessage
-from sdk.consumer.retry_policy import LEVEL_DELAYS_S, reason_of
-from sdk.values.libraries import CBOR, CONTENT_TYPES
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import CONTENT_TYPE, CORRELATION_ID, REPLY_TO_CLIENT
+from skylark.remoting.protocol.strict_cbor import loads_values
+from skylark.sdk.aio.simple import SimpleConsumer
+from skylark.sdk.consumer.outcome import ConsumeResult, Later, Result
+from skylark.sdk.consumer.popped import ReceivedMessage
+from skylark.sdk.consumer.retry_policy import LEVEL_DELAYS_S, reason_of
+from skylark.sdk.values.libraries import CBOR, CONTENT_TYPES
 
 #: FastStream's names of what RocketMQ has no property for; Kafka's part of FastStream has the same.
 CORRELATION_HEADER = "correlation_id"

@@ -26,15 +26,15 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, PublisherSpec
 
-from mqcommon.errors import ReplyTimeout, SendFailed
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.properties import CONTENT_TYPE, CORRELATION_ID, REPLY_TO_CLIENT
-from sdk.aio.facade import Client
-from sdk.aio.producer import Producer
-from sdk.integrations.faststream.message import CORRELATION_HEADER, REPLY_TO_HEADER, RocketMessage, RocketParser
-from sdk.producer.result import SendResult
-from sdk.values.libraries import CBOR, CONTENT_TYPES
-from sdk.values.values import Values
+from skylark.mqcommon.errors import ReplyTimeout, SendFailed
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.properties import CONTENT_TYPE, CORRELATION_ID, REPLY_TO_CLIENT
+from skylark.sdk.aio.facade import Client
+from skylark.sdk.aio.producer import Producer
+from skylark.sdk.integrations.faststream.message import CORRELATION_HEADER, REPLY_TO_HEADER, RocketMessage, RocketParser
+from skylark.sdk.producer.result import SendResult
+from skylark.sdk.values.libraries import CBOR, CONTENT_TYPES
+from skylark.sdk.values.values import Values
 
 logger = logging.getLogger(__name__)
 

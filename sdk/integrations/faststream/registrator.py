@@ -15,16 +15,16 @@ from faststream._internal.parser import CodecProto
 from faststream._internal.types import BrokerMiddleware, CustomCallable
 from faststream.middlewares import AckPolicy
 
-from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.retry_policy import RetryPolicy
-from sdk.integrations.faststream.config import RocketBrokerConfig
-from sdk.integrations.faststream.producing import (
+from skylark.sdk.consumer.outcome import ConsumeFrom
+from skylark.sdk.consumer.retry_policy import RetryPolicy
+from skylark.sdk.integrations.faststream.config import RocketBrokerConfig
+from skylark.sdk.integrations.faststream.producing import (
     PublisherSpecConfig,
     RocketPublisher,
     RocketPublisherSpec,
     SendOptions,
 )
-from sdk.integrations.faststream.subscriber import (
+from skylark.sdk.integrations.faststream.subscriber import (
     ConsumeOptions,
     RocketSubscriber,
     RocketSubscriberSpec,

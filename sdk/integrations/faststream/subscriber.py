@@ -24,18 +24,18 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, SubscriberSpec
 
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
-from remoting.protocol.codes import ResponseCode
-from sdk.aio.push import PushConsumer
-from sdk.aio.simple import SimpleConsumer
-from sdk.consumer.expression import Sql
-from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Result
-from sdk.consumer.popped import ReceivedMessage
-from sdk.consumer.retry_policy import RetryPolicy
-from sdk.consumer.simple import MAX_COUNT
-from sdk.integrations.faststream.config import LOGGED_ID, RocketBrokerConfig
-from sdk.integrations.faststream.message import Handling, Popped, Raw, Rejected, RocketMessage, RocketParser
-from sdk.integrations.faststream.producing import ReplyPublisher
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.aio.push import PushConsumer
+from skylark.sdk.aio.simple import SimpleConsumer
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Result
+from skylark.sdk.consumer.popped import ReceivedMessage
+from skylark.sdk.consumer.retry_policy import RetryPolicy
+from skylark.sdk.consumer.simple import MAX_COUNT
+from skylark.sdk.integrations.faststream.config import LOGGED_ID, RocketBrokerConfig
+from skylark.sdk.integrations.faststream.message import Handling, Popped, Raw, Rejected, RocketMessage, RocketParser
+from skylark.sdk.integrations.faststream.producing import ReplyPublisher
 
 # How long handlers that must not begin any more wait for their consumer to stop calling them. The messages that they
 # have then are given back.

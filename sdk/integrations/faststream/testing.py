@@ -21,17 +21,17 @@ from faststream._internal.testing.broker import TestBroker, change_producer
 from faststream._internal.types import AsyncCallable
 from faststream.exceptions import SubscriberNotFound
 
-from mqcommon.clock import SystemClock
-from mqcommon.message.ids import encode_host
-from mqcommon.message.message import Message, MessageExt, wire_properties
-from mqcommon.message.record import encode_record, topic_field
-from sdk.integrations.faststream.broker import RocketBroker
-from sdk.integrations.faststream.message import RocketParser
-from sdk.integrations.faststream.producing import RocketPublishCommand, RocketPublisher, encoded
-from sdk.integrations.faststream.subscriber import RocketSubscriber
-from sdk.producer.result import SendResult, SendStatus, StoredBatch
-from sdk.producer.wire import Stored
-from sdk.testing.selection import is_chosen
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.message import Message, MessageExt, wire_properties
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.sdk.integrations.faststream.broker import RocketBroker
+from skylark.sdk.integrations.faststream.message import RocketParser
+from skylark.sdk.integrations.faststream.producing import RocketPublishCommand, RocketPublisher, encoded
+from skylark.sdk.integrations.faststream.subscriber import RocketSubscriber
+from skylark.sdk.producer.result import SendResult, SendStatus, StoredBatch
+from skylark.sdk.producer.wire import Stored
+from skylark.sdk.testing.selection import is_chosen
 
 BROKER_NAME = "memory"
 _HOST = encode_host("127.0.0.1", 0)

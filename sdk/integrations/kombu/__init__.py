@@ -10,9 +10,9 @@ mailbox.py    what waits for the program's thread
 names.py      what names, URLs and times of kombu are in RocketMQ (pure)
 """
 
-from sdk.integrations.extra import extra
+from skylark.sdk.integrations.extra import extra
 
 with extra("celery", "kombu", "celery"):
-    from sdk.integrations.kombu.transport import Transport
+    from skylark.sdk.integrations.kombu.transport import Transport
 
 __all__ = ["Transport"]

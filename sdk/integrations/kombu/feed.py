@@ -15,16 +15,16 @@ from typing import Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.backoff import Backoff
-from mqcommon.clock import Clock
-from mqcommon.errors import BrokerError, SkylarkError
-from mqcommon.signal import Signal
-from remoting.protocol.codes import ResponseCode
-from sdk.consumer.popped import ReceivedMessage
-from sdk.consumer.read_retry import FailureLines
-from sdk.consumer.simple import MAX_COUNT, SimpleConsumer
-from sdk.integrations.kombu.mailbox import Mailbox, Parcel
-from sdk.integrations.kombu.names import TransportSettings, deliver_at_ms, is_expired
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import BrokerError, SkylarkError
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.consumer.popped import ReceivedMessage
+from skylark.sdk.consumer.read_retry import FailureLines
+from skylark.sdk.consumer.simple import MAX_COUNT, SimpleConsumer
+from skylark.sdk.integrations.kombu.mailbox import Mailbox, Parcel
+from skylark.sdk.integrations.kombu.names import TransportSettings, deliver_at_ms, is_expired
 
 logger = logging.getLogger(__name__)
 

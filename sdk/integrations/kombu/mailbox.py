@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.message import MessageExt
 
 
 class Unsettled(Protocol):

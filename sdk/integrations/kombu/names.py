@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from mqcommon.errors import InvalidArgument
+from skylark.mqcommon.errors import InvalidArgument
 
 #: The topic of all reply queues.
 REPLIES = "celery-replies"

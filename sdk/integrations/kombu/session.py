@@ -16,26 +16,26 @@ from typing import Self
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.backoff import Backoff
-from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, UserError
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.properties import RESERVED
-from mqcommon.shielded_nursery import shielded_nursery
-from mqcommon.signal import Signal
-from remoting.net.tls.settings import Tls
-from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
-from remoting.protocol.signature import Credentials
-from sdk.admin.client import Admin
-from sdk.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, ClientHandle
-from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.pull import PullConsumer
-from sdk.consumer.simple import SimpleConsumer
-from sdk.integrations.kombu.feed import DUE, Deliveries, Feed, GiveBacks, Prefetch
-from sdk.integrations.kombu.mailbox import Mailbox
-from sdk.integrations.kombu.names import (
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.properties import RESERVED
+from skylark.mqcommon.shielded_nursery import shielded_nursery
+from skylark.mqcommon.signal import Signal
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.admin.client import Admin
+from skylark.sdk.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, ClientHandle
+from skylark.sdk.consumer.outcome import ConsumeFrom
+from skylark.sdk.consumer.pull import PullConsumer
+from skylark.sdk.consumer.simple import SimpleConsumer
+from skylark.sdk.integrations.kombu.feed import DUE, Deliveries, Feed, GiveBacks, Prefetch
+from skylark.sdk.integrations.kombu.mailbox import Mailbox
+from skylark.sdk.integrations.kombu.names import (
     ANY_TAG,
     REPLIES,
     ROUTING_KEY,
@@ -44,8 +44,8 @@ from sdk.integrations.kombu.names import (
     queue_topic,
     tag_of,
 )
-from sdk.integrations.kombu.stream import Stream
-from sdk.producer.producer import Producer, Ticket
+from skylark.sdk.integrations.kombu.stream import Stream
+from skylark.sdk.producer.producer import Producer, Ticket
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from mqcommon.errors import ConnectionLost
-from mqcommon.message.message import Message
-from sdk.integrations.kombu.names import TransportSettings
-from sdk.integrations.kombu.session import ClusterSession
-from sdk.loop_thread import Inbox, OpenClient, call_each
-from sdk.runtime import FORKS
+from skylark.mqcommon.errors import ConnectionLost
+from skylark.mqcommon.message.message import Message
+from skylark.sdk.integrations.kombu.names import TransportSettings
+from skylark.sdk.integrations.kombu.session import ClusterSession
+from skylark.sdk.loop_thread import Inbox, OpenClient, call_each
+from skylark.sdk.runtime import FORKS
 
 T = TypeVar("T")
 

@@ -11,16 +11,16 @@ from collections.abc import Callable
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.backoff import Backoff
-from mqcommon.clock import Clock
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from sdk.client import Client
-from sdk.consumer.pull import PullConsumer
-from sdk.consumer.read_retry import FailureLines
-from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
-from sdk.integrations.kombu.names import is_expired
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.client import Client
+from skylark.sdk.consumer.pull import PullConsumer
+from skylark.sdk.consumer.read_retry import FailureLines
+from skylark.sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
+from skylark.sdk.integrations.kombu.names import is_expired
 
 logger = logging.getLogger(__name__)
 

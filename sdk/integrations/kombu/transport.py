@@ -23,8 +23,8 @@ from kombu.transport.virtual import Transport as VirtualTransport
 from kombu.utils.compat import detect_environment
 from kombu.utils.json import dumps, loads
 
-from mqcommon.clock import SystemClock
-from mqcommon.errors import (
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import (
     BrokerError,
     ConnectionLost,
     InvalidArgument,
@@ -33,15 +33,15 @@ from mqcommon.errors import (
     SendFailed,
     UserError,
 )
-from mqcommon.message.message import Message, MessageExt
-from sdk.integrations.kombu import names
-from sdk.integrations.kombu.feed import Feed, Prefetch
-from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
-from sdk.integrations.kombu.names import EXPIRES, REPLIES, ROUTING_KEY, TransportSettings
-from sdk.integrations.kombu.session import ClusterSession, Source
-from sdk.integrations.kombu.sessions import SESSIONS, SharedSession
-from sdk.integrations.kombu.stream import Stream
-from sdk.nameservers import NAMESRV_ADDR
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.sdk.integrations.kombu import names
+from skylark.sdk.integrations.kombu.feed import Feed, Prefetch
+from skylark.sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
+from skylark.sdk.integrations.kombu.names import EXPIRES, REPLIES, ROUTING_KEY, TransportSettings
+from skylark.sdk.integrations.kombu.session import ClusterSession, Source
+from skylark.sdk.integrations.kombu.sessions import SESSIONS, SharedSession
+from skylark.sdk.integrations.kombu.stream import Stream
+from skylark.sdk.nameservers import NAMESRV_ADDR
 
 logger = logging.getLogger(__name__)
 
@@ -439,7 +439,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         self.no_ack: set[str] = set()
 
     def driver_version(self) -> str:
-        from sdk import __version__
+        from skylark import __version__
 
         return str(__version__)
 

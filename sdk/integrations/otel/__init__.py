@@ -9,9 +9,9 @@ consuming.py     spans of handlers, receives and settlements
 telemetry.py     the tracer, the meter, and what spans and metrics are called
 """
 
-from sdk.integrations.extra import extra
+from skylark.sdk.integrations.extra import extra
 
 with extra("otel", "opentelemetry"):
-    from sdk.integrations.otel.instrumentor import SkylarkInstrumentor, processing
+    from skylark.sdk.integrations.otel.instrumentor import SkylarkInstrumentor, processing
 
 __all__ = ["SkylarkInstrumentor", "processing"]

@@ -14,10 +14,10 @@ from typing import Any
 from opentelemetry import context as contexts
 from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
 
-from mqcommon.message.message import MessageExt
-from sdk.consumer.outcome import ConsumeResult, Later, check_handler
-from sdk.consumer.workers import ForeignHandlers
-from sdk.integrations.otel.telemetry import (
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.consumer.outcome import ConsumeResult, Later, check_handler
+from skylark.sdk.consumer.workers import ForeignHandlers
+from skylark.sdk.integrations.otel.telemetry import (
     COUNT,
     ERROR,
     REASON,
@@ -28,7 +28,7 @@ from sdk.integrations.otel.telemetry import (
     described,
     end_span,
 )
-from sdk.values.handlers import reading_values
+from skylark.sdk.values.handlers import reading_values
 
 _SUCCESSES = (None, ConsumeResult.SUCCESS)
 

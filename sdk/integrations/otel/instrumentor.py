@@ -14,18 +14,18 @@ from opentelemetry import context as contexts
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 from opentelemetry.trace import Span
 
-from mqcommon.message.message import MessageExt
-from sdk import aio, blocking
-from sdk.aio.portal import Portal
-from sdk.blocking.loop import ClientLoop
-from sdk.consumer.failures import Returns
-from sdk.consumer.pull import PullConsumer
-from sdk.consumer.push import PushConsumer
-from sdk.consumer.simple import SimpleConsumer
-from sdk.integrations.otel.consuming import ConsumingSpans
-from sdk.integrations.otel.producing import ProducingSpans
-from sdk.integrations.otel.telemetry import Telemetry
-from sdk.producer.producer import Producer
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk import aio, blocking
+from skylark.sdk.aio.portal import Portal
+from skylark.sdk.blocking.loop import ClientLoop
+from skylark.sdk.consumer.failures import Returns
+from skylark.sdk.consumer.pull import PullConsumer
+from skylark.sdk.consumer.push import PushConsumer
+from skylark.sdk.consumer.simple import SimpleConsumer
+from skylark.sdk.integrations.otel.consuming import ConsumingSpans
+from skylark.sdk.integrations.otel.producing import ProducingSpans
+from skylark.sdk.integrations.otel.telemetry import Telemetry
+from skylark.sdk.producer.producer import Producer
 
 
 class SkylarkInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # that module is not typed

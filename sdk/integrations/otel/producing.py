@@ -7,11 +7,11 @@ from typing import Any
 
 from opentelemetry.trace import Span, SpanKind
 
-from mqcommon.message.message import MAX_PROPERTIES_BYTES, Message
-from mqcommon.message.properties import DELAY, SHARDING_KEY, encode_properties
-from mqcommon.names import TRACE_TOPIC
-from sdk.integrations.otel.carried import TRACEPARENT
-from sdk.integrations.otel.telemetry import (
+from skylark.mqcommon.message.message import MAX_PROPERTIES_BYTES, Message
+from skylark.mqcommon.message.properties import DELAY, SHARDING_KEY, encode_properties
+from skylark.mqcommon.names import TRACE_TOPIC
+from skylark.sdk.integrations.otel.carried import TRACEPARENT
+from skylark.sdk.integrations.otel.telemetry import (
     COUNT,
     DELAY_LEVEL,
     MESSAGE_ID,
@@ -24,7 +24,7 @@ from sdk.integrations.otel.telemetry import (
     end_span,
     tags_and_keys,
 )
-from sdk.producer.result import SendResult
+from skylark.sdk.producer.result import SendResult
 
 
 class Sending:

@@ -15,9 +15,9 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 
-from mqcommon.message.message import MessageExt
-from sdk.consumer.push import PushConsumer
-from sdk.integrations.otel.carried import Carried
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.consumer.push import PushConsumer
+from skylark.sdk.integrations.otel.carried import Carried
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.30.0"
 SYSTEM, SYSTEM_VALUE = "messaging.system", "rocketmq"
@@ -71,8 +71,8 @@ class Telemetry:
 
     def __init__(self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None) -> None:
         release = version("skylark-mq")
-        self.tracer = trace.get_tracer("sdk.integrations.otel", release, tracer_provider, SCHEMA_URL)
-        meter = metrics.get_meter("sdk.integrations.otel", release, meter_provider, SCHEMA_URL)
+        self.tracer = trace.get_tracer("skylark.integrations.otel", release, tracer_provider, SCHEMA_URL)
+        meter = metrics.get_meter("skylark.integrations.otel", release, meter_provider, SCHEMA_URL)
         self._durations = meter.create_histogram(
             "messaging.client.operation.duration", "s", "Duration of an operation of a producer or consumer."
         )

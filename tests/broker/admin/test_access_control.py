@@ -4,17 +4,17 @@ from typing import Any, cast
 
 import pytest
 
-from broker.admin.access_control import PolicyHandlers, UserHandlers
-from broker.security.users import checks
-from broker.security.users.guard import Logins
-from mqcommon.errors import RequestRefused
-from remoting.net.channel import Channel
-from remoting.net.steps import finish
-from remoting.protocol.body import Body
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body, encode_body
-from remoting.protocol.requests.auth import (
+from skylark.broker.admin.access_control import PolicyHandlers, UserHandlers
+from skylark.broker.security.users import checks
+from skylark.broker.security.users.guard import Logins
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body, encode_body
+from skylark.remoting.protocol.requests.auth import (
     AUTH_CREATE_ACL,
     AUTH_CREATE_USER,
     AUTH_DELETE_ACL,
@@ -33,8 +33,8 @@ from remoting.protocol.requests.auth import (
     UserInfo,
     UserInfos,
 )
-from remoting.protocol.sealing import SEALED_FIELD, unseal
-from remoting.protocol.signature import Credentials, WholeSignatures, sign
+from skylark.remoting.protocol.sealing import SEALED_FIELD, unseal
+from skylark.remoting.protocol.signature import Credentials, WholeSignatures, sign
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import SECRET, acl, entry, user
 from tests.support.caller import Caller
@@ -321,7 +321,7 @@ async def test_the_last_super_user_stays_while_authentication_is_on(change: str)
 
 
 async def test_there_is_a_most_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.admin.access_control.MAX_USERS", 1)
+    monkeypatch.setattr("skylark.broker.admin.access_control.MAX_USERS", 1)
     monkeypatch.setattr(checks, "MAX_ALL_ENTRIES", 2)
     desk = UserDesk()
     await desk.done(AUTH_CREATE_USER.code, user("anna"), username="anna")

@@ -5,11 +5,11 @@ import logging
 import orjson
 import pytest
 
-from remoting.protocol.body import KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, UPDATE_BROKER_CONFIG
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, UPDATE_BROKER_CONFIG
 from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put

@@ -4,14 +4,14 @@ from typing import Any, cast
 
 import pytest
 
-from broker.admin.draining import Draining
-from broker.meta.topics import Drain
-from mqcommon.errors import BrokerError
-from mqcommon.names import DLQ_RESENT_TOPIC, TOOLS_GROUP
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader
-from remoting.protocol.requests.shrinking import (
+from skylark.broker.admin.draining import Draining
+from skylark.broker.meta.topics import Drain
+from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.names import DLQ_RESENT_TOPIC, TOOLS_GROUP
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader
+from skylark.remoting.protocol.requests.shrinking import (
     DRAIN_BROKER,
     GET_CLOSED_QUEUES,
     GET_DRAIN_STATUS,

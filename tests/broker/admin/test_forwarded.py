@@ -7,15 +7,15 @@ import pytest
 import trio
 import trio.testing
 
-from broker.admin import forwarded
-from mqcommon.message.ids import offset_msg_id
-from mqcommon.message.message import decode_messages
-from mqcommon.message.queue import MessageQueue
-from remoting.net.channel import Channel
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.requests.clients import (
+from skylark.broker.admin import forwarded
+from skylark.mqcommon.message.ids import offset_msg_id
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.dialect import Dialect, decode_body, encode_body
+from skylark.remoting.protocol.requests.clients import (
     CONSUME_MESSAGE_DIRECTLY,
     GET_CONSUMER_RUNNING_INFO,
     HEART_BEAT,
@@ -23,7 +23,7 @@ from remoting.protocol.requests.clients import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
 )
-from remoting.protocol.requests.offsets import GetConsumerStatusBody
+from skylark.remoting.protocol.requests.offsets import GetConsumerStatusBody
 from tests.broker.desk import Desk
 from tests.broker.meta.test_client_handlers import beat
 from tests.broker.store.support import HOST, put

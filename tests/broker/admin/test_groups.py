@@ -2,10 +2,10 @@
 
 import pytest
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.groups import (
     DELETE_SUBSCRIPTIONGROUP,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_SUBSCRIPTIONGROUP_CONFIG,

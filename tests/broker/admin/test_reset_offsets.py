@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.command import CBOR
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import (
+from skylark.remoting.protocol.command import CBOR
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import (
     CLONE_GROUP_OFFSET,
     INVOKE_BROKER_TO_RESET_OFFSET,
     UPDATE_CONSUMER_OFFSET,
     ResetOffsetBody,
 )
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put

@@ -6,11 +6,11 @@ import pytest
 import trio
 import trio.testing
 
-from remoting.net.steps import finish
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.topics import (
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
     GET_ALL_TOPIC_CONFIG,
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker.cli import main
-from broker.commands.diverged_slave import resync
-from broker.store.aside import PARTS
-from broker.store.truncation.saved import DIRECTORY
-from mqcommon.disk.files import OsFiles
-from mqcommon.message.compression import COMPRESSIONS, compressed
+from skylark.broker.cli import main
+from skylark.broker.commands.diverged_slave import resync
+from skylark.broker.store.aside import PARTS
+from skylark.broker.store.truncation.saved import DIRECTORY
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.message.compression import COMPRESSIONS, compressed
 from tests.broker.store.support import SMALL, bodies, open_store, put
 from tests.broker.store.truncation.support import cut_at
 from tests.support.clock import ManualClock

@@ -7,15 +7,15 @@ from random import Random
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.cli import main
-from broker.commands.json_metadata import export, import_files
-from broker.meta import json_files
-from broker.meta.metadata import Metadata, MetadataReport
-from broker.options import BrokerOptions
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import StoreCorrupt, UserError
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.cli import main
+from skylark.broker.commands.json_metadata import export, import_files
+from skylark.broker.meta import json_files
+from skylark.broker.meta.metadata import Metadata, MetadataReport
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import StoreCorrupt, UserError
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.clock import ManualClock
 from tests.support.golden_store import unpack

@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.broker import store_options
-from broker.commands.json_metadata import export
-from broker.commands.rebuild_metadata import LOST, rebuild
-from broker.options import BrokerOptions
-from mqcommon.errors import StoreCorrupt, UserError
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.broker import store_options
+from skylark.broker.commands.json_metadata import export
+from skylark.broker.commands.rebuild_metadata import LOST, rebuild
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.errors import StoreCorrupt, UserError
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.replication.sets import broker
 from tests.broker.running import SMALL, send_request
 from tests.broker.store.support import open_store, put

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from broker.cli import main
-from mqcommon.disk.files import OsFiles
+from skylark.broker.cli import main
+from skylark.mqcommon.disk.files import OsFiles
 from tests.broker.store.support import SMALL, open_store, put
 
 CONF = f"maxHashSlotNum={SMALL.index_slots}\nmaxIndexNum={SMALL.index_capacity}\n"

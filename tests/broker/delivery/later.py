@@ -7,16 +7,16 @@ from random import Random
 
 import trio
 
-from broker.delivery.background import Background
-from broker.delivery.delayed_delivery import DelayedDelivery
-from broker.delivery.timed_delivery import TimedDelivery
-from broker.observe.stats import DroppedMessages
-from broker.options import BrokerOptions
-from broker.store.store import MessageStore, StoreOptions
-from broker.writing.writer import Writer
-from mqcommon.message.ids import RecallHandle
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record
+from skylark.broker.delivery.background import Background
+from skylark.broker.delivery.delayed_delivery import DelayedDelivery
+from skylark.broker.delivery.timed_delivery import TimedDelivery
+from skylark.broker.observe.stats import DroppedMessages
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.message.ids import RecallHandle
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, SMALL, new_store, read_all
 from tests.broker.writing.support import make_sends

@@ -3,7 +3,7 @@
 import math
 import re
 
-from mqcommon.sql.nodes import Cast, Compare, Constant, Equal, In, Logic, Node, Not, Property, Search
+from skylark.mqcommon.sql.nodes import Cast, Compare, Constant, Equal, In, Logic, Node, Not, Property, Search
 
 
 class Raised(Exception):

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from broker.delivery import delayed_delivery as part_module
-from broker.delivery.delayed_delivery import MAX_ROWS, POLL_S, SAVE_S, SLICE, LevelProgress
-from broker.store.queue.delay_levels import DelayLevels
-from broker.store.queue.entry import ENTRY_BYTES
-from broker.store.queue.tags import TagCodes
-from mqcommon.message.javahash import java_hash
-from mqcommon.names import SCHEDULE_TOPIC
-from remoting.protocol.requests.offsets import DelayOffsetTable
+from skylark.broker.delivery import delayed_delivery as part_module
+from skylark.broker.delivery.delayed_delivery import MAX_ROWS, POLL_S, SAVE_S, SLICE, LevelProgress
+from skylark.broker.store.queue.delay_levels import DelayLevels
+from skylark.broker.store.queue.entry import ENTRY_BYTES
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.names import SCHEDULE_TOPIC
+from skylark.remoting.protocol.requests.offsets import DelayOffsetTable
 from tests.broker.delivery.later import Delays, Timers
 from tests.broker.store.support import BORN_HOST, open_store, put, read_all
 from tests.support.clock import ManualClock

@@ -12,9 +12,9 @@ import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.delivery.delayed_delivery import POLL_S
-from broker.store.queue.delay_levels import DelayLevels
-from mqcommon.names import SCHEDULE_TOPIC
+from skylark.broker.delivery.delayed_delivery import POLL_S
+from skylark.broker.store.queue.delay_levels import DelayLevels
+from skylark.mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.delivery.later import Delays
 from tests.broker.store.support import read_all
 

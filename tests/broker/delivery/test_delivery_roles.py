@@ -5,16 +5,16 @@ from functools import partial
 
 import pytest
 
-from broker.registration import registrar as registrar_module
-from broker.replication import slave as slave_module
-from broker.replication.role import RoleKind
-from mqcommon.message.message import decode_messages
-from mqcommon.names import SCHEDULE_TOPIC
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.offsets import GET_ALL_DELAY_OFFSET, DelayOffsetTable
-from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
+from skylark.broker.registration import registrar as registrar_module
+from skylark.broker.replication import slave as slave_module
+from skylark.broker.replication.role import RoleKind
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.names import SCHEDULE_TOPIC
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.offsets import GET_ALL_DELAY_OFFSET, DelayOffsetTable
+from skylark.remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until

@@ -6,23 +6,23 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cold_reads import ColdReads
-from broker.delivery.filters import Filters
-from broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
-from broker.replication.known_master import KnownMaster
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import GET_CONSUME_STATS
-from remoting.protocol.requests.offsets import (
+from skylark.broker.cold_reads import ColdReads
+from skylark.broker.delivery.filters import Filters
+from skylark.broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.groups import GET_CONSUME_STATS
+from skylark.remoting.protocol.requests.offsets import (
     GET_EARLIEST_MSG_STORETIME,
     GET_MAX_OFFSET,
     GET_MIN_OFFSET,
     QUERY_CONSUMER_OFFSET,
     SEARCH_OFFSET_BY_TIMESTAMP,
 )
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
-from remoting.protocol.requests.topics import GET_TOPIC_STATS_INFO, TopicConfig
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
+from skylark.remoting.protocol.requests.topics import GET_TOPIC_STATS_INFO, TopicConfig
 from tests.broker.desk import Desk
 from tests.broker.running import pull_request
 from tests.broker.store.support import put

@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.delivery import filters as module
-from broker.delivery.filters import MAX_EXPRESSION, Filters
-from broker.store.filter import ALL, Filter
-from mqcommon.errors import RequestRefused
-from mqcommon.message.javahash import java_hash
+from skylark.broker.delivery import filters as module
+from skylark.broker.delivery.filters import MAX_EXPRESSION, Filters
+from skylark.broker.store.filter import ALL, Filter
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.javahash import java_hash
 
 
 @pytest.mark.parametrize("expression", ["", "*", " * ", "  "])

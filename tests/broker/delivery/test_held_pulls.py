@@ -8,11 +8,11 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery import held_pulls
-from broker.delivery.held_pulls import HeldPull, HeldPulls, QueueName
-from broker.store.filter import Filter
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.broker.delivery import held_pulls
+from skylark.broker.delivery.held_pulls import HeldPull, HeldPulls, QueueName
+from skylark.broker.store.filter import Filter
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 
 
 class Queue:

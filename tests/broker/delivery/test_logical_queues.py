@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.delivery import logical_queues
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.offsets import (
+from skylark.broker.delivery import logical_queues
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.offsets import (
     GET_EARLIEST_MSG_STORETIME,
     GET_MAX_OFFSET,
     GET_MIN_OFFSET,
@@ -24,8 +24,8 @@ from remoting.protocol.requests.offsets import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.protocol.requests.topics import LogicQueueMappingItem, TopicConfig, TopicQueueMappingDetail
-from sdk import (
+from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem, TopicConfig, TopicQueueMappingDetail
+from skylark.sdk import (
     Admin,
     Message,
     MessageQueue,
@@ -35,7 +35,7 @@ from sdk import (
     TransactionProducer,
     TransactionState,
 )
-from sdk.admin.remapping import BLOCK, State, begun, changed_parts, decided, given_away, grown, levelled
+from skylark.sdk.admin.remapping import BLOCK, State, begun, changed_parts, decided, given_away, grown, levelled
 from tests.support.daemons import Cluster, in_threads
 from tests.support.waiting import until
 

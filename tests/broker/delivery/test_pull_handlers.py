@@ -8,22 +8,22 @@ import pytest
 import trio
 import trio.testing
 
-from broker.cold_reads import ColdReads
-from broker.delivery.filters import Filters
-from broker.delivery.held_pulls import HeldPulls
-from broker.delivery.pull_handlers import SENT_AT_ONCE, Consumers, PullHandlers, PullWaits, ReadAdvice
-from broker.meta.clients import Clients
-from broker.meta.offset_resets import OffsetResets
-from broker.observe.stats import BrokerStats
-from broker.replication.known_master import KnownMaster, MasterAddress
-from broker.replication.role import RoleMachine
-from mqcommon.errors import RequestRefused
-from mqcommon.message.message import decode_messages
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.cold_reads import ColdReads
+from skylark.broker.delivery.filters import Filters
+from skylark.broker.delivery.held_pulls import HeldPulls
+from skylark.broker.delivery.pull_handlers import SENT_AT_ONCE, Consumers, PullHandlers, PullWaits, ReadAdvice
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.offset_resets import OffsetResets
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.broker.replication.role import RoleMachine
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.message import decode_messages
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.running import pull_request
 from tests.broker.store.support import open_store, put

@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.query_handlers import MAX_ENTRIES
-from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.message import decode_messages
-from mqcommon.message.record import encode_record, topic_field
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, JSON, Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.clients import (
+from skylark.broker.delivery.query_handlers import MAX_ENTRIES
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, JSON, Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.clients import (
     HEART_BEAT,
     UNREGISTER_CLIENT,
     ConsumerData,
     HeartbeatData,
     parse_subscription,
 )
-from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID, ConsumeQueueEntries
+from skylark.remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID, ConsumeQueueEntries
 from tests.broker.desk import Desk
 from tests.broker.store.support import BORN_HOST, HOST, put, put_inner
 from tests.support.caller import Caller

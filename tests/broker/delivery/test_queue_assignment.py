@@ -7,15 +7,15 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.queue_assignment import STRATEGIES, allocate, allocate_for_pop
-from broker.registration.topic_queues import FRESH_S, RETRY_S
-from mqcommon.message.queue import MessageQueue
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import (
+from skylark.broker.delivery.queue_assignment import STRATEGIES, allocate, allocate_for_pop
+from skylark.broker.registration.topic_queues import FRESH_S, RETRY_S
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import Dialect, decode_body, encode_body
+from skylark.remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
+from skylark.remoting.protocol.requests.groups import (
     QUERY_ASSIGNMENT,
     SET_MESSAGE_REQUEST_MODE,
     MessageQueueAssignment,
@@ -24,7 +24,7 @@ from remoting.protocol.requests.groups import (
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
 )
-from remoting.protocol.requests.replication import GET_ALL_MESSAGE_REQUEST_MODE
+from skylark.remoting.protocol.requests.replication import GET_ALL_MESSAGE_REQUEST_MODE
 from tests.broker.running import running, send_request
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.memory_files import MemoryFiles

@@ -7,20 +7,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.delivery.queue_locks import LIFE_MS, LockTable
-from mqcommon.message.queue import MessageQueue
-from remoting.net.client import open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body, encode_body
-from remoting.protocol.requests.consuming import (
+from skylark.broker.delivery.queue_locks import LIFE_MS, LockTable
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body, encode_body
+from skylark.remoting.protocol.requests.consuming import (
     LOCK_BATCH_MQ,
     UNLOCK_BATCH_MQ,
     LockBatchRequestBody,
     LockBatchResponseBody,
 )
-from sdk import broker_api
-from sdk.endpoint import Endpoint
+from skylark.sdk import broker_api
+from skylark.sdk.endpoint import Endpoint
 from tests.broker.running import running
 
 ONE, TWO = MessageQueue("T", "broker-a", 1), MessageQueue("T", "broker-a", 2)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mqcommon.clock import SystemClock
-from mqcommon.message.ids import RecallHandle
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.sends import RECALL_MESSAGE
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.message.ids import RecallHandle
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.sends import RECALL_MESSAGE
 from tests.broker.running import running, send_request
 
 

@@ -8,27 +8,27 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.redelivery import next_level
-from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from mqcommon.message.compression import COMPRESSIONS, compressed
-from mqcommon.message.failure import FailureNote
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.queue import MessageQueue
-from remoting.net.call import call
-from remoting.net.client import RemotingClient
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
-from remoting.protocol.requests.groups import (
+from skylark.broker.delivery.redelivery import next_level
+from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
+from skylark.mqcommon.message.compression import COMPRESSIONS, compressed
+from skylark.mqcommon.message.failure import FailureNote
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.call import call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from skylark.remoting.protocol.requests.groups import (
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
     GroupRetryPolicy,
     SubscriptionGroupConfig,
 )
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
-from sdk import broker_api
-from sdk.endpoint import Endpoint
+from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
+from skylark.sdk import broker_api
+from skylark.sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.test_cold_reads import LOG, SMALL_FILES, fill
 from tests.support.memory_files import MemoryFiles

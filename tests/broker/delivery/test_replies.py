@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from mqcommon.message.message import decode_messages
-from mqcommon.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
-from remoting.net.channel import Channel
-from remoting.net.client import open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData, ProducerData
-from remoting.protocol.requests.sends import (
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData, ProducerData
+from skylark.remoting.protocol.requests.sends import (
     PUSH_REPLY_MESSAGE_TO_CLIENT,
     SEND_REPLY_MESSAGE,
     SEND_REPLY_MESSAGE_V2,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.sql_code import compiled
-from mqcommon.errors import InvalidSql
-from mqcommon.message.properties import encode_properties
-from mqcommon.sql.parser import MAX_CHAINED, parse
+from skylark.broker.delivery.sql_code import compiled
+from skylark.mqcommon.errors import InvalidSql
+from skylark.mqcommon.message.properties import encode_properties
+from skylark.mqcommon.sql.parser import MAX_CHAINED, parse
 from tests.broker.delivery.sql_interpreter import matches
 
 NAMES = st.sampled_from(["a", "b", "c", "ab"])

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery import timed_delivery as part_module
-from broker.delivery.timed_delivery import (
+from skylark.broker.delivery import timed_delivery as part_module
+from skylark.broker.delivery.timed_delivery import (
     CHECKPOINT_QUEUE,
     POLL_S,
     SLICE,
@@ -18,18 +18,18 @@ from broker.delivery.timed_delivery import (
     read_origins,
     recall_names,
 )
-from broker.delivery.transaction.halves import committed
-from broker.store.log.commitlog import CommitLog
-from broker.store.queue.entry import ENTRY_BYTES
-from broker.store.queue.tags import TagCodes
-from broker.writing.deferred import from_timer
-from mqcommon.errors import ProtocolError, RequestRefused
-from mqcommon.message.flags import TRANSACTION_PREPARED
-from mqcommon.message.ids import RecallHandle
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
-from mqcommon.message.properties import find_property
-from mqcommon.names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from skylark.broker.delivery.transaction.halves import committed
+from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.queue.entry import ENTRY_BYTES
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.broker.writing.deferred import from_timer
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.message.flags import TRANSACTION_PREPARED
+from skylark.mqcommon.message.ids import RecallHandle
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from tests.broker.delivery.later import MAX_DELAY_MS, Timers
 from tests.broker.store.support import HOST, put
 from tests.support.waiting import until

@@ -12,10 +12,10 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery import timed_delivery as part_module
-from broker.delivery.timed_delivery import POLL_S, recall_names
-from mqcommon.message.properties import find_property
-from mqcommon.names import TIMER_TOPIC
+from skylark.broker.delivery import timed_delivery as part_module
+from skylark.broker.delivery.timed_delivery import POLL_S, recall_names
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.names import TIMER_TOPIC
 from tests.broker.delivery.later import Timers
 from tests.broker.store.support import read_all
 

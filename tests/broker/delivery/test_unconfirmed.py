@@ -6,13 +6,13 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.held_pulls import HeldPull, HeldPulls
-from broker.delivery.unconfirmed import Unconfirmed
-from broker.store.filter import Filter
-from broker.store.reader import GetStatus, read_queue
-from broker.writing.elected import Elected
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.broker.delivery.held_pulls import HeldPull, HeldPulls
+from skylark.broker.delivery.unconfirmed import Unconfirmed
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.reader import GetStatus, read_queue
+from skylark.broker.writing.elected import Elected
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
 

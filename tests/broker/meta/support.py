@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from broker.meta.metadata import Metadata
-from broker.options import BrokerOptions
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.options import BrokerOptions
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 

@@ -4,9 +4,9 @@ import os
 import stat
 from pathlib import Path
 
-from broker.meta.metadata import Metadata
-from mqcommon.disk.files import OsFiles
-from remoting.net.steps import finish
+from skylark.broker.meta.metadata import Metadata
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.remoting.net.steps import finish
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import acl, entry, user
 from tests.support.clock import ManualClock

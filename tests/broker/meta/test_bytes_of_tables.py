@@ -2,13 +2,13 @@
 
 from hashlib import sha256
 
-from broker.meta.journal_format import scan
-from broker.meta.metadata import Metadata
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import DelayOffsetTable
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.meta.journal_format import scan
+from skylark.broker.meta.metadata import Metadata
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import DelayOffsetTable
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush
 

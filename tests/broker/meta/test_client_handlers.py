@@ -7,12 +7,12 @@ import pytest
 import trio
 import trio.testing
 
-from broker.meta import clients
-from broker.meta.client_handlers import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS, WINDOW_S
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.clients import (
+from skylark.broker.meta import clients
+from skylark.broker.meta.client_handlers import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS, WINDOW_S
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.clients import (
     CONSUME_MESSAGE_DIRECTLY,
     GET_ALL_PRODUCER_INFO,
     GET_CONSUMER_CONNECTION_LIST,
@@ -31,7 +31,7 @@ from remoting.protocol.requests.clients import (
     QuerySubscriptionResponseBody,
     SubscriptionData,
 )
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+from skylark.remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.support.caller import Caller

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.meta import clients as module
-from broker.meta.clients import KEPT_MS, MAX_LEFT, MAX_LEFT_CHARS, MAX_LEFT_TOPICS, Clients
-from mqcommon.message.javahash import java_hash
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from skylark.broker.meta import clients as module
+from skylark.broker.meta.clients import KEPT_MS, MAX_LEFT, MAX_LEFT_CHARS, MAX_LEFT_TOPICS, Clients
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 
 ONE: Any = "one connection"
 TWO: Any = "another connection"

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from broker.meta import consumer_offsets
-from broker.meta.consumer_offsets import SLICE
-from mqcommon.errors import DiskFull
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
+from skylark.broker.meta import consumer_offsets
+from skylark.broker.meta.consumer_offsets import SLICE
+from skylark.mqcommon.errors import DiskFull
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
 from tests.broker.meta.support import MetadataDir
 
 

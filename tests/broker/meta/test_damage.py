@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.meta.journal import JournalReport
-from broker.meta.journal_format import HEADER_BYTES, scan
-from mqcommon.errors import StoreCorrupt
+from skylark.broker.meta.journal import JournalReport
+from skylark.broker.meta.journal_format import HEADER_BYTES, scan
+from skylark.mqcommon.errors import StoreCorrupt
 from tests.broker.meta.support import DIRECTORY
 from tests.broker.meta.test_journal import compact, fresh, numbers, reopen
 from tests.support.memory_files import MemoryFiles

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.meta import groups
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.broker.meta import groups
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from tests.broker.meta.support import MetadataDir, options
 
 

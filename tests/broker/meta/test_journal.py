@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.meta.journal import COMPACT_MIN_BYTES, Journal, JournalReport
-from mqcommon.errors import StoreCorrupt, StoreError
+from skylark.broker.meta.journal import COMPACT_MIN_BYTES, Journal, JournalReport
+from skylark.mqcommon.errors import StoreCorrupt, StoreError
 from tests.broker.meta.support import DIRECTORY
 from tests.support.memory_files import MemoryFiles
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.meta.journal_format import HEADER_BYTES, encode_header, encode_record, scan
+from skylark.broker.meta.journal_format import HEADER_BYTES, encode_header, encode_record, scan
 
 RECORDS = [("topic", {"topicName": "T", "perm": 6}), ("offsets", {"T@g": {0: 7}}), ("topic-delete", "T")]
 

@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from broker.meta.journal import Compaction, Journal
-from mqcommon.errors import DiskFull, StoreError
+from skylark.broker.meta.journal import Compaction, Journal
+from skylark.mqcommon.errors import DiskFull, StoreError
 from tests.support.memory_files import MemoryFiles
 
 DIRECTORY = "/store/config"

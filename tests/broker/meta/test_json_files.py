@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.meta.json_files import (
+from skylark.broker.meta.json_files import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
     GROUPS,
@@ -21,10 +21,10 @@ from broker.meta.json_files import (
     parse,
     to_json_files,
 )
-from broker.meta.metadata import Metadata
-from mqcommon.errors import DiskFull, StoreCorrupt, UserError
-from remoting.protocol.logical_queues import led_by
-from remoting.protocol.requests.groups import (
+from skylark.broker.meta.metadata import Metadata
+from skylark.mqcommon.errors import DiskFull, StoreCorrupt, UserError
+from skylark.remoting.protocol.logical_queues import led_by
+from skylark.remoting.protocol.requests.groups import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
     GroupRetryPolicy,
@@ -33,8 +33,8 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
-from remoting.protocol.requests.topics import StaticTopicTable, TopicConfig, TopicConfigTable
+from skylark.remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
+from skylark.remoting.protocol.requests.topics import StaticTopicTable, TopicConfig, TopicConfigTable
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 from tests.support.golden_store import VERSIONS, unpack
 from tests.support.memory_files import MemoryFiles

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.meta.journal import Journal
-from mqcommon.errors import StoreCorrupt
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.meta.journal import Journal
+from skylark.mqcommon.errors import StoreCorrupt
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.memory_files import MemoryFiles
 

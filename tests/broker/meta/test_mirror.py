@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import DiskFull
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import DelayOffsetTable
-from remoting.protocol.requests.topics import LogicQueueMappingItem, TopicConfig, TopicQueueMappingDetail
+from skylark.mqcommon.errors import DiskFull
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import DelayOffsetTable
+from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem, TopicConfig, TopicQueueMappingDetail
 from tests.broker.meta.support import MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush
 

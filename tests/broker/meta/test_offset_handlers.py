@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, OFFER_CBOR, OFFER_FIELD
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import (
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, OFFER_CBOR, OFFER_FIELD
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import (
     GET_ALL_DELAY_OFFSET,
     GET_EARLIEST_MSG_STORETIME,
     GET_MAX_OFFSET,
@@ -18,7 +18,7 @@ from remoting.protocol.requests.offsets import (
     UPDATE_CONSUMER_OFFSET,
     DelayOffsetTable,
 )
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put

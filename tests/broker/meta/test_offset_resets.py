@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.held_pulls import HeldPulls
-from broker.meta import offset_resets
-from broker.meta.clients import Clients
-from broker.meta.offset_resets import OffsetResets
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
+from skylark.broker.delivery.held_pulls import HeldPulls
+from skylark.broker.meta import offset_resets
+from skylark.broker.meta.clients import Clients
+from skylark.broker.meta.offset_resets import OffsetResets
+from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData
 from tests.broker.meta.support import MetadataDir
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker.meta import proxied_clients
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.clients import (
+from skylark.broker.meta import proxied_clients
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.clients import (
     GET_ALL_PRODUCER_INFO,
     GET_CONSUMER_CONNECTION_LIST,
     GET_CONSUMER_LIST_BY_GROUP,
@@ -22,8 +22,8 @@ from remoting.protocol.requests.clients import (
     QuerySubscriptionResponseBody,
     SubscriptionData,
 )
-from remoting.protocol.requests.groups import ConsumerIdList
-from remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
+from skylark.remoting.protocol.requests.groups import ConsumerIdList
+from skylark.remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
 from tests.broker.desk import Desk
 from tests.broker.meta.test_client_handlers import beat, notices
 from tests.support.caller import Answers, Caller

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from broker.meta import pull_positions
-from broker.meta.pull_positions import furthest_pulled, note_pulled
-from remoting.net.channel import Channel
+from skylark.broker.meta import pull_positions
+from skylark.broker.meta.pull_positions import furthest_pulled, note_pulled
+from skylark.remoting.net.channel import Channel
 from tests.support.caller import Caller
 
 

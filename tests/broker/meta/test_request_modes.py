@@ -1,6 +1,6 @@
 """How groups consume topics: kept by the journal, and by slaves."""
 
-from remoting.protocol.requests.groups import POP, PULL, MessageRequestMode
+from skylark.remoting.protocol.requests.groups import POP, PULL, MessageRequestMode
 from tests.broker.meta.support import MetadataDir
 
 

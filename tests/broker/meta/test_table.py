@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.meta import table as table_module
-from broker.meta.journal import END, MARK, Journal
-from broker.meta.table import JournalledTable, JournalledValue, JournalledVersion, TableFormat, Tables
-from mqcommon.errors import DiskFull, StoreCorrupt
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
+from skylark.broker.meta import table as table_module
+from skylark.broker.meta.journal import END, MARK, Journal
+from skylark.broker.meta.table import JournalledTable, JournalledValue, JournalledVersion, TableFormat, Tables
+from skylark.mqcommon.errors import DiskFull, StoreCorrupt
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
 from tests.broker.meta.support import DIRECTORY
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

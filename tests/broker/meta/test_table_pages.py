@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.meta import table_pages
-from broker.meta.table_pages import Cursor, answer_whole_or_page
-from mqcommon.errors import RequestRefused
-from remoting.net.channel import Channel
-from remoting.net.steps import finish
-from remoting.protocol.body import KVTable
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.dialect import decode_body, loads
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader, PageResponseHeader
+from skylark.broker.meta import table_pages
+from skylark.broker.meta.table_pages import Cursor, answer_whole_or_page
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.dialect import decode_body, loads
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader, PageResponseHeader
 from tests.broker.desk import Desk
 from tests.support.caller import Caller
 
@@ -136,7 +136,7 @@ async def test_topics_groups_and_offsets_have_pages(monkeypatch: pytest.MonkeyPa
         desk.meta.groups.get_or_create(f"g{number}")
         desk.meta.offsets.commit(f"g{number}", "T0", 0, number)
     monkeypatch.setattr(table_pages, "PAGE_VALUES", 10)
-    monkeypatch.setattr("broker.meta.offset_handlers.PAGE_OFFSETS", 10)
+    monkeypatch.setattr("skylark.broker.meta.offset_handlers.PAGE_OFFSETS", 10)
     for code, member in ((21, "topicConfigTable"), (201, "subscriptionGroupTable"), (43, "offsetTable")):
         whole = loads((await desk.ask(code)).body)[member]
         found: dict[str, Any] = {}

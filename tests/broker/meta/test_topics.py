@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.meta.topics import RecentChanges
-from mqcommon.errors import DiskFull
-from mqcommon.names import PERM_INHERIT, PERM_READ, PERM_READ_WRITE
-from remoting.net.steps import finish
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.meta.topics import RecentChanges
+from skylark.mqcommon.errors import DiskFull
+from skylark.mqcommon.names import PERM_INHERIT, PERM_READ, PERM_READ_WRITE
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 
 # golden: REGISTER_BROKER of Apache RocketMQ 5.3.3

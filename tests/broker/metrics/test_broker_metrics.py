@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as families
 
-from broker.metrics.exporter_names import RUNTIME_METRICS
-from broker.metrics.table import BROKER_METRICS, OLD_METRICS
-from broker.options import BrokerOptions
-from mqcommon.errors import ConfigError, UserError
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader
+from skylark.broker.metrics.exporter_names import RUNTIME_METRICS
+from skylark.broker.metrics.table import BROKER_METRICS, OLD_METRICS
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader
 from tests.broker.delivery.pop.support import WAIT_MS, Popper
 from tests.broker.running import pull_request, running, send_request
 from tests.support.collector import collecting
@@ -195,7 +195,7 @@ async def test_health_pages_do_not_need_metrics(caplog: pytest.LogCaptureFixture
 
 
 async def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "remoting.metrics.http_pages", raising=False)
+    monkeypatch.delitem(sys.modules, "skylark.remoting.metrics.http_pages", raising=False)
     monkeypatch.setitem(sys.modules, "h11", None)
     async with running():  # needs none
         pass

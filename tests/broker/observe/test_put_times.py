@@ -5,8 +5,8 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.observe.meter import Meter
-from broker.observe.put_times import PutTimes
+from skylark.broker.observe.meter import Meter
+from skylark.broker.observe.put_times import PutTimes
 
 NONE = (
     "[<=0ms]:0 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 "

@@ -6,9 +6,9 @@ from datetime import date, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.observe.meter import Meter, SampleWindow
-from broker.observe.stats import BOUNDS, GET_FROM_DISK, SEND_BACK, SLICE, BrokerStats, SizedStats
-from remoting.protocol.requests.brokers import BrokerStatsItem
+from skylark.broker.observe.meter import Meter, SampleWindow
+from skylark.broker.observe.stats import BOUNDS, GET_FROM_DISK, SEND_BACK, SLICE, BrokerStats, SizedStats
+from skylark.remoting.protocol.requests.brokers import BrokerStatsItem
 from tests.support.clock import ManualClock
 
 START_MS = 1_700_000_000_000

@@ -4,16 +4,16 @@ import pytest
 import trio
 import trio.testing
 
-from broker.meta import consumer_offsets
-from broker.observe.stats_handlers import NO_CORRECTION, QUEUES, TOPICS
-from mqcommon.arguments import LONG_MAX
-from mqcommon.message.queue import MessageQueue
-from remoting.net.channel import Channel
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import VIEW_BROKER_STATS_DATA, BrokerStatsData
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import (
+from skylark.broker.meta import consumer_offsets
+from skylark.broker.observe.stats_handlers import NO_CORRECTION, QUEUES, TOPICS
+from skylark.mqcommon.arguments import LONG_MAX
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import VIEW_BROKER_STATS_DATA, BrokerStatsData
+from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from skylark.remoting.protocol.requests.groups import (
     GET_BROKER_CONSUME_STATS,
     GET_CONSUME_STATS,
     QUERY_CONSUME_TIME_SPAN,
@@ -25,9 +25,9 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupConfig,
     Traffic,
 )
-from remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET, CorrectionOffsets
-from remoting.protocol.requests.proxied import ProxiedClient
-from remoting.protocol.requests.topics import (
+from skylark.remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET, CorrectionOffsets
+from skylark.remoting.protocol.requests.proxied import ProxiedClient
+from skylark.remoting.protocol.requests.topics import (
     GET_TOPIC_STATS_INFO,
     QUERY_TOPIC_CONSUME_BY_WHO,
     GroupList,

@@ -9,23 +9,23 @@ import pytest
 import trio
 import trio.testing
 
-from broker.identity import identity_of, resolved
-from broker.registration import heartbeats
-from broker.registration.heartbeats import Heartbeats
-from broker.registration.namesrv_list import NameServerList
-from broker.registration.outer_api import OuterApi
-from broker.registration.registrar import Registrar
-from broker.replication.known_master import KnownMaster
-from broker.replication.members import Members
-from remoting.net.client import open_client
-from remoting.protocol.command import Command
-from remoting.protocol.requests.registrations import (
+from skylark.broker.identity import identity_of, resolved
+from skylark.broker.registration import heartbeats
+from skylark.broker.registration.heartbeats import Heartbeats
+from skylark.broker.registration.namesrv_list import NameServerList
+from skylark.broker.registration.outer_api import OuterApi
+from skylark.broker.registration.registrar import Registrar
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.broker.replication.members import Members
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     GET_BROKER_MEMBER_GROUP,
     REGISTER_BROKER,
     UNREGISTER_BROKER,
 )
-from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
+from skylark.remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
 from tests.support.waiting import DEADLINE_S, until

@@ -8,19 +8,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.identity import identity_of
-from broker.options import BrokerOptions
-from broker.registration.namesrv_list import NameServerList
-from broker.registration.registrar import Registrar
-from broker.replication.known_master import KnownMaster
-from mqcommon.errors import ConfigError, ConnectFailed
-from remoting.net.address_server import AddressServer, address_server_url, resolved
-from remoting.net.call import Remote, call
-from remoting.net.client import open_client
-from remoting.net.server import Server
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
-from remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC, GetTopicConfigRequestHeader
+from skylark.broker.identity import identity_of
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration.namesrv_list import NameServerList
+from skylark.broker.registration.registrar import Registrar
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.mqcommon.errors import ConfigError, ConnectFailed
+from skylark.remoting.net.address_server import AddressServer, address_server_url, resolved
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
+from skylark.remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC, GetTopicConfigRequestHeader
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.registration.test_registrar import RecordingNamesrv, serving
 from tests.broker.replication.sets import broker, namesrv

@@ -9,25 +9,25 @@ import pytest
 import trio
 import trio.testing
 
-from broker.identity import identity_of, resolved
-from broker.registration import pre_online as pre_online_module
-from broker.registration.namesrv_list import NameServerList
-from broker.registration.pre_online import PreOnline
-from broker.replication.members import Members
-from broker.tasks.persist import Persister
-from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, LogWaits
-from remoting.net.client import open_client
-from remoting.protocol.body import DataVersion
-from remoting.protocol.requests.offsets import (
+from skylark.broker.identity import identity_of, resolved
+from skylark.broker.registration import pre_online as pre_online_module
+from skylark.broker.registration.namesrv_list import NameServerList
+from skylark.broker.registration.pre_online import PreOnline
+from skylark.broker.replication.members import Members
+from skylark.broker.tasks.persist import Persister
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     GET_ALL_DELAY_OFFSET,
     ConsumerOffsetTable,
     DelayOffsetTable,
 )
-from remoting.protocol.requests.registrations import GET_BROKER_MEMBER_GROUP
-from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
-from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
+from skylark.remoting.protocol.requests.registrations import GET_BROKER_MEMBER_GROUP
+from skylark.remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
+from skylark.remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
 from tests.support.waiting import DEADLINE_S, until

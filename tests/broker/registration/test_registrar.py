@@ -9,27 +9,27 @@ from typing import Any
 import pytest
 import trio
 
-from broker.identity import identity_of, resolved
-from broker.meta.topics import Drain
-from broker.options import BrokerOptions
-from broker.registration import registrar as registrar_module
-from broker.registration.registrar import Registrar
-from broker.replication.known_master import KnownMaster, MasterAddress
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.net.channel import Channel
-from remoting.net.server import Server
-from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import JSON, Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.registrations import (
+from skylark.broker.identity import identity_of, resolved
+from skylark.broker.meta.topics import Drain
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration import registrar as registrar_module
+from skylark.broker.registration.registrar import Registrar
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import JSON, Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.registrations import (
     QUERY_DATA_VERSION,
     REGISTER_BROKER,
     UNREGISTER_BROKER,
     RegisterBrokerBody,
 )
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.registrations import all_topics
 from tests.support.waiting import DEADLINE_S
@@ -204,7 +204,7 @@ async def test_a_nameserver_that_restarts_empty_is_told_all_again(caplog: pytest
                     await until(lambda: bool(registrar.registered_addrs))
                     assert second.topics == meta.topics.all()
                     nursery.cancel_scope.cancel()
-    about = [record.getMessage() for record in caplog.records if record.name == "broker.registration.registrar"]
+    about = [record.getMessage() for record in caplog.records if record.name == "skylark.broker.registration.registrar"]
     assert [line.split(" ")[0] for line in about] == ["registered", "connection", "registered"]
 
 

@@ -10,21 +10,21 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.options import BrokerOptions
-from broker.registration import registration as registration_module
-from broker.registration.registration import encode_in_one
-from mqcommon.names import AUTO_CREATE_TOPIC
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from namesrv.routes import RouteTable
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
-from remoting.protocol.command import VERSION
-from remoting.protocol.dialect import decode_body, encode_body
-from remoting.protocol.requests.registrations import RegisterBrokerBody, decode_compressed
-from remoting.protocol.requests.routes import TopicRouteData
-from remoting.protocol.requests.topics import TopicConfig
-from sdk.routes import make_route
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration import registration as registration_module
+from skylark.broker.registration.registration import encode_in_one
+from skylark.mqcommon.names import AUTO_CREATE_TOPIC
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.namesrv.routes import RouteTable
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.command import VERSION
+from skylark.remoting.protocol.dialect import decode_body, encode_body
+from skylark.remoting.protocol.requests.registrations import RegisterBrokerBody, decode_compressed
+from skylark.remoting.protocol.requests.routes import TopicRouteData
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk.routes import make_route
 from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
 from tests.namesrv.registrations import all_topics
 from tests.support.clock import ManualClock
@@ -160,7 +160,7 @@ async def test_a_connection_lost_between_parts_costs_no_topic(monkeypatch: pytes
 
 
 async def test_a_slave_asks_for_its_master_without_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.registration.registrar.MASTERLESS_S", 0.02)
+    monkeypatch.setattr("skylark.broker.registration.registrar.MASTERLESS_S", 0.02)
     namesrv = Counting(monkeypatch)
     async with namesrv.serving() as addr, slave(addr) as (master, registrar):
         await until(lambda: registrar.registered_addrs == [addr])
@@ -200,7 +200,7 @@ async def test_rocketmqs_nameserver_gets_one_compressed_frame_when_it_must(caplo
 async def test_topics_that_do_not_fit_are_an_error_in_the_log_and_the_others_are_registered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("remoting.protocol.requests.registrations.zlib.compress", lambda data: data)
+    monkeypatch.setattr("skylark.remoting.protocol.requests.registrations.zlib.compress", lambda data: data)
     recording = "tests.broker.registration.test_registrar.RecordingNamesrv"
     monkeypatch.setattr(f"{recording}.register", lambda *args: args[2].respond())
     namesrv = RecordingNamesrv()

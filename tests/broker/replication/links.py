@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, PieceCrc, first_difference, tail_places
-from broker.replication.link import MasterLink, SlaveLink
+from skylark.broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, PieceCrc, first_difference, tail_places
+from skylark.broker.replication.link import MasterLink, SlaveLink
 from tests.sim import log as simulated
 
 FILE_BYTES = 4096

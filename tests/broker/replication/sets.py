@@ -7,14 +7,14 @@ from typing import Any
 
 import trio
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
-from mqcommon.message.columns import record_starts
-from mqcommon.message.record import decode_record
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.broker import Broker
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.record import decode_record
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.running import SMALL, pull_request, send_request
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until

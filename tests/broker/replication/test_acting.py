@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import trio
 
-from broker.registration import pre_online as pre_online_module
-from broker.registration import registrar as registrar_module
-from broker.replication import offset_hand_over as hand_over_module
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.body import KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
-from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
-from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, TopicRouteData
+from skylark.broker.registration import pre_online as pre_online_module
+from skylark.broker.registration import registrar as registrar_module
+from skylark.broker.replication import offset_hand_over as hand_over_module
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from skylark.remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
+from skylark.remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, TopicRouteData
 from tests.broker.replication.sets import SLAVE, Running, broker
 from tests.broker.running import pull_request
 from tests.support.memory_files import MemoryFiles

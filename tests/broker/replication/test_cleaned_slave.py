@@ -6,10 +6,10 @@ from typing import Any
 import trio
 import trio.testing
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG
-from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG
+from skylark.remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import DEADLINE_S, until

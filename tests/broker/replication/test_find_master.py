@@ -6,19 +6,19 @@ import pytest
 import trio
 import trio.testing
 
-from broker.options import BrokerOptions
-from broker.replication.find_master import GUESSES, LOG_S, MasterFinder, SwitchFinder
-from broker.replication.known_master import KnownMaster, MasterAddress
-from broker.replication.session import MasterTarget
-from mqcommon.addresses import format_address, split_address
-from remoting.net.channel import Channel
-from remoting.net.client import open_client
-from remoting.net.server import Server
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import dumps
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.find_master import GUESSES, LOG_S, MasterFinder, SwitchFinder
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.broker.replication.session import MasterTarget
+from skylark.mqcommon.addresses import format_address, split_address
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import dumps
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
 from tests.broker.replication.sets import broker
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.frames import (
+from skylark.broker.replication.frames import (
     MAX_CHUNK_BYTES,
     FrameReader,
     ReportReader,
     encode_header,
     encode_report,
 )
-from mqcommon.errors import ProtocolError
+from skylark.mqcommon.errors import ProtocolError
 
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.replication.hello import LinkTerms
-from broker.replication.link import MasterLink, SlaveLink
-from broker.replication.replica import Replica
+from skylark.broker.replication.hello import LinkTerms
+from skylark.broker.replication.link import MasterLink, SlaveLink
+from skylark.broker.replication.replica import Replica
 from tests.broker.replication.links import Log
 from tests.broker.store.support import SMALL, open_store, read_all
 from tests.support.memory_files import MemoryFiles

@@ -7,16 +7,16 @@ import pytest
 import trio
 import trio.testing
 
-from broker.replication import offset_hand_over as hand_over_module
-from broker.replication.members import Members
-from broker.replication.offset_hand_over import OffsetHandOver
-from mqcommon.errors import RequestRefused
-from remoting.net.channel import Channel
-from remoting.net.server import Server
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.replication import offset_hand_over as hand_over_module
+from skylark.broker.replication.members import Members
+from skylark.broker.replication.offset_hand_over import OffsetHandOver
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir
 from tests.broker.store.support import put

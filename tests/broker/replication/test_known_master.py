@@ -1,6 +1,6 @@
 """Which of the addresses that NameServers tell counts."""
 
-from broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
 
 A, B = MasterAddress("a:1", "a:2"), MasterAddress("b:1", "b:2")
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication import hello as hello_module
-from broker.replication.frames import CHUNK_BYTES, PLAIN_CHUNK_BYTES, encode_report
-from broker.replication.hello import Challenge, HelloReader, LinkTerms, decode, encode
-from mqcommon.errors import ProtocolError, ReplicationRefused
+from skylark.broker.replication import hello as hello_module
+from skylark.broker.replication.frames import CHUNK_BYTES, PLAIN_CHUNK_BYTES, encode_report
+from skylark.broker.replication.hello import Challenge, HelloReader, LinkTerms, decode, encode
+from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.links import FILE_BYTES, TERMS, Log, converse, master_link, sent_by, slave_link, take_in
 from tests.broker.replication.test_frames import cuts, split
 

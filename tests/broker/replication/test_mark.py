@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.replication.mark import Mark, Marked, boot_of
+from skylark.broker.replication.mark import Mark, Marked, boot_of
 from tests.support.memory_files import MemoryFiles
 
 PATH = "/store/mark"

@@ -12,8 +12,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.frames import HEADER_BYTES, FrameReader, encode_report
-from broker.replication.master import (
+from skylark.broker.replication.frames import HEADER_BYTES, FrameReader, encode_report
+from skylark.broker.replication.master import (
     MAX_FOLLOWERS,
     MAX_FOLLOWERS_OF_A_NETWORK,
     MAX_KNOWN_NETWORKS,
@@ -21,7 +21,7 @@ from broker.replication.master import (
     MAX_STRANGERS_OF_A_NETWORK,
     Admission,
 )
-from remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_following import bodies
 from tests.broker.running import send_request
@@ -99,11 +99,11 @@ async def test_strangers_are_counted(caplog: pytest.LogCaptureFixture) -> None:
 async def test_many_strangers_do_not_fill_the_log(
     its_master: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.replication.master.STRANGERS_LOG_S", 3_600)
+    monkeypatch.setattr("skylark.broker.replication.master.STRANGERS_LOG_S", 3_600)
     for _ in range(20):
         await assert_turned_away(its_master, b"\xff" * 64)
     assert caplog.text.count(NO_SLAVE) == 1 and "others" not in caplog.text
-    monkeypatch.setattr("broker.replication.master.STRANGERS_LOG_S", 0)
+    monkeypatch.setattr("skylark.broker.replication.master.STRANGERS_LOG_S", 0)
     await assert_turned_away(its_master, b"\xff" * 64)
     await until(lambda: "others since" in caplog.text, "how many there were")
 

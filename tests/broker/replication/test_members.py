@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.members import Members
+from skylark.broker.replication.members import Members
 
 NAMESRVS = ("n1", "n2")
 addrs = st.sets(st.integers(0, 3)).map(lambda ids: {broker_id: f"b{broker_id}" for broker_id in sorted(ids)})

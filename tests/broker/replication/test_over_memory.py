@@ -10,14 +10,14 @@ import pytest
 import trio
 import trio.testing
 
-from broker.replication.frames import encode_report
-from broker.replication.hello import MAGIC, MAX_HELLO_BYTES, LinkTerms
-from broker.replication.master import PEER_CLOSED, HaServer
-from broker.replication.plain_dialogue import compare_logs, plain_sessions
-from broker.replication.session import MasterTarget
-from broker.store.store import MessageStore
-from broker.writing.waits import AckLedger
-from remoting.net.transport import Transport
+from skylark.broker.replication.frames import encode_report
+from skylark.broker.replication.hello import MAGIC, MAX_HELLO_BYTES, LinkTerms
+from skylark.broker.replication.master import PEER_CLOSED, HaServer
+from skylark.broker.replication.plain_dialogue import compare_logs, plain_sessions
+from skylark.broker.replication.session import MasterTarget
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.waits import AckLedger
+from skylark.remoting.net.transport import Transport
 from tests.broker.replication.test_replica import assert_same, log_bytes, master, restart
 from tests.broker.replication.test_slave import following
 from tests.broker.store.support import open_store, put
@@ -77,8 +77,8 @@ async def test_a_slave_gets_what_was_there_and_what_comes(how: str, capacity: in
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_connection_that_breaks_anywhere_costs_no_byte(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.replication.slave.FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("broker.replication.slave.MAX_PAUSE_S", 0.01)
+    monkeypatch.setattr("skylark.broker.replication.slave.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("skylark.broker.replication.slave.MAX_PAUSE_S", 0.01)
     random = Random(seed)
     its_set, store = Set(master(random), capacity=700), open_store(MemoryFiles())
     async with its_set.serving(), following(store, its_set.target, its_set.connect, random=random):
@@ -97,7 +97,7 @@ async def test_a_connection_that_breaks_anywhere_costs_no_byte(seed: int, monkey
 async def test_a_read_error_of_the_master_costs_a_connection_only(
     operation: str, code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("broker.replication.slave.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("skylark.broker.replication.slave.FIRST_PAUSE_S", 0.001)
     fs, store = MemoryFiles(), open_store(MemoryFiles())
     before = Set(open_store(fs))
     for number in range(40):

@@ -3,18 +3,18 @@
 import pytest
 import trio
 
-from broker.registration import registrar as registrar_module
-from broker.replication import slave_sync
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import Command
-from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.registration import registrar as registrar_module
+from skylark.broker.replication import slave_sync
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import free_port
-from sdk import Admin, Producer, PullConsumer, PullStatus
-from sdk.consumer import offsets, replicas
-from sdk.consumer.reader import PullResult
+from skylark import Admin, Producer, PullConsumer, PullStatus
+from skylark.sdk.consumer import offsets, replicas
+from skylark.sdk.consumer.reader import PullResult
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.support.waiting import DEADLINE_S, until
 

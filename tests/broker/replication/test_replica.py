@@ -7,15 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.replication import whole_records
-from broker.replication.replica import Replica
-from broker.store.queue.entry import shared_tag
-from broker.store.store import QUEUES, MessageStore
-from broker.writing.light import LightQueues
-from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
-from mqcommon.message.flags import COMPRESSED
-from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
-from mqcommon.names import SCHEDULE_TOPIC
+from skylark.broker.replication import whole_records
+from skylark.broker.replication.replica import Replica
+from skylark.broker.store.queue.entry import shared_tag
+from skylark.broker.store.store import QUEUES, MessageStore
+from skylark.broker.writing.light import LightQueues
+from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
+from skylark.mqcommon.message.flags import COMPRESSED
+from skylark.mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
+from skylark.mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch, put_inner
 from tests.support.clock import ManualClock
 from tests.support.memory_disk import SECTOR_BYTES
@@ -389,7 +389,7 @@ def test_held_pulls_hear_of_messages() -> None:
 
 
 def test_a_replica_waits_when_too_many_entries_are_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.replication.replica.MAX_ENTRIES_WAITING", 100)
+    monkeypatch.setattr("skylark.broker.replication.replica.MAX_ENTRIES_WAITING", 100)
     its_master = open_store(MemoryFiles())
     for number in range(150):
         put(its_master, "t", number % 2, b"x")

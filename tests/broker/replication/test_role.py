@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.role import Role, RoleKind, RoleMachine
+from skylark.broker.replication.role import Role, RoleKind, RoleMachine
 
 EVENTS = st.sampled_from(["promoted", "took_over", "stepped_back", "demoted", "acts", "yields"])
 # Where each event leads, by the present kind; what is not there is refused, or changes nothing.

@@ -10,15 +10,15 @@ import pytest
 import trio
 import trio.testing
 
-from broker.registration import registrar as registrar_module
-from broker.replication import replication as part_module
-from broker.replication import slave as slave_module
-from broker.replication.replication import Replication
-from broker.replication.role import RoleKind, RoleMachine
-from mqcommon.errors import DiskFull, StoreCorrupt, StoreError
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from skylark.broker.registration import registrar as registrar_module
+from skylark.broker.replication import replication as part_module
+from skylark.broker.replication import slave as slave_module
+from skylark.broker.replication.replication import Replication
+from skylark.broker.replication.role import RoleKind, RoleMachine
+from skylark.mqcommon.errors import DiskFull, StoreCorrupt, StoreError
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request
 from tests.support.waiting import until
@@ -123,7 +123,7 @@ async def test_what_a_demoted_master_refuses_and_a_promoted_slave_does() -> None
 
 async def test_who_waits_for_slaves_is_answered_when_the_master_is_demoted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair(slave_timeout=3_000_000) as (one, _), trio.open_nursery() as nursery:
-        monkeypatch.setattr("broker.replication.link.SlaveLink.report", lambda *args: None)
+        monkeypatch.setattr("skylark.broker.replication.link.SlaveLink.report", lambda *args: None)
         monkeypatch.setattr(part_module, "DRAIN_TIMEOUT_S", 0.05)
         codes: list[int] = []
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.replication.frames import ReportReader, encode_report
-from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim
-from broker.replication.link import LogBounds, MasterLink, Range, SlaveLink
-from broker.replication.session import MasterSession, Peer, SlaveSession
-from broker.writing.waits import AckLedger
-from mqcommon.errors import ProtocolError, ReplicationRefused
+from skylark.broker.replication.frames import ReportReader, encode_report
+from skylark.broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim
+from skylark.broker.replication.link import LogBounds, MasterLink, Range, SlaveLink
+from skylark.broker.replication.session import MasterSession, Peer, SlaveSession
+from skylark.broker.writing.waits import AckLedger
+from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
 
 FILE_BYTES = 1000
 TERMS = LinkTerms("c", "b", b"secret", allow_plain=True)

@@ -4,39 +4,39 @@ import struct
 
 import pytest
 
-from broker.identity import Identity
-from broker.replication.known_master import KnownMaster, MasterAddress
-from broker.replication.role import RoleMachine
-from broker.replication.set_requests import MemberHandlers
-from mqcommon.message.batch import encode_batch
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, JSON, Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
-from remoting.protocol.requests.groups import (
+from skylark.broker.identity import Identity
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.replication.set_requests import MemberHandlers
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, JSON, Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from skylark.remoting.protocol.requests.groups import (
     DELETE_SUBSCRIPTIONGROUP,
     SET_MESSAGE_REQUEST_MODE,
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     MessageRequestModes,
 )
-from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
-from remoting.protocol.requests.replication import (
+from skylark.remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from skylark.remoting.protocol.requests.replication import (
     EXCHANGE_BROKER_HA_INFO,
     GET_ALL_MESSAGE_REQUEST_MODE,
     GET_TIMER_CHECK_POINT,
     GET_TIMER_METRICS,
     TimerMetrics,
 )
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
-from remoting.protocol.requests.topics import (
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
+from skylark.remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
     GET_TOPIC_CONFIG,
     UPDATE_AND_CREATE_TOPIC,
     UPDATE_AND_CREATE_TOPIC_LIST,
 )
-from remoting.protocol.requests.transactions import END_TRANSACTION, RESUME_CHECK_HALF_MESSAGE
+from skylark.remoting.protocol.requests.transactions import END_TRANSACTION, RESUME_CHECK_HALF_MESSAGE
 from tests.broker.desk import Desk
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import open_store, put

@@ -11,18 +11,18 @@ import pytest
 import trio
 import trio.testing
 
-from broker.replication.copying import CopiedLog
-from broker.replication.frames import ReportReader, encode_header
-from broker.replication.hello import VERSION, Hello, LinkTerms
-from broker.replication.plain_dialogue import PlainDialogue
-from broker.replication.replica import Replica
-from broker.replication.session import MasterTarget
-from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, HaClient, MasterAccess
-from broker.replication.stats import SlaveProgress
-from broker.store.store import MessageStore
-from mqcommon.errors import StoreCorrupt
-from remoting.net import sockets
-from remoting.net.transport import Connect, Transport
+from skylark.broker.replication.copying import CopiedLog
+from skylark.broker.replication.frames import ReportReader, encode_header
+from skylark.broker.replication.hello import VERSION, Hello, LinkTerms
+from skylark.broker.replication.plain_dialogue import PlainDialogue
+from skylark.broker.replication.replica import Replica
+from skylark.broker.replication.session import MasterTarget
+from skylark.broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, HaClient, MasterAccess
+from skylark.broker.replication.stats import SlaveProgress
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import StoreCorrupt
+from skylark.remoting.net import sockets
+from skylark.remoting.net.transport import Connect, Transport
 from tests.broker.replication.sets import broker
 from tests.broker.replication.test_following import bodies
 from tests.broker.replication.test_replica import assert_same, entries, log_bytes, master

@@ -10,32 +10,32 @@ from typing import Any
 import pytest
 import trio
 
-from broker.admin.access_control import UserHandlers
-from broker.meta.topics import NO_DRAIN, Drain
-from broker.observe.stats import BrokerStats
-from broker.replication import slave_sync as slave_sync_module
-from broker.replication.copied_deletions import CopiedDeletions
-from broker.replication.known_master import KnownMaster, MasterAddress
-from broker.replication.slave_sync import SlaveSync
-from broker.security.users.guard import Logins
-from broker.tasks.delete_topics import TopicRemoval
-from broker.tasks.persist import Persister
-from remoting.net.channel import Channel
-from remoting.net.limits import ServerLimits
-from remoting.net.server import Server
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
-from remoting.protocol.command import Command
-from remoting.protocol.requests.auth import UserInfo
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.groups import MessageRequestMode, SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import (
+from skylark.broker.admin.access_control import UserHandlers
+from skylark.broker.meta.topics import NO_DRAIN, Drain
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.replication import slave_sync as slave_sync_module
+from skylark.broker.replication.copied_deletions import CopiedDeletions
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
+from skylark.broker.replication.slave_sync import SlaveSync
+from skylark.broker.security.users.guard import Logins
+from skylark.broker.tasks.delete_topics import TopicRemoval
+from skylark.broker.tasks.persist import Persister
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.limits import ServerLimits
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.auth import UserInfo
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.protocol.requests.groups import MessageRequestMode, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     DelayOffsetTable,
     GetAllConsumerOffsetResponseHeader,
 )
-from remoting.protocol.requests.replication import WATCH_METADATA
-from remoting.protocol.requests.topics import (
+from skylark.remoting.protocol.requests.replication import WATCH_METADATA
+from skylark.remoting.protocol.requests.topics import (
     GET_ALL_TOPIC_CONFIG,
     LogicQueueMappingItem,
     TopicConfig,
@@ -423,7 +423,7 @@ async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
     limit, master = 65_536, SkylarkMaster()
     handlers = {**master.desk.all_handlers, **master.watch.handlers()}
     master.server = Server(handlers, limits=ServerLimits(max_frame_bytes=limit))
-    monkeypatch.setattr("broker.meta.offset_handlers.PAGE_OFFSETS", 500)
+    monkeypatch.setattr("skylark.broker.meta.offset_handlers.PAGE_OFFSETS", 500)
     for number in range(1_500):
         master.meta.topics.put(TopicConfig(name := f"T{number}".ljust(120, "x"), 4, 4))
         master.meta.groups.put(SubscriptionGroupConfig(f"g{number}"))
@@ -571,7 +571,7 @@ async def test_deletions_wait_for_the_log_and_are_begun_when_this_broker_leads()
 
 
 async def test_marks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.meta.topic_deletions.MAX_MARKS", 2)
+    monkeypatch.setattr("skylark.broker.meta.topic_deletions.MAX_MARKS", 2)
     meta = MetadataDir()
     for number in (3, 1, 2):
         meta.topics.deletions.begin(f"T{number}")

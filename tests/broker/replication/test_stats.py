@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.options import BrokerOptions
-from broker.replication.stats import AWAY_MS, EndTimes, ReplicationStats
-from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, LogWaits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, JSON
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import (
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.stats import AWAY_MS, EndTimes, ReplicationStats
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, JSON
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import (
     GET_BROKER_HA_STATUS,
     RESET_MASTER_FLUSH_OFFSET,
     HAClientRuntimeInfo,

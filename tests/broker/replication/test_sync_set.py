@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.addresses import split_address
-from mqcommon.message.message import decode_messages
-from remoting.protocol.body import KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS, GET_BROKER_RUNTIME_INFO, HARuntimeInfo
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.message.message import decode_messages
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS, GET_BROKER_RUNTIME_INFO, HARuntimeInfo
 from tests.broker.replication.sets import SLAVE, Running, broker
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until

@@ -6,24 +6,24 @@ import pytest
 import trio
 import trio.testing
 
-from broker.meta.metadata import Metadata
-from broker.replication import watch_metadata
-from broker.replication.watch_metadata import MAX_HOLD_MS, MetadataWatch
-from mqcommon.errors import RequestRefused
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.requests.groups import MessageRequestMode, SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import (
+from skylark.broker.meta.metadata import Metadata
+from skylark.broker.replication import watch_metadata
+from skylark.broker.replication.watch_metadata import MAX_HOLD_MS, MetadataWatch
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.dialect import Dialect, decode_body, encode_body
+from skylark.remoting.protocol.requests.groups import MessageRequestMode, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     ConsumerOffsetTable,
     DelayOffsetTable,
     GetAllConsumerOffsetRequestHeader,
     GetAllConsumerOffsetResponseHeader,
 )
-from remoting.protocol.requests.replication import WATCH_METADATA, MetadataVersions
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.remoting.protocol.requests.replication import WATCH_METADATA, MetadataVersions
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush

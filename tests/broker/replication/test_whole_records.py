@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication import whole_records
-from broker.replication.whole_records import WholeRecords
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
+from skylark.broker.replication import whole_records
+from skylark.broker.replication.whole_records import WholeRecords
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 
 FILE_BYTES = 1_000
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import broker as broker_module
-from broker.security.access import FROM_NAMESERVERS, needs_of
-from broker.unsupported_requests import RefusedHandlers
-from broker.wiring.wiring import Wiring, wire
-from mqcommon.errors import RequestRefused
-from mqcommon.message.queue import MessageQueue
-from mqcommon.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from remoting.protocol.body import Body
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.auth import AUTH_CREATE_USER
-from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
-from remoting.protocol.requests.clients import (
+from skylark.broker import broker as broker_module
+from skylark.broker.security.access import FROM_NAMESERVERS, needs_of
+from skylark.broker.unsupported_requests import RefusedHandlers
+from skylark.broker.wiring.wiring import Wiring, wire
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.requests.auth import AUTH_CREATE_USER
+from skylark.remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
+from skylark.remoting.protocol.requests.clients import (
     CHECK_CLIENT_CONFIG,
     CONSUME_MESSAGE_DIRECTLY,
     HEART_BEAT,
@@ -30,9 +30,9 @@ from remoting.protocol.requests.clients import (
     ProducerData,
     SubscriptionData,
 )
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, LOCK_BATCH_MQ, LockBatchRequestBody
-from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, LOCK_BATCH_MQ, LockBatchRequestBody
+from skylark.remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
+from skylark.remoting.protocol.requests.groups import (
     DELETE_SUBSCRIPTIONGROUP,
     GET_CONSUME_STATS,
     QUERY_ASSIGNMENT,
@@ -44,17 +44,17 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
 )
-from remoting.protocol.requests.offsets import CLONE_GROUP_OFFSET
-from remoting.protocol.requests.pops import BATCH_ACK_MESSAGE, POP_MESSAGE, BatchAck, BatchAckMessageRequestBody
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
-from remoting.protocol.requests.raft import RAFT_MEMBERS
-from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2, SEND_REPLY_MESSAGE_V2
-from remoting.protocol.requests.table import BY_CODE
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC_LIST, TopicConfig, TopicConfigList
-from remoting.protocol.requests.transactions import END_TRANSACTION
-from remoting.protocol.rights import Need
+from skylark.remoting.protocol.requests.offsets import CLONE_GROUP_OFFSET
+from skylark.remoting.protocol.requests.pops import BATCH_ACK_MESSAGE, POP_MESSAGE, BatchAck, BatchAckMessageRequestBody
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
+from skylark.remoting.protocol.requests.raft import RAFT_MEMBERS
+from skylark.remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2, SEND_REPLY_MESSAGE_V2
+from skylark.remoting.protocol.requests.table import BY_CODE
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC_LIST, TopicConfig, TopicConfigList
+from skylark.remoting.protocol.requests.transactions import END_TRANSACTION
+from skylark.remoting.protocol.rights import Need
 from tests.broker.running import running
 
 SUB, PUB, GET, UPDATE = ("Sub",), ("Pub",), ("Get",), ("Update",)

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from broker.security import audit as audit_module
-from broker.security.audit import MAX_LINES_A_SECOND, MAX_REMEMBERED, Audit
-from remoting.protocol.command import Command
-from remoting.protocol.signature import ACCESS_KEY_FIELD
+from skylark.broker.security import audit as audit_module
+from skylark.broker.security.audit import MAX_LINES_A_SECOND, MAX_REMEMBERED, Audit
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD
 from tests.support.clock import ManualClock
 
 

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import trio
 
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.auth import AUTH_CREATE_ACL, AUTH_CREATE_USER
-from remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData, ProducerData
-from remoting.protocol.requests.sends import (
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.auth import AUTH_CREATE_ACL, AUTH_CREATE_USER
+from skylark.remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData, ProducerData
+from skylark.remoting.protocol.requests.sends import (
     PUSH_REPLY_MESSAGE_TO_CLIENT,
     SEND_REPLY_MESSAGE_V2,
     SendMessageRequestHeader,
 )
-from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
-from remoting.protocol.signature import Credentials
+from skylark.remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
+from skylark.remoting.protocol.signature import Credentials
 from tests.broker.running import running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, account, write
 from tests.broker.security.accounts.acl_files import SECRET as ACCOUNT_SECRET

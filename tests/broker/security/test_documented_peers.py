@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import trio
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.auth import AUTH_GET_USER, UserInfo
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.auth import AUTH_GET_USER, UserInfo
 from tests.broker.running import running
 from tests.broker.security.accounts.acl_files import SECRET as ACCOUNT_SECRET
 from tests.broker.security.accounts.acl_files import account, write

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import trio
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, JSON, Command
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from remoting.protocol.requests.clients import CHALLENGE
-from remoting.protocol.requests.routes import DELETE_KV_CONFIG, PUT_KV_CONFIG
-from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
-from remoting.protocol.signature import ACCESS_KEY_FIELD, SIGNATURE_FIELD
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, JSON, Command
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from skylark.remoting.protocol.requests.clients import CHALLENGE
+from skylark.remoting.protocol.requests.routes import DELETE_KV_CONFIG, PUT_KV_CONFIG
+from skylark.remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD, SIGNATURE_FIELD
 from tests.broker.running import running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write
 from tests.broker.security.wire import connected

@@ -9,13 +9,13 @@ from itertools import count
 
 import trio
 
-from mqcommon.addresses import split_address
-from remoting.protocol.command import Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.frame import MAX_FRAME_BYTES, encode
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES, encode
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from skylark.remoting.protocol.requests.clients import (
     CHALLENGE,
     HEART_BEAT,
     ChallengeRequestHeader,
@@ -23,10 +23,10 @@ from remoting.protocol.requests.clients import (
     HeartbeatData,
     SubscriptionData,
 )
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET, UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
-from remoting.protocol.signature import Credentials, WholeSignatures, sign
+from skylark.remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import GET_MAX_OFFSET, UPDATE_CONSUMER_OFFSET
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from skylark.remoting.protocol.signature import Credentials, WholeSignatures, sign
 from tests.broker.running import pull_request, send_request
 from tests.broker.security.users.rows import SECRET
 from tests.support.waiting import DEADLINE_S

@@ -1,9 +1,9 @@
 """A cleaning without its loop: the steps of tasks/clean.py, one after the other."""
 
-from broker.options import BrokerOptions
-from broker.store.removal import Removal
-from broker.store.store import MessageStore
-from mqcommon.disk.files import FileSystem
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.removal import Removal
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.disk.files import FileSystem
 
 RULES = BrokerOptions().retention_rules
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from broker.store.store import MessageStore
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.message.record import Record, decode_record
 from tests.broker.store.support import read_all
 
 Queue = tuple[str, int]

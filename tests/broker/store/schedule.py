@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
 
-from broker.commands.verify_store import verify
-from broker.store.checkpoint import CHECKPOINT_BYTES
-from broker.store.queue.batch_records import RowBatch
-from broker.store.queue.ends import FILE_NAME
-from broker.store.removal import Removal
-from broker.writing.light import LightQueues
-from mqcommon.errors import DiskFull, StoreError
+from skylark.broker.commands.verify_store import verify
+from skylark.broker.store.checkpoint import CHECKPOINT_BYTES
+from skylark.broker.store.queue.batch_records import RowBatch
+from skylark.broker.store.queue.ends import FILE_NAME
+from skylark.broker.store.removal import Removal
+from skylark.broker.writing.light import LightQueues
+from skylark.mqcommon.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel
 from tests.broker.store.support import BORN_HOST, SMALL, new_store, put_inner
 from tests.support.clock import ManualClock

@@ -1,13 +1,13 @@
 """A small store for tests: files of a few KiB, so that rolls come often."""
 
-from broker.store.queue.batch_records import RowBatch
-from broker.store.store import BatchPutResult, MessageStore, StoreOptions
-from mqcommon.disk.files import FileSystem
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.columns import record_starts
-from mqcommon.message.ids import encode_host
-from mqcommon.message.light import in_each_queue
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store.queue.batch_records import RowBatch
+from skylark.broker.store.store import BatchPutResult, MessageStore, StoreOptions
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.light import in_each_queue
+from skylark.mqcommon.message.record import Record, decode_record
 from tests.support.clock import ManualClock
 
 HOST = encode_host("127.0.0.1", 10911)

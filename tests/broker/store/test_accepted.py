@@ -9,17 +9,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.commands.verify_store import verify
-from broker.observe.stats import BrokerStats
-from broker.replication.replica import Replica
-from broker.store.log.valid_record import SECTOR_BYTES
-from broker.store.store import MessageStore
-from mqcommon.errors import RequestRefused
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.record import Record
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
+from skylark.broker.commands.verify_store import verify
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.replication.replica import Replica
+from skylark.broker.store.log.valid_record import SECTOR_BYTES
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.layout import MAX_PROPERTIES
+from skylark.mqcommon.message.record import Record
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.replication.test_replica import feed, log_bytes
 from tests.broker.running import send_request

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from broker.store.checkpoint import CHECKPOINT_BYTES, CheckpointState, StoreCheckpoint, read_checkpoint
+from skylark.broker.store.checkpoint import CHECKPOINT_BYTES, CheckpointState, StoreCheckpoint, read_checkpoint
 from tests.support.memory_files import MemoryFiles
 from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.clock_steps import LEAST_STEP_MS, MAX_STEPS, ClockSteps
+from skylark.broker.store.clock_steps import LEAST_STEP_MS, MAX_STEPS, ClockSteps
 
 # What happens: time passes, the clock is set, a message is stored (with the size of its record), or somebody looks.
 EVENTS = st.lists(

@@ -9,11 +9,11 @@ from enum import Enum
 
 import pytest
 
-from broker.commands.verify_store import verify
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.errors import ProtocolError, StoreCorrupt, StoreError
-from mqcommon.message.layout import MAGIC_V1
-from mqcommon.message.record import decode_record
+from skylark.broker.commands.verify_store import verify
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.errors import ProtocolError, StoreCorrupt, StoreError
+from skylark.mqcommon.message.layout import MAGIC_V1
+from skylark.mqcommon.message.record import decode_record
 from tests.broker.store.support import new_store, put, read_all
 from tests.support.memory_files import MemoryFiles
 from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere, zeros_after

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from broker.commands.verify_store import verify
-from broker.store.log.commitlog import refuse_other_size
-from broker.store.removal import Removal
-from mqcommon.errors import ConfigError, StoreError
+from skylark.broker.commands.verify_store import verify
+from skylark.broker.store.log.commitlog import refuse_other_size
+from skylark.broker.store.removal import Removal
+from skylark.mqcommon.errors import ConfigError, StoreError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
 from tests.support.amounts import share_of
 from tests.support.clock import ManualClock

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from broker.store.checkpoint import LastStop
-from broker.store.filter import Filter
-from broker.store.recovery import RecoveryReport
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import ConfigError, StoreCorrupt
-from mqcommon.message.ids import encode_host, split_offset_msg_id
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.message import MessageExt
+from skylark.broker.store.checkpoint import LastStop
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.recovery import RecoveryReport
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import ConfigError, StoreCorrupt
+from skylark.mqcommon.message.ids import encode_host, split_offset_msg_id
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.message import MessageExt
 from tests.broker.store.support import BORN_HOST, bodies, read_all
 from tests.support.clock import ManualClock
 from tests.support.golden_store import VERSIONS, rows, unpack
@@ -350,7 +350,7 @@ def test_another_size_of_commit_log_files_is_refused_with_the_remedy(
 def test_a_java_broker_that_gets_its_store_back_misses_no_key(
     built: int, killed: bool, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.store.store.CLOSE_CATCH_UP", 0)
+    monkeypatch.setattr("skylark.broker.store.store.CLOSE_CATCH_UP", 0)
     clock = ManualClock(LATER_MS)
     store = MessageStore(OsFiles(), golden.options(), clock, HOST)
     store.open()

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import pytest
 
-from broker.store.checkpoint import read_checkpoint
-from broker.store.store import MessageStore
+from skylark.broker.store.checkpoint import read_checkpoint
+from skylark.broker.store.store import MessageStore
 from tests.broker.store.support import SMALL, new_store, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.java_recovery import start_java
@@ -46,7 +46,7 @@ def test_a_java_broker_indexes_what_our_index_lacks(how: str, monkeypatch: pytes
     for seed in range(60):
         random = Random(seed)
         # A stop lets the index catch up, if it can.
-        monkeypatch.setattr("broker.store.store.CLOSE_CATCH_UP", random.choice((0, 10, 1000)))
+        monkeypatch.setattr("skylark.broker.store.store.CLOSE_CATCH_UP", random.choice((0, 10, 1000)))
         fs, store = busy_store(random)
         fs = leave(fs, store, how, random)
         java = start_java(fs, SMALL.directory, SMALL.index_slots, SMALL.index_capacity)
@@ -84,7 +84,7 @@ def as_java_leaves_it(fs: MemoryFiles) -> MemoryFiles:
 def test_messages_that_a_java_broker_left_out_of_the_index_are_found_again(
     clean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.store.store.CLOSE_CATCH_UP", 0)
+    monkeypatch.setattr("skylark.broker.store.store.CLOSE_CATCH_UP", 0)
     fs, clock = MemoryFiles(), ManualClock(START_MS)
     store = open_store(fs, clock)
     for number in range(20):
@@ -125,7 +125,7 @@ def test_a_stop_leaves_an_index_that_holds_everything_or_says_so(monkeypatch: py
     store = open_store(fs)
     for number in range(20):
         put(store, "t", 0, b"x", b"UNIQ_KEY\x01id%d\x02" % number)
-    monkeypatch.setattr("broker.store.store.CLOSE_CATCH_UP", 5)
+    monkeypatch.setattr("skylark.broker.store.store.CLOSE_CATCH_UP", 5)
     store.close()
     assert fs.exists("/store/abort")
     monkeypatch.undo()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.store.inventory import Inventory, read_inventory
-from broker.store.removal import Removal
+from skylark.broker.store.inventory import Inventory, read_inventory
+from skylark.broker.store.removal import Removal
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from broker.store.store import MessageStore
-from mqcommon.errors import StoreError
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import StoreError
 from tests.broker.store.support import bodies, new_store, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
 

@@ -7,12 +7,12 @@ from zlib import crc32
 
 import pytest
 
-from broker.store.queue.batch_records import RowBatch
-from broker.store.store import MessageStore, StoreOptions
-from mqcommon.disk.files import OsFiles
-from mqcommon.message.ids import encode_host
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.record import Record, decode_record, encode_record, topic_field
+from skylark.broker.store.queue.batch_records import RowBatch
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.record import Record, decode_record, encode_record, topic_field
 from tests.broker.store.support import open_store
 from tests.support.clock import ManualClock
 from tests.support.golden_store import VERSIONS, unpack

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.store import query
-from broker.store.index.index_file import IndexFile
-from broker.store.query import first_at_least
-from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from broker.store.store import MessageStore
-from mqcommon.message.layout import HEAD_V4
-from mqcommon.message.message import MessageExt
+from skylark.broker.store import query
+from skylark.broker.store.index.index_file import IndexFile
+from skylark.broker.store.query import first_at_least
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.message.layout import HEAD_V4
+from skylark.mqcommon.message.message import MessageExt
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import HOST, open_store, put, put_batch
 from tests.support.clock import ManualClock
@@ -254,7 +254,7 @@ def test_no_more_than_asked_for(max_num: int) -> None:
 def test_messages_after_a_damaged_one_are_found_when_the_index_is_made_anew(
     field: str, look_bytes: int, indexed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.store.index.index._LOOK_BYTES", look_bytes)
+    monkeypatch.setattr("skylark.broker.store.index.index._LOOK_BYTES", look_bytes)
     fs = MemoryFiles()
     store = open_store(fs)
     for n in range(10):

@@ -6,20 +6,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.store import reader
-from broker.store.filter import ALL, Filter
-from broker.store.log.residency import NotResident, resident_only, warm
-from broker.store.queue.entry import BLANK_SIZE, ENTRY, MIXED_TAGS, shared_tag, uniform_rows
-from broker.store.reader import GetResult, GetStatus, Range, long_runs, read_queue
-from broker.store.store import MessageStore
-from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import decode_batch, encode_batch
-from mqcommon.message.columns import record_starts
-from mqcommon.message.flags import BORN_HOST_V6, WRAPPED
-from mqcommon.message.ids import encode_host
-from mqcommon.message.inner import inner_records
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store import reader
+from skylark.broker.store.filter import ALL, Filter
+from skylark.broker.store.log.residency import NotResident, resident_only, warm
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, MIXED_TAGS, shared_tag, uniform_rows
+from skylark.broker.store.reader import GetResult, GetStatus, Range, long_runs, read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.batch import decode_batch, encode_batch
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.flags import BORN_HOST_V6, WRAPPED
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.inner import inner_records
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.record import Record, decode_record
 from tests.broker.store.support import BORN_HOST, open_store, put, put_inner
 from tests.support.memory_files import MemoryFiles
 
@@ -91,7 +91,7 @@ def test_what_is_on_disk_only_is_read_by_a_thread(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(type(store.log), "is_recent", lambda log, offset: False)
     file = store.log.span(0, 100).file
     monkeypatch.setattr(type(file), "resident", lambda file, at, size: file.path.endswith("consumequeue"))
-    monkeypatch.setattr("broker.store.queue.consumequeue.check_resident", lambda *_, **__: None)
+    monkeypatch.setattr("skylark.broker.store.queue.consumequeue.check_resident", lambda *_, **__: None)
     monkeypatch.setattr(reader, "COLD_MATCHING_BYTES", 1_000)
     found: list[bytes] = []
     offset = 0

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from broker.commands.diverged_slave import rows
-from broker.commands.verify_store import verify
-from broker.store.queue.entry import ENTRY_BYTES
-from broker.store.store import MessageStore
-from mqcommon.errors import StoreCorrupt
-from mqcommon.message.flags import BORN_HOST_V6
-from mqcommon.message.ids import encode_host
-from mqcommon.message.layout import SIZE_MAGIC, UNFINISHED_MAGIC
-from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from skylark.broker.commands.diverged_slave import rows
+from skylark.broker.commands.verify_store import verify
+from skylark.broker.store.queue.entry import ENTRY_BYTES
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import StoreCorrupt
+from skylark.mqcommon.message.flags import BORN_HOST_V6
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.layout import SIZE_MAGIC, UNFINISHED_MAGIC
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch, read_all
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

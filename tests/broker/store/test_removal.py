@@ -7,12 +7,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.commands.verify_store import verify
-from broker.store.reader import GetStatus
-from broker.store.removal import Removal
-from broker.store.retention import HOUR_MS
-from broker.store.store import MessageStore
-from mqcommon.message.message import MessageExt
+from skylark.broker.commands.verify_store import verify
+from skylark.broker.store.reader import GetStatus
+from skylark.broker.store.removal import Removal
+from skylark.broker.store.retention import HOUR_MS
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.message.message import MessageExt
 from tests.broker.store.cleaning import RULES, clean, follow
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch, read_all
 from tests.support.amounts import share_of

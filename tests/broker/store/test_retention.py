@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.options import BrokerOptions
-from broker.store.retention import HOUR_MS, CleanDecision, Disk, RetentionRules, decide, delete_hours
-from mqcommon.errors import ConfigError
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.retention import HOUR_MS, CleanDecision, Disk, RetentionRules, decide, delete_hours
+from skylark.mqcommon.errors import ConfigError
 
 GIB = 1 << 30
 NOW = 1_700_000_000_000

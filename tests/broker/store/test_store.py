@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.store.filter import Filter
-from broker.store.reader import GetStatus
-from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.message import MessageExt
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.reader import GetStatus
+from skylark.mqcommon.errors import DiskFull, RequestRefused, StoreLocked
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.message import MessageExt
 from tests.broker.store.support import bodies, new_store, open_store, put, put_batch, read_all
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

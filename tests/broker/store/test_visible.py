@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.filter import ALL, Filter
-from broker.store.queue.entry import BLANK_SIZE
-from broker.store.reader import GetResult, GetStatus, read_queue
-from broker.store.store import MessageStore
-from broker.store.visible import first_hidden, visible_end
-from mqcommon.message.columns import record_starts
-from mqcommon.message.record import decode_record
+from skylark.broker.store.filter import ALL, Filter
+from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.broker.store.reader import GetResult, GetStatus, read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.broker.store.visible import first_hidden, visible_end
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.record import decode_record
 from tests.broker.store.support import open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import trio
 
-from broker.options import BrokerOptions
-from broker.store.removal import Removal
-from broker.store.retention import HOUR_MS, CleanDecision
-from broker.store.store import MessageStore
-from broker.tasks.clean import Cleaner
-from broker.tasks.flush import Flusher
-from broker.writing.waits import LogWaits
-from mqcommon.errors import DiskFull
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.removal import Removal
+from skylark.broker.store.retention import HOUR_MS, CleanDecision
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.clean import Cleaner
+from skylark.broker.tasks.flush import Flusher
+from skylark.broker.writing.waits import LogWaits
+from skylark.mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

@@ -4,9 +4,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker.tasks.delete_topics import RETRY_S
-from mqcommon.errors import DiskFull
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.tasks.delete_topics import RETRY_S
+from skylark.mqcommon.errors import DiskFull
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 
 

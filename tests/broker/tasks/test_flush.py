@@ -12,20 +12,20 @@ import pytest
 import trio
 import trio.testing
 
-from broker.options import BrokerOptions
-from broker.store.checkpoint import CheckpointMark
-from broker.store.log import commitlog
-from broker.store.log.residency import Span
-from broker.store.queue.ends import read_queue_ends
-from broker.store.removal import Removal
-from broker.store.store import MessageStore, QueueStep, StoreOptions
-from broker.tasks import flush
-from broker.tasks.clean import Cleaner
-from broker.tasks.flush import PAGE_BYTES, Flusher, PopulatePages
-from broker.writing.waits import LogWaits
-from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
-from mqcommon.message.message import decode_messages
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.checkpoint import CheckpointMark
+from skylark.broker.store.log import commitlog
+from skylark.broker.store.log.residency import Span
+from skylark.broker.store.queue.ends import read_queue_ends
+from skylark.broker.store.removal import Removal
+from skylark.broker.store.store import MessageStore, QueueStep, StoreOptions
+from skylark.broker.tasks import flush
+from skylark.broker.tasks.clean import Cleaner
+from skylark.broker.tasks.flush import PAGE_BYTES, Flusher, PopulatePages
+from skylark.broker.writing.waits import LogWaits
+from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
+from skylark.mqcommon.message.message import decode_messages
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import bodies, new_store, open_store, put
 from tests.support.clock import ManualClock, pass_until

@@ -12,12 +12,12 @@ import pytest
 import trio
 import trio.testing
 
-from broker.meta.consumer_offsets import SLICE
-from broker.meta.journal import COMPACT_FACTOR, COMPACT_MIN_BYTES
-from broker.tasks.persist import Persister
-from broker.tasks.repeat import repeat
-from mqcommon.errors import StoreError
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.meta.consumer_offsets import SLICE
+from skylark.broker.meta.journal import COMPACT_FACTOR, COMPACT_MIN_BYTES
+from skylark.broker.tasks.persist import Persister
+from skylark.broker.tasks.repeat import repeat
+from skylark.mqcommon.errors import StoreError
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 from tests.support.clock import passing_time
 from tests.support.waiting import DEADLINE_S, until
@@ -156,7 +156,7 @@ async def test_100_000_offsets_go_in_small_steps_with_turns_of_the_loop_between(
 
 async def test_offsets_that_change_again_and_again_take_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
     # The journal is compacted early, so that few offsets are enough.
-    monkeypatch.setattr("broker.meta.journal.COMPACT_MIN_BYTES", 1024)
+    monkeypatch.setattr("skylark.broker.meta.journal.COMPACT_MIN_BYTES", 1024)
     alone = MetadataDir()
     commit_1_000_each(alone, 10)
     changed = alone.offsets.take_changed()
@@ -312,7 +312,7 @@ async def test_repeat_goes_on_after_an_error(
 async def test_without_a_descriptor_the_change_is_refused_and_synced_later(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.tasks.persist.RETRY_S", 0.001)
+    monkeypatch.setattr("skylark.broker.tasks.persist.RETRY_S", 0.001)
     meta = MetadataDir()
     async with running(meta) as persister:
         meta.fs.faults.fail("sync", code=errno.EMFILE)

@@ -6,12 +6,12 @@ from random import Random
 import pytest
 import trio
 
-from broker.options import BrokerOptions
-from broker.store.store import MessageStore
-from broker.tasks.flush import Flusher
-from broker.tasks.truncate import LogTruncation
-from broker.writing.waits import LogWaits
-from mqcommon.errors import DiskFull, StoreError
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.flush import Flusher
+from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.writing.waits import LogWaits
+from skylark.mqcommon.errors import DiskFull, StoreError
 from tests.broker.replication.test_replica import build_all, feed, log_bytes, master
 from tests.broker.store.support import bodies, open_store, put
 from tests.broker.store.truncation.support import assert_alike, begun_again, boundaries, slave_of, whole

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from broker.tasks.watch_clock import WatchClock
+from skylark.broker.tasks.watch_clock import WatchClock
 from tests.broker.store.support import open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

@@ -2,10 +2,10 @@
 
 from typing import TypeVar
 
-from broker.assembly import ClientPort
-from broker.part import Part
-from broker.wiring.wiring import Wiring
-from remoting.net.server import Server
+from skylark.broker.assembly import ClientPort
+from skylark.broker.part import Part
+from skylark.broker.wiring.wiring import Wiring
+from skylark.remoting.net.server import Server
 
 P = TypeVar("P", bound=Part)
 

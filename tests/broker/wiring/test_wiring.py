@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from broker import broker as broker_module
-from broker.delivery.delayed_delivery import DelayedDelivery
-from broker.delivery.held_pulls import HeldPulls
-from broker.delivery.timed_delivery import TimedDelivery
-from broker.delivery.transaction.transactions import Transactions
-from broker.meta.clients import Clients
-from broker.part import Part
-from broker.replication.role import RoleMachine
-from broker.wiring.core import Core
-from broker.wiring.wiring import Wiring, wire, wire_resets
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
+from skylark.broker import broker as broker_module
+from skylark.broker.delivery.delayed_delivery import DelayedDelivery
+from skylark.broker.delivery.held_pulls import HeldPulls
+from skylark.broker.delivery.timed_delivery import TimedDelivery
+from skylark.broker.delivery.transaction.transactions import Transactions
+from skylark.broker.meta.clients import Clients
+from skylark.broker.part import Part
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.wiring.core import Core
+from skylark.broker.wiring.wiring import Wiring, wire, wire_resets
+from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData
 from tests.broker.meta.support import MetadataDir
 from tests.broker.running import running, send_request
 from tests.broker.wiring.parts import part_of
@@ -69,7 +69,7 @@ async def test_after_a_start_that_failed_all_parts_are_closed(
     async def fail(self: Part, **how: Any) -> None:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("broker.tasks.clean.Cleaner.run", fail)
+    monkeypatch.setattr("skylark.broker.tasks.clean.Cleaner.run", fail)
     with pytest.RaisesGroup(pytest.RaisesExc(RuntimeError, match="on purpose"), flatten_subgroups=True):
         async with running():
             pass

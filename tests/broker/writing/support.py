@@ -4,21 +4,21 @@ from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
-from broker.meta.topics import Topics
-from broker.observe.stats import BrokerStats
-from broker.options import BrokerOptions
-from broker.store.store import MessageStore
-from broker.writing.deferred import Deferral
-from broker.writing.durability import Durability
-from broker.writing.light import LightQueues
-from broker.writing.send_handlers import DeadLetterTopic, SendHandlers
-from broker.writing.stored_properties import StoredProperties
-from broker.writing.waits import AckLedger, LogWaits
-from broker.writing.writer import Writer
-from mqcommon.clock import Clock
-from mqcommon.message.ids import UniqueKeys
-from remoting.net.steps import Stepper
-from remoting.protocol.command import Command
+from skylark.broker.meta.topics import Topics
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.deferred import Deferral
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.light import LightQueues
+from skylark.broker.writing.send_handlers import DeadLetterTopic, SendHandlers
+from skylark.broker.writing.stored_properties import StoredProperties
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.broker.writing.writer import Writer
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.message.ids import UniqueKeys
+from skylark.remoting.net.steps import Stepper
+from skylark.remoting.protocol.command import Command
 from tests.broker.store.support import HOST
 
 # A broker that starts again makes other keys than before, even in the same millisecond.

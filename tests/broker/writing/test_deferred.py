@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.writing.deferred import Deferral, deliver_time, from_level, from_timer, slot_of
-from broker.writing.stored_properties import Incoming, is_timed
-from mqcommon.errors import RequestRefused
-from mqcommon.message.ids import RecallHandle, UniqueKeys
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record, encode_record, topic_field
-from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.writing.deferred import Deferral, deliver_time, from_level, from_timer, slot_of
+from skylark.broker.writing.stored_properties import Incoming, is_timed
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.ids import RecallHandle, UniqueKeys
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record, encode_record, topic_field
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.meta.support import options
 from tests.support.clock import ManualClock
 

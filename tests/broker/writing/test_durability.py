@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.options import BrokerOptions
-from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, LogWaits
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.options import BrokerOptions
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.writing.support import Answers
 
 GAP = 1000

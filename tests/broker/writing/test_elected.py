@@ -1,4 +1,4 @@
-from broker.writing.elected import Elected
+from skylark.broker.writing.elected import Elected
 
 
 def test_at_first_nothing_is_confirmed_and_no_lease_is_held() -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.options import BrokerOptions
-from broker.writing.durability import Durability
-from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger, LogWaits
-from mqcommon.errors import RequestRefused
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.options import BrokerOptions
+from skylark.broker.writing.durability import Durability
+from skylark.broker.writing.elected import Elected
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.writing.support import Answers
 
 OK, DISK, NONE, SLAVE = (

@@ -7,17 +7,17 @@ from typing import Any, cast
 import pytest
 import trio
 
-from broker.writing import send_handlers
-from broker.writing.send_handlers import BATCH_AT_ONCE
-from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.message.batch import decode_offsets, encode_batch
-from mqcommon.message.record import decode_record
-from remoting.net.server import RunInTask
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from sdk.producer.batches import BATCH_COUNT
-from sdk.producer.lane import MAX_BATCH_COUNT
+from skylark.broker.writing import send_handlers
+from skylark.broker.writing.send_handlers import BATCH_AT_ONCE
+from skylark.mqcommon.errors import DiskFull, RequestRefused
+from skylark.mqcommon.message.batch import decode_offsets, encode_batch
+from skylark.mqcommon.message.record import decode_record
+from skylark.remoting.net.server import RunInTask
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from skylark.sdk.producer.batches import BATCH_COUNT
+from skylark.sdk.producer.lane import MAX_BATCH_COUNT
 from tests.broker.meta.support import MetadataDir
 from tests.broker.running import send_request
 from tests.broker.store.support import SMALL, open_store

@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
-from broker.observe.stats import BrokerStats
-from broker.store.store import PutResult
-from broker.writing.deferred import from_level
-from mqcommon.errors import RequestRefused
-from mqcommon.message.light import light_places
-from mqcommon.message.properties import LIGHT_QUEUES, find_property
-from mqcommon.message.record import decode_record
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.store.store import PutResult
+from skylark.broker.writing.deferred import from_level
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.light import light_places
+from skylark.mqcommon.message.properties import LIGHT_QUEUES, find_property
+from skylark.mqcommon.message.record import decode_record
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, bodies, open_store
 from tests.broker.writing.support import make_sends

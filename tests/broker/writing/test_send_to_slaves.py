@@ -7,12 +7,12 @@ import pytest
 import trio
 import trio.testing
 
-from broker.writing.waits import AckLedger, LogWaits
-from mqcommon.errors import RequestRefused
-from mqcommon.message.batch import encode_batch
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, Command
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import FLAG_ONEWAY, Command
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.running import send_request
 from tests.broker.store.support import open_store

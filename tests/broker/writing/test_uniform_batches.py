@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from broker.store.queue.batch_columns import UniformBatch
-from broker.store.queue.batch_records import Batch
-from broker.store.store import BatchPutResult
-from broker.writing import send_handlers
-from broker.writing.stored_properties import Row
-from mqcommon.errors import RequestRefused
-from mqcommon.message.batch import decode_offsets, encode_batch
-from mqcommon.message.record import decode_record
-from remoting.protocol.command import CBOR
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from skylark.broker.store.queue.batch_columns import UniformBatch
+from skylark.broker.store.queue.batch_records import Batch
+from skylark.broker.store.store import BatchPutResult
+from skylark.broker.writing import send_handlers
+from skylark.broker.writing.stored_properties import Row
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.batch import decode_offsets, encode_batch
+from skylark.mqcommon.message.record import decode_record
+from skylark.remoting.protocol.command import CBOR
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
 from tests.broker.meta.support import MetadataDir
 from tests.broker.running import send_request
 from tests.broker.store.support import SMALL, open_store

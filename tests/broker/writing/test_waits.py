@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.writing.waits import ABSENCE_S, AckLedger, LogWaits
+from skylark.broker.writing.waits import ABSENCE_S, AckLedger, LogWaits
 
 GAP = 50
 TIMEOUT = 3.0

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.observe.stats import BrokerStats
-from broker.store.queue.batch_records import RowBatch
-from broker.store.store import PutResult, StoreOptions
-from broker.writing.stored_properties import Incoming
-from broker.writing.writer import BatchFields
-from mqcommon.errors import RequestRefused
-from mqcommon.message.flags import BORN_HOST_V6
-from mqcommon.message.properties import find_property
-from mqcommon.message.record import Record, decode_record
-from mqcommon.names import SCHEDULE_TOPIC
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.store.queue.batch_records import RowBatch
+from skylark.broker.store.store import PutResult, StoreOptions
+from skylark.broker.writing.stored_properties import Incoming
+from skylark.broker.writing.writer import BatchFields
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.flags import BORN_HOST_V6
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.names import SCHEDULE_TOPIC
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, SMALL, open_store
 from tests.broker.writing.support import Answers, make_sends

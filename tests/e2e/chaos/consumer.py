@@ -12,7 +12,7 @@ from zlib import crc32
 
 import trio
 
-from sdk import ConsumeFrom, ConsumeResult, MessageExt, PushConsumer
+from skylark import ConsumeFrom, ConsumeResult, MessageExt, PushConsumer
 from tests.e2e.chaos.delivery import Delivery
 
 # One message in so many fails.

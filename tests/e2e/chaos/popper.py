@@ -13,7 +13,7 @@ from zlib import crc32
 
 import trio
 
-from sdk import BrokerError, ConsumeFrom, ReceivedMessage, RemotingError, RouteNotFound, SimpleConsumer
+from skylark import BrokerError, ConsumeFrom, ReceivedMessage, RemotingError, RouteNotFound, SimpleConsumer
 
 INVISIBLE_MS = 2_000
 WAIT_MS = 300

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from sdk import Message, MessageExt, SendFailed, TransactionProducer, TransactionState
+from skylark import Message, MessageExt, SendFailed, TransactionProducer, TransactionState
 
 WORKERS = 20
 

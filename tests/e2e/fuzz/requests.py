@@ -11,17 +11,17 @@ from typing import Any
 import cbor2
 import orjson
 
-from mqcommon.message.batch import encode_batch
-from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, ROCKETMQ, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode
-from remoting.protocol.header import Header, header_fields
-from remoting.protocol.requests import table
-from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG, UPDATE_BROKER_CONFIG
-from remoting.protocol.requests.pulls import LITE_PULL_MESSAGE, PULL_MESSAGE
-from remoting.protocol.requests.registrations import REGISTER_BROKER
-from remoting.protocol.requests.routes import UPDATE_NAMESRV_CONFIG
-from remoting.protocol.requests.sends import SEND_MESSAGE
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, ROCKETMQ, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.header import Header, header_fields
+from skylark.remoting.protocol.requests import table
+from skylark.remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG, UPDATE_BROKER_CONFIG
+from skylark.remoting.protocol.requests.pulls import LITE_PULL_MESSAGE, PULL_MESSAGE
+from skylark.remoting.protocol.requests.registrations import REGISTER_BROKER
+from skylark.remoting.protocol.requests.routes import UPDATE_NAMESRV_CONFIG
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE
 from tests.remoting.protocol.golden import recorded, recorded_by_fake_server
 
 RECORDED = ("admin_5.3.3", "admin_4.9.8", "broker_namesrv", "cpp", "java_json", "java_rocketmq")

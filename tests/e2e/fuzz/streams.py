@@ -11,8 +11,8 @@ from random import Random
 
 import trio
 
-from broker.replication.hello import MAGIC
-from remoting.protocol.frame import MAX_FRAME_BYTES
+from skylark.broker.replication.hello import MAGIC
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
 from scripts.daemons import HOST
 from tests.e2e.fuzz.requests import Requests
 

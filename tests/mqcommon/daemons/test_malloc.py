@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mqcommon.daemons.malloc import give_back_freed_memory
+from skylark.mqcommon.daemons.malloc import give_back_freed_memory
 
 PIECE = 100_000  # smaller than what the C library takes from the kernel by itself
 COUNT = 1_000

@@ -11,7 +11,7 @@ import pytest
 # As the console command does it, without a server.
 PROGRAM = r"""
 import sys
-from mqcommon.daemons.output import OutputFailed, guard_stdout
+from skylark.mqcommon.daemons.output import OutputFailed, guard_stdout
 
 guard_stdout()
 try:

@@ -32,7 +32,7 @@ def main():
 def interrupted(tmp_path: Path, module: str, when: str) -> tuple[int, str]:
     """Exit code and stderr of a command that gets SIGINT when it prints ``when``."""
     (tmp_path / f"{module}.py").write_text(SLOW_IMPORT if when == "importing" else SLOW_IMPORT.replace("!=", "=="))
-    code = f"from mqcommon.daemons.start import start; start('{module}:main')"
+    code = f"from skylark.mqcommon.daemons.start import start; start('{module}:main')"
     with subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
@@ -52,7 +52,7 @@ def test_an_interrupted_command_says_nothing(tmp_path: Path, when: str, code: in
 
 def test_the_exit_code_is_that_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "seven.py").write_text("def main(code): return int(code)")
-    code = "from mqcommon.daemons.start import start; start('seven:main', code='7')"
+    code = "from skylark.mqcommon.daemons.start import start; start('seven:main', code='7')"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert run.returncode == 7
 
@@ -66,7 +66,7 @@ def test_every_command_is_imported_by_start() -> None:
     for path in [*entries, "scripts/demo/__main__.py"]:
         nodes = ast.walk(ast.parse((ROOT / path).read_text()))
         imports = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-        assert imports == ["from mqcommon.daemons.start import start"], path
+        assert imports == ["from skylark.mqcommon.daemons.start import start"], path
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from broker.cli import main as broker
-from namesrv.cli import main as namesrv
-from namesrv.controller.cli import main as controller
+from skylark.broker.cli import main as broker
+from skylark.namesrv.cli import main as namesrv
+from skylark.namesrv.controller.cli import main as controller
 
 DAEMONS = [("broker", broker), ("namesrv", namesrv), ("controller", controller)]
 CONF = "logFormat=json\nlistenProt=1\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.daemons.systemd import Systemd
+from skylark.mqcommon.daemons.systemd import Systemd
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from mqcommon.disk import atomic
-from mqcommon.disk.atomic import (
+from skylark.mqcommon.disk import atomic
+from skylark.mqcommon.disk.atomic import (
     exclusive,
     read_or_backup,
     read_with_crc,
@@ -19,8 +19,8 @@ from mqcommon.disk.atomic import (
     write_atomic,
     write_with_crc,
 )
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import StoreCorrupt, StoreLocked
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import StoreCorrupt, StoreLocked
 from tests.support.memory_files import MemoryFiles
 
 FS = OsFiles()

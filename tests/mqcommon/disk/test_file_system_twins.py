@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mqcommon.disk.atomic import read_or_backup, write_atomic
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import StoreError
+from skylark.mqcommon.disk.atomic import read_or_backup, write_atomic
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import StoreError
 from tests.support.memory_files import MemoryFiles
 
 names = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "none/a"])

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.disk.files import Descriptors, OsFiles, address_of, resident
-from mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.disk.files import Descriptors, OsFiles, address_of, resident
+from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
 
 PAGE = 4096
 

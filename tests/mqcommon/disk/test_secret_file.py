@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.disk.secret_file import MAX_SECRET_BYTES, read_secret_file
-from mqcommon.errors import UserError
+from skylark.mqcommon.disk.secret_file import MAX_SECRET_BYTES, read_secret_file
+from skylark.mqcommon.errors import UserError
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])

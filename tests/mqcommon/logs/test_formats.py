@@ -7,7 +7,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.logs.formats import MAX_MESSAGE_CHARS, JsonFormatter, LineFormatter, fields_of
+from skylark.mqcommon.logs.formats import MAX_MESSAGE_CHARS, JsonFormatter, LineFormatter, fields_of
 
 FORMATTER = LineFormatter("%(levelname)s - %(message)s")
 

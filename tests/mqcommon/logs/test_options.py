@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqcommon.errors import ConfigError
-from mqcommon.logs.options import change_levels, levels_text, parse_levels
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.logs.options import change_levels, levels_text, parse_levels
 
 ONE, OTHER = "skylark_test_levels.one", "skylark_test_levels.other"
 
@@ -20,7 +20,7 @@ def root_level() -> Iterator[None]:
 
 def test_levels_are_read_and_written() -> None:
     levels = parse_levels(" broker.store = debug;;root=Warn; ")
-    assert levels == {"broker.store": "DEBUG", "root": "WARNING"}
+    assert levels == {"skylark.broker.store": "DEBUG", "root": "WARNING"}
     assert parse_levels(levels_text(levels)) == levels
 
 

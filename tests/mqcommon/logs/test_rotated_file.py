@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.logs.rotated_file import HOUR_S, RotatedFile, Rotation
+from skylark.mqcommon.logs.rotated_file import HOUR_S, RotatedFile, Rotation
 
 DAY_S = 24 * HOUR_S
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqcommon.logs.writer import LogWriter
+from skylark.mqcommon.logs.writer import LogWriter
 from tests.support.waiting import DEADLINE_S
 
 LINE = logging.Formatter("%(message)s")
@@ -132,9 +132,9 @@ def test_a_caller_never_sees_an_error(place: Place) -> None:
 
 STUCK = """
 import logging
-from mqcommon.logs import writer
-from mqcommon.logs.options import LogOptions
-from mqcommon.logs.writer import start_log
+from skylark.mqcommon.logs import writer
+from skylark.mqcommon.logs.options import LogOptions
+from skylark.mqcommon.logs.writer import start_log
 
 writer.CLOSE_TIMEOUT_S = 0.1
 log = start_log(LogOptions())

@@ -5,9 +5,9 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import decode_batch, encode_batch
-from mqcommon.message.columns import MIN_RUN
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.batch import decode_batch, encode_batch
+from skylark.mqcommon.message.columns import MIN_RUN
 
 MESSAGES = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=50), st.binary(max_size=20)), max_size=6)
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape, alike, record_starts
-from mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
-from mqcommon.message.layout import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape, alike, record_starts
+from skylark.mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
+from skylark.mqcommon.message.layout import (
     FIXED_BYTES,
     HEAD_FIELDS,
     HEAD_V4,
@@ -22,7 +22,7 @@ from mqcommon.message.layout import (
     TAIL_BYTES_V1,
     Raw,
 )
-from mqcommon.message.record import BatchHead, Record, decode_record, encode_record, topic_field
+from skylark.mqcommon.message.record import BatchHead, Record, decode_record, encode_record, topic_field
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import InvalidArgument, ProtocolError
-from mqcommon.message import compression
-from mqcommon.message.compression import COMPRESSIONS, check_compression, compressed, decompressed, inflated
+from skylark.mqcommon.errors import InvalidArgument, ProtocolError
+from skylark.mqcommon.message import compression
+from skylark.mqcommon.message.compression import COMPRESSIONS, check_compression, compressed, decompressed, inflated
 
 NAMES = ["zlib", "lz4", "zstd"]
 PACKAGES = {"zlib": "zlib", "lz4": "lz4.frame", "zstd": "zstandard"}

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.failure import MAX_REASON_CHARS, FailureNote
-from mqcommon.message.properties import decode_properties, encode_properties
+from skylark.mqcommon.message.failure import MAX_REASON_CHARS, FailureNote
+from skylark.mqcommon.message.properties import decode_properties, encode_properties
 
 
 def test_a_note_is_read_as_it_was_written() -> None:

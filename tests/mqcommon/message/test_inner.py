@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message import inner
-from mqcommon.message.columns import MIN_RUN, record_starts
-from mqcommon.message.compression import COMPRESSIONS
-from mqcommon.message.flags import INNER_BATCH, WRAPPED
-from mqcommon.message.ids import offset_msg_id
-from mqcommon.message.inner import inner_count, may_hold_batches
-from mqcommon.message.layout import CRC_MASK, HEAD_V4
-from mqcommon.message.message import MessageExt, decode_messages, packed_in
-from mqcommon.message.properties import decode_properties
-from mqcommon.message.record import decode_record
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message import inner
+from skylark.mqcommon.message.columns import MIN_RUN, record_starts
+from skylark.mqcommon.message.compression import COMPRESSIONS
+from skylark.mqcommon.message.flags import INNER_BATCH, WRAPPED
+from skylark.mqcommon.message.ids import offset_msg_id
+from skylark.mqcommon.message.inner import inner_count, may_hold_batches
+from skylark.mqcommon.message.layout import CRC_MASK, HEAD_V4
+from skylark.mqcommon.message.message import MessageExt, decode_messages, packed_in
+from skylark.mqcommon.message.properties import decode_properties
+from skylark.mqcommon.message.record import decode_record
 from tests.support.inner import BORN_HOST, STORED_MS, Row, inner_batch, rows_of
 
 PROPERTIES = st.lists(

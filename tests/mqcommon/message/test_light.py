@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.layout import MAGIC_V1
-from mqcommon.message.light import in_each_queue, is_in, light_places, offsets_property
-from mqcommon.message.record import Record, decode_record, encode_record, topic_field
+from skylark.mqcommon.message.layout import MAGIC_V1
+from skylark.mqcommon.message.light import in_each_queue, is_in, light_places, offsets_property
+from skylark.mqcommon.message.record import Record, decode_record, encode_record, topic_field
 
 HOST = bytes(4) + (10911).to_bytes(4, "big")
 SUFFIX = b"MSG_REGION\x01r\x02CLUSTER\x01c\x02TRACE_ON\x01true\x02"

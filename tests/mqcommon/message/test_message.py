@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.message import Message, own_properties
-from mqcommon.message.properties import RESERVED, decode_properties
-from mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.message.message import Message, own_properties
+from skylark.mqcommon.message.properties import RESERVED, decode_properties
+from skylark.mqcommon.message.queue import MessageQueue
 
 JUNK = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.text()),

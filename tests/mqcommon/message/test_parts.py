@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch, encode_offsets
-from mqcommon.message.ids import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.batch import decode_batch, decode_offsets, encode_batch, encode_offsets
+from skylark.mqcommon.message.ids import (
     UniqueKey,
     UniqueKeys,
     encode_host,
@@ -20,9 +20,9 @@ from mqcommon.message.ids import (
     parse_offset_msg_id,
     parse_unique_key,
 )
-from mqcommon.message.javahash import KeyHasher, java_hash
-from mqcommon.message.message import Message, wire_properties
-from mqcommon.message.properties import decode_properties, encode_properties, find_property
+from skylark.mqcommon.message.javahash import KeyHasher, java_hash
+from skylark.mqcommon.message.message import Message, wire_properties
+from skylark.mqcommon.message.properties import decode_properties, encode_properties, find_property
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/vectors.json").read_text())
 rows = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.binary(max_size=50)), max_size=9)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.columns import record_starts
-from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
-from mqcommon.message.ids import encode_host
-from mqcommon.message.layout import MAGIC_V2
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.record import decode_record, encode_record, topic_field
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.layout import MAGIC_V2
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.record import decode_record, encode_record, topic_field
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/vectors.json").read_text())
 GOLDEN = bytes.fromhex(VECTORS["record_v1"]["hex"])

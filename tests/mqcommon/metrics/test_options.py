@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqcommon.errors import ConfigError
-from mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.metrics.options import MetricsOptions
 
 
 def test_labels_and_headers() -> None:

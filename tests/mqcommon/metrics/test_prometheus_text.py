@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from mqcommon.metrics.metric import Column, Histogram, Metric, column, single
-from mqcommon.metrics.prometheus_text import SLICE, TextFormat, format_for, page
-from remoting.net.steps import finish
+from skylark.mqcommon.metrics.metric import Column, Histogram, Metric, column, single
+from skylark.mqcommon.metrics.prometheus_text import SLICE, TextFormat, format_for, page
+from skylark.remoting.net.steps import finish
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x85\u2028\u2029\x0b\x0c\x1c\x1d\x1e"))
 LAG = Metric("lag", "gauge", "", ("topic", "group"), "Lag")

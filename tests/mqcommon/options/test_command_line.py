@@ -7,11 +7,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mqcommon.daemons.start_report import DaemonGroup
-from mqcommon.errors import ConfigError
-from mqcommon.options.command_line import click_options, given_options, markdown_table
-from mqcommon.options.conf_file import load_conf
-from mqcommon.options.fields import option
+from skylark.mqcommon.daemons.start_report import DaemonGroup
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.command_line import click_options, given_options, markdown_table
+from skylark.mqcommon.options.conf_file import load_conf
+from skylark.mqcommon.options.fields import option
 
 
 @dataclass(frozen=True)

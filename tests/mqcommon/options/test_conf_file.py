@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import ConfigError
-from mqcommon.options.conf_file import (
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.conf_file import (
     edit,
     entries,
     load_conf,
@@ -24,7 +24,7 @@ from mqcommon.options.conf_file import (
     to_properties,
     update,
 )
-from mqcommon.options.fields import BYTES, camel_case, option, options_of
+from skylark.mqcommon.options.fields import BYTES, camel_case, option, options_of
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from random import Random
 
-from mqcommon.raft.config import Config
-from mqcommon.raft.log import MemoryEntries
-from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import RaftEntry, RaftMessage, Snapshot
-from mqcommon.raft.raft import Raft
-from mqcommon.raft.ready import HardState, Read, Ready
+from skylark.mqcommon.raft.config import Config
+from skylark.mqcommon.raft.log import MemoryEntries
+from skylark.mqcommon.raft.membership import Members
+from skylark.mqcommon.raft.messages import RaftEntry, RaftMessage, Snapshot
+from skylark.mqcommon.raft.raft import Raft
+from skylark.mqcommon.raft.ready import HardState, Read, Ready
 
 ELECTION_MS = 100
 

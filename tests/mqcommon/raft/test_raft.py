@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded
-from mqcommon.raft.membership import AddLearner, Members, Promote, Remove
-from mqcommon.raft.messages import (
+from skylark.mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded
+from skylark.mqcommon.raft.membership import AddLearner, Members, Promote, Remove
+from skylark.mqcommon.raft.messages import (
     APPLICATION,
     AppendRequest,
     AppendResponse,
@@ -20,9 +20,9 @@ from mqcommon.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from mqcommon.raft.plausible import LAST_INDEX, LAST_TERM, MAX_INDEX_STEP, MAX_TERM_STEP
-from mqcommon.raft.raft import Leader
-from mqcommon.raft.ready import HardState
+from skylark.mqcommon.raft.plausible import LAST_INDEX, LAST_TERM, MAX_INDEX_STEP, MAX_TERM_STEP
+from skylark.mqcommon.raft.raft import Leader
+from skylark.mqcommon.raft.ready import HardState
 from tests.mqcommon.raft.hand import ELECTION_MS, Hand
 
 

@@ -5,8 +5,8 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import InvalidSql
-from mqcommon.sql.parser import parse
+from skylark.mqcommon.errors import InvalidSql
+from skylark.mqcommon.sql.parser import parse
 
 WORDS = (
     "a", "_a.b", "$", "AND", "OR", "NOT", "(", ")", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CONTAINS", "LIKE",

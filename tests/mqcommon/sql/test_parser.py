@@ -2,9 +2,9 @@
 
 import pytest
 
-from mqcommon.errors import InvalidSql
-from mqcommon.sql.nodes import Cast, Compare, Constant, Equal, In, Logic, Not, Property, Search
-from mqcommon.sql.parser import MAX_CHAINED, MAX_CHARACTERS, MAX_DEPTH, MAX_TERMS, MAX_TEXTS, parse, terms_of
+from skylark.mqcommon.errors import InvalidSql
+from skylark.mqcommon.sql.nodes import Cast, Compare, Constant, Equal, In, Logic, Not, Property, Search
+from skylark.mqcommon.sql.parser import MAX_CHAINED, MAX_CHARACTERS, MAX_DEPTH, MAX_TERMS, MAX_TEXTS, parse, terms_of
 
 A, FIVE = Property("a"), Constant("int", 5)
 

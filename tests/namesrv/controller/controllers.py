@@ -6,19 +6,19 @@ from typing import Any, TypeVar
 
 import trio
 
-from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, RemotingError
-from namesrv.controller.controller import Controller, Holder
-from namesrv.controller.options import ControllerDaemonOptions
-from remoting.net.call import Remote, call
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Server
-from remoting.net.sockets import HeldPort
-from remoting.net.tls.options import DaemonTls
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.controller import (
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import BrokerError, RemotingError
+from skylark.namesrv.controller.controller import Controller, Holder
+from skylark.namesrv.controller.options import ControllerDaemonOptions
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.sockets import HeldPort
+from skylark.remoting.net.tls.options import DaemonTls
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_ELECT_MASTER,
@@ -35,7 +35,7 @@ from remoting.protocol.requests.controller import (
     RegisterBrokerToControllerRequestHeader,
     SyncStateSet,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import BrokerError
-from mqcommon.options.conf_file import update
-from namesrv.controller.options import DEFAULT_SCAN_MS, ControllerDaemonOptions
-from namesrv.options import NamesrvOptions
-from remoting.net.call import call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.controller import (
+from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.options.conf_file import update
+from skylark.namesrv.controller.options import DEFAULT_SCAN_MS, ControllerDaemonOptions
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
     CONTROLLER_GET_METADATA_INFO,
     CONTROLLER_GET_SYNC_STATE_DATA,
@@ -19,7 +19,7 @@ from remoting.protocol.requests.controller import (
     UPDATE_CONTROLLER_CONFIG,
     CleanBrokerDataRequestHeader,
 )
-from remoting.protocol.requests.raft import RAFT_MEMBERS, RaftMembersRequestHeader
+from skylark.remoting.protocol.requests.raft import RAFT_MEMBERS, RaftMembersRequestHeader
 from tests.namesrv.controller.controllers import LONG_MS, NAME, StandIn, code_of, open_controllers, open_stand_in
 from tests.support.waiting import until
 

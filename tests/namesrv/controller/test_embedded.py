@@ -6,12 +6,12 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from mqcommon.options.conf_file import load_conf
-from namesrv.controller.cli import main
-from namesrv.controller.options import ControllerDaemonOptions
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.net.sockets import HeldPort
+from skylark.mqcommon.options.conf_file import load_conf
+from skylark.namesrv.controller.cli import main
+from skylark.namesrv.controller.options import ControllerDaemonOptions
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.net.sockets import HeldPort
 from tests.namesrv.controller.controllers import StandIn, code_of, open_stand_in
 from tests.support.waiting import until
 

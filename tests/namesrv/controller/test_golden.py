@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from namesrv.controller.commands import (
+from skylark.namesrv.controller.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
     Candidate,
@@ -14,11 +14,11 @@ from namesrv.controller.commands import (
     ElectMaster,
     RegisterBroker,
 )
-from namesrv.controller.replicas import BrokerSet, Replicas
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests import controller as requests
-from remoting.protocol.requests.controller import (
+from skylark.namesrv.controller.replicas import BrokerSet, Replicas
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests import controller as requests
+from skylark.remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
@@ -28,7 +28,7 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_REGISTER_BROKER,
     RegisterBrokerToControllerResponseHeader,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 from tests.remoting.protocol.recorded_controller import Row, recorded_session
 
 SECONDS_OF_A_LIFE = 5.0

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import BrokerError, ConfigError
-from namesrv.controller.options import ControllerDaemonOptions
-from remoting.net.call import Remote, call
-from remoting.net.client import open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO, GET_CONTROLLER_CONFIG
-from remoting.protocol.signature import Credentials
+from skylark.mqcommon.errors import BrokerError, ConfigError
+from skylark.namesrv.controller.options import ControllerDaemonOptions
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO, GET_CONTROLLER_CONFIG
+from skylark.remoting.protocol.signature import Credentials
 from tests.namesrv.controller.controllers import TIMEOUT_MS, open_controllers
 
 ACCOUNTS = "accounts:\n- accessKey: brokers\n  secretKey: 12345678\n  admin: true\n"

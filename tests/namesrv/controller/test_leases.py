@@ -2,10 +2,10 @@
 
 import trio
 
-from remoting.net.call import call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.controller import MasterHeader
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.controller import MasterHeader
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from tests.namesrv.controller.controllers import CLUSTER, NAME, StandIn, code_of, open_controllers, open_stand_in
 
 TIMEOUT_MS = 1_000

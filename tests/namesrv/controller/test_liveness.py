@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.controller.commands import Candidate
-from namesrv.controller.liveness import Liveness, LiveReplica
-from namesrv.controller.replicas import elect
+from skylark.namesrv.controller.commands import Candidate
+from skylark.namesrv.controller.liveness import Liveness, LiveReplica
+from skylark.namesrv.controller.replicas import elect
 
 IDS = st.integers(1, 3)
 STEPS = st.lists(

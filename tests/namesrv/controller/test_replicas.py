@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from namesrv.controller.commands import (
+from skylark.namesrv.controller.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
     Candidate,
@@ -15,8 +15,8 @@ from namesrv.controller.commands import (
     decode_change,
     encode_change,
 )
-from namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
-from remoting.protocol.codes import ResponseCode
+from skylark.namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
+from skylark.remoting.protocol.codes import ResponseCode
 
 NAME = "broker-a"
 IDS = st.integers(1, 4)

@@ -10,8 +10,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.metrics.http_pages import MAX_CONNECTIONS, REQUEST_S, Page, PageServer, text_page
-from remoting.net.transport import Transport
+from skylark.remoting.metrics.http_pages import MAX_CONNECTIONS, REQUEST_S, Page, PageServer, text_page
+from skylark.remoting.net.transport import Transport
 from tests.support.memory_transport import MemoryNetwork
 
 HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"

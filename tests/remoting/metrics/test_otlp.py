@@ -2,10 +2,10 @@
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from mqcommon.metrics.metric import Column, Histogram, Metric, column, single
-from mqcommon.metrics.prometheus_text import page
-from remoting.metrics.otlp import POINTS, Push
-from remoting.net.steps import finish
+from skylark.mqcommon.metrics.metric import Column, Histogram, Metric, column, single
+from skylark.mqcommon.metrics.prometheus_text import page
+from skylark.remoting.metrics.otlp import POINTS, Push
+from skylark.remoting.net.steps import finish
 from tests.support.collector import collecting
 from tests.support.scrape import samples
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from mqcommon.errors import RequestRefused
-from mqcommon.metrics.metric import Histogram
-from remoting.metrics.rpc import RpcTimes
-from remoting.net.channel import Channel
-from remoting.net.server import RunInTask
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.metrics.metric import Histogram
+from skylark.remoting.metrics.rpc import RpcTimes
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import RunInTask
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from tests.support.memory_transport import memory_pair
 
 SEND, PULL = SEND_MESSAGE_V2.code, PULL_MESSAGE.code

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import trio
 
-from remoting.net.sockets import connect, listen
-from remoting.net.tls.contexts import client_context, server_context
-from remoting.net.tls.session import TlsTransport
-from remoting.net.tls.settings import PERMISSIVE, ServerTls, Tls
-from remoting.net.transport import Transport
+from skylark.remoting.net.sockets import connect, listen
+from skylark.remoting.net.tls.contexts import client_context, server_context
+from skylark.remoting.net.tls.session import TlsTransport
+from skylark.remoting.net.tls.settings import PERMISSIVE, ServerTls, Tls
+from skylark.remoting.net.transport import Transport
 from tests.support.certificates import Authority
 from tests.support.memory_transport import memory_pair
 

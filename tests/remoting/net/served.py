@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import trio
 
-from mqcommon.addresses import split_address
-from remoting.net import sockets
-from remoting.net.server import Server
-from remoting.net.sockets import SocketTransport
-from remoting.net.tls.session import TlsTransport
-from remoting.net.transport import Connect, Listener, Transport
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.net import sockets
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.sockets import SocketTransport
+from skylark.remoting.net.tls.session import TlsTransport
+from skylark.remoting.net.transport import Connect, Listener, Transport
 from tests.support.memory_transport import MemoryNetwork, MemoryTransport
 
 

@@ -4,16 +4,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mqcommon.errors import BrokerError
-from remoting.net.call import Remote, call
-from remoting.net.client import open_client
-from remoting.protocol.body import Body
-from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO, UPDATE_BROKER_CONFIG
-from remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData
-from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader
-from remoting.protocol.requests.replication import PageRequestHeader
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, TopicRequestHeader
+from skylark.mqcommon.errors import BrokerError
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO, UPDATE_BROKER_CONFIG
+from skylark.remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData
+from skylark.remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader
+from skylark.remoting.protocol.requests.replication import PageRequestHeader
+from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, TopicRequestHeader
 from tests.sdk.fakes import Fake, serving
 
 HEADER = QueryConsumerOffsetRequestHeader("g", "T", 3)

@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from remoting.net.channel import Channel
-from remoting.net.transport import Transport
-from remoting.protocol.command import Command
-from remoting.protocol.frame import encode
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.transport import Transport
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import encode
 from tests.remoting.net.served import reset
 from tests.remoting.net.test_server import BIG, ECHO, serving
 from tests.support.waiting import until

@@ -13,9 +13,9 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.logs.copier import LineCopier
-from remoting.net import children
-from remoting.net.children import FROZEN_S, run_child
+from skylark.mqcommon.logs.copier import LineCopier
+from skylark.remoting.net import children
+from skylark.remoting.net.children import FROZEN_S, run_child
 
 MEGABYTE = 1 << 20
 
@@ -199,10 +199,10 @@ def test_a_closed_stderr_loses_lines_and_nothing_else(caplog: pytest.LogCaptureF
 
 ENDS = """
 import trio
-from mqcommon.errors import UserError
-from mqcommon.logs.options import LogOptions
-from mqcommon.daemons import start_report
-from remoting.net.daemon import run_daemon
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.logs.options import LogOptions
+from skylark.mqcommon.daemons import start_report
+from skylark.remoting.net.daemon import run_daemon
 
 start_report.PRINT_TIMEOUT_S = 0.1
 

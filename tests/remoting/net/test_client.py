@@ -5,12 +5,12 @@ import socket
 import pytest
 import trio
 
-from mqcommon.errors import ConnectFailed
-from remoting.net import sockets
-from remoting.net.channel import Channel
-from remoting.net.client import open_client
-from remoting.net.server import Server
-from remoting.protocol.command import BROKER_NAME_FIELD, Command
+from skylark.mqcommon.errors import ConnectFailed
+from skylark.remoting.net import sockets
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.command import BROKER_NAME_FIELD, Command
 
 
 async def test_a_connection_to_itself_is_a_server_that_does_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import UserError
-from mqcommon.logs.options import LogOptions
-from remoting.net.daemon import Ready, run_daemon
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.logs.options import LogOptions
+from skylark.remoting.net.daemon import Ready, run_daemon
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from broker.options import BrokerOptions
-from mqcommon.errors import ConfigError
-from mqcommon.options.conf_file import load_conf, to_properties
-from namesrv.options import NamesrvOptions
-from remoting.protocol.signature import Credentials
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.conf_file import load_conf, to_properties
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.protocol.signature import Credentials
 
 WHO = '{"accessKey":"broker-1","secretKey":"a:b=c"}'
 

@@ -12,8 +12,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.net.channel import Channel
-from remoting.net.limits import (
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.limits import (
     COMPLAINT_INTERVAL_S,
     MAX_BUCKETS,
     MAX_CONNECTIONS,
@@ -25,12 +25,12 @@ from remoting.net.limits import (
     connection_budget,
     most_connections,
 )
-from remoting.net.server import Server
-from remoting.net.transport import Transport
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.transport import Transport
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import encode
 from tests.remoting.net.served import Served, serve
 from tests.support.memory_transport import MemoryNetwork
 from tests.support.waiting import until
@@ -148,7 +148,7 @@ async def test_answers_that_nobody_takes_are_bounded() -> None:
 
 
 async def test_half_frames_of_many_connections_are_bounded_without_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remoting.net.server.SCAN_INTERVAL_S", 10_000)
+    monkeypatch.setattr("skylark.remoting.net.server.SCAN_INTERVAL_S", 10_000)
     async with serving(ServerLimits(max_buffered_bytes=1 << 20)) as served:
         streams = [await served.stream() for _ in range(8)]
         for stream in streams:
@@ -163,7 +163,7 @@ async def test_half_frames_of_many_connections_are_bounded_without_a_scan(monkey
 
 
 async def test_unsent_answers_of_many_connections_are_bounded_without_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remoting.net.server.SCAN_INTERVAL_S", 10_000)
+    monkeypatch.setattr("skylark.remoting.net.server.SCAN_INTERVAL_S", 10_000)
     async with serving(ServerLimits(max_buffered_bytes=8 << 20)) as served:
         streams = [await served.stream() for _ in range(8)]
         await until(lambda: len(served.server.channels) == 8, "all are served")

@@ -4,8 +4,8 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.addresses import split_address
-from remoting.net.sockets import HeldPort, OpenSockets, connect, listen
+from skylark.mqcommon.addresses import split_address
+from skylark.remoting.net.sockets import HeldPort, OpenSockets, connect, listen
 
 HOST = "127.0.0.1"
 

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.addresses import split_address
-from mqcommon.errors import (
+from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import (
     ConnectFailed,
     ConnectionLost,
     FrameTooLarge,
@@ -19,13 +19,13 @@ from mqcommon.errors import (
     RequestTimeout,
     UserError,
 )
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.limits import ConnectionBudget, ServerLimits
-from remoting.net.server import Server
-from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.limits import ConnectionBudget, ServerLimits
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import encode
 from tests.remoting.net.served import Served, serve
 from tests.support.waiting import DEADLINE_S, until
 

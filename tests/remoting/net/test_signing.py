@@ -8,16 +8,16 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Handler, RunInTask, Server, not_supported
-from remoting.net.transport import Transport
-from remoting.protocol.body import KVTable
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, OFFER_CBOR, OFFER_FIELD, Command
-from remoting.protocol.requests.clients import CHALLENGE, NOTIFY_CONSUMER_IDS_CHANGED
-from remoting.protocol.signature import (
+from skylark.mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.server import Handler, RunInTask, Server, not_supported
+from skylark.remoting.net.transport import Transport
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, OFFER_CBOR, OFFER_FIELD, Command
+from skylark.remoting.protocol.requests.clients import CHALLENGE, NOTIFY_CONSUMER_IDS_CHANGED
+from skylark.remoting.protocol.signature import (
     ACCESS_KEY_FIELD,
     SECURITY_TOKEN_FIELD,
     SERVER_FIELD,

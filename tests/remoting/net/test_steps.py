@@ -7,9 +7,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ConnectionLost
-from remoting.net import steps
-from remoting.net.steps import Stepper, Steps, finish, sorted_steps
+from skylark.mqcommon.errors import ConnectionLost
+from skylark.remoting.net import steps
+from skylark.remoting.net.steps import Stepper, Steps, finish, sorted_steps
 from tests.support.caller import Caller
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.errors import ConnectionLost, FrameTooLarge, RemotingError, RequestTimeout
-from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient, open_client
-from remoting.net.limits import ServerLimits
-from remoting.net.server import Server
-from remoting.net.transport import Transport
-from remoting.protocol.command import Command
+from skylark.mqcommon.errors import ConnectionLost, FrameTooLarge, RemotingError, RequestTimeout
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import RemotingClient, open_client
+from skylark.remoting.net.limits import ServerLimits
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.transport import Transport
+from skylark.remoting.protocol.command import Command
 from tests.remoting.net.served import Served, reset, serve
 
 ECHO, QUICK, SLOW, LATER, ASK_BACK = range(1000, 1005)

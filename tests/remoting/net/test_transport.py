@@ -12,14 +12,14 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.disk.files import OsFiles
-from mqcommon.errors import CLOSED_BY_PEER, TLS_GUESS, ConnectionLost, FileClosed, UserError
-from remoting.net.channel import Channel
-from remoting.net.sockets import connect, connect_reason, listen
-from remoting.net.transport import MAX_PIECES, Listener, Transport
-from remoting.protocol.command import Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import MAX_FRAME_BYTES, encode
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.errors import CLOSED_BY_PEER, TLS_GUESS, ConnectionLost, FileClosed, UserError
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.sockets import connect, connect_reason, listen
+from skylark.remoting.net.transport import MAX_PIECES, Listener, Transport
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES, encode
 from tests.remoting.net.pairs import Pair, pair_in_memory, socket_pair, tls_in_memory, tls_over_sockets
 from tests.remoting.net.served import reset
 from tests.support.memory_transport import MemoryNetwork, memory_pair

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remoting.protocol.command import JSON, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import PREFIX
+from skylark.remoting.protocol.command import JSON, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import PREFIX
 
 WIRE = Path(__file__).parents[2] / "golden" / "wire"
 

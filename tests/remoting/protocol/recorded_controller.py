@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remoting.protocol.command import Command
+from skylark.remoting.protocol.command import Command
 
 CONTROLLER = Path(__file__).parents[2] / "golden" / "controller"
 SIGNATURE = ("AccessKey", "Signature")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.body import Body, DataVersion
-from remoting.protocol.command import CBOR, JSON
-from remoting.protocol.dialect import decode_body, encode_body
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.body import Body, DataVersion
+from skylark.remoting.protocol.command import CBOR, JSON
+from skylark.remoting.protocol.dialect import decode_body, encode_body
+from skylark.remoting.protocol.requests.clients import (
     Connection,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -18,10 +18,10 @@ from remoting.protocol.requests.clients import (
     SubscriptionData,
     parse_subscription,
 )
-from remoting.protocol.requests.groups import ConsumeStats, GroupRetryPolicy, SubscriptionGroupConfig
-from remoting.protocol.requests.registrations import RegisterBrokerBody
-from remoting.protocol.requests.routes import BrokerData, TopicRouteData
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
+from skylark.remoting.protocol.requests.groups import ConsumeStats, GroupRetryPolicy, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.registrations import RegisterBrokerBody
+from skylark.remoting.protocol.requests.routes import BrokerData, TopicRouteData
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
 
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.binary(max_size=4),

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import FrameTooLarge, ProtocolError
-from mqcommon.message.queue import MessageQueue
-from remoting.net.steps import finish
-from remoting.protocol import bounded_body
-from remoting.protocol.body import Body, KVTable
-from remoting.protocol.bounded_body import (
+from skylark.mqcommon.errors import FrameTooLarge, ProtocolError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol import bounded_body
+from skylark.remoting.protocol.body import Body, KVTable
+from skylark.remoting.protocol.bounded_body import (
     CHUNK_ENTRIES,
     BodyLimits,
     CutBody,
@@ -19,11 +19,11 @@ from remoting.protocol.bounded_body import (
     decode_limited,
     encode_within,
 )
-from remoting.protocol.command import CBOR, JSON
-from remoting.protocol.dialect import Dialect, decode_body, dumps, encode_body
-from remoting.protocol.requests.clients import Connection, ConsumerData, HeartbeatData, ProducerConnection
-from remoting.protocol.requests.offsets import ConsumerOffsetTable
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStatsTable
+from skylark.remoting.protocol.command import CBOR, JSON
+from skylark.remoting.protocol.dialect import Dialect, decode_body, dumps, encode_body
+from skylark.remoting.protocol.requests.clients import Connection, ConsumerData, HeartbeatData, ProducerConnection
+from skylark.remoting.protocol.requests.offsets import ConsumerOffsetTable
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStatsTable
 
 LIMITS = BodyLimits(max_bytes=1_000, max_entries=20, relaxed_bytes=100)
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import PREFIX, encode
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import PREFIX, encode
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

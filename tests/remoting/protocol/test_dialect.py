@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.dialect import Dialect, dialect_for, dumps, loads, parse_relaxed
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.dialect import Dialect, dialect_for, dumps, loads, parse_relaxed
 from tests.remoting.protocol.golden import recorded
 
 QUEUE = MessageQueue("T", "broker-a", 0)

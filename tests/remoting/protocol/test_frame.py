@@ -1,9 +1,9 @@
 import pytest
 
-from mqcommon.errors import FrameTooLarge, ProtocolError
-from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, PREFIX, encode
+from skylark.mqcommon.errors import FrameTooLarge, ProtocolError
+from skylark.remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, PREFIX, encode
 
 ALL_CODECS = pytest.mark.parametrize("codec", [JSON, ROCKETMQ, CBOR])
 

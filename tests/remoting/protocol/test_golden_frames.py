@@ -2,9 +2,9 @@
 
 import pytest
 
-from remoting.protocol.command import JSON, ROCKETMQ
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode
+from skylark.remoting.protocol.command import JSON, ROCKETMQ
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import encode
 from tests.remoting.protocol.golden import recorded, recorded_by_fake_server, rows
 
 ALL_FILES = ["java_json", "java_rocketmq", "java_5.3.3", "cpp", "broker_namesrv", "admin_4.9.8", "admin_5.3.3"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from remoting.protocol.group_subscriptions import MAX_MEMBERS, differences, wanted_of
-from remoting.protocol.requests.clients import SQL92, SubscriptionData
+from skylark.remoting.protocol.group_subscriptions import MAX_MEMBERS, differences, wanted_of
+from skylark.remoting.protocol.requests.clients import SQL92, SubscriptionData
 
 
 def wanted(*subscriptions: tuple[str, str]) -> frozenset[tuple[str, str]]:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import RequestRefused
-from remoting.protocol.command import Command, text_ext
-from remoting.protocol.header import Header, header_fields
-from remoting.protocol.request import NOTHING
-from remoting.protocol.requests import offsets, sends, topics
-from remoting.protocol.requests.replication import PageRequestHeader, PageResponseHeader
-from remoting.protocol.requests.table import BY_CODE
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.protocol.command import Command, text_ext
+from skylark.remoting.protocol.header import Header, header_fields
+from skylark.remoting.protocol.request import NOTHING
+from skylark.remoting.protocol.requests import offsets, sends, topics
+from skylark.remoting.protocol.requests.replication import PageRequestHeader, PageResponseHeader
+from skylark.remoting.protocol.requests.table import BY_CODE
 from tests.remoting.protocol.golden import recorded
 
 FILES = ["java_json", "java_rocketmq", "java_5.3.3", "cpp", "broker_namesrv", "admin_4.9.8", "admin_5.3.3"]

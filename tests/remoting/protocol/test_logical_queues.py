@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.logical_queues import (
+from skylark.remoting.protocol.logical_queues import (
     LogicalQueue,
     check_follows,
     check_stretches,
@@ -13,8 +13,8 @@ from remoting.protocol.logical_queues import (
     to_logical,
     to_own,
 )
-from remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
-from remoting.protocol.requests.topics import TopicQueueMappingDetail
+from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
+from skylark.remoting.protocol.requests.topics import TopicQueueMappingDetail
 
 
 def stretch(gen: int, logic: int, broker: str = "a", queue_id: int = 0, **more: int) -> Stretch:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remoting.protocol.plain_codes import PlainCodes, Whos, plain_refusal
+from skylark.remoting.protocol.plain_codes import PlainCodes, Whos, plain_refusal
 
 
 def test_users_and_addresses_get_their_codes_only() -> None:

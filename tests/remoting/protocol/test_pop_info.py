@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.pop_info import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.dialect import Dialect, decode_body, encode_body
+from skylark.remoting.protocol.pop_info import (
     PopHandle,
     message_key,
     offset_info,
@@ -16,7 +16,7 @@ from remoting.protocol.pop_info import (
     read_topic,
     retry_flag,
 )
-from remoting.protocol.requests.pops import BatchAck, BatchAckMessageRequestBody
+from skylark.remoting.protocol.requests.pops import BatchAck, BatchAckMessageRequestBody
 
 NUMBERS = st.integers(0, 10**18)
 

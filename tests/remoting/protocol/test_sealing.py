@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.sealing import NONCE_BYTES, seal, unseal
-from remoting.protocol.signature import WholeSignatures
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.sealing import NONCE_BYTES, seal, unseal
+from skylark.remoting.protocol.signature import WholeSignatures
 
 KEY = WholeSignatures("challenge", "10.0.0.5:10911").sealing_key("secret")
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.cbor_header import decode_header
-from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
-from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode
-from remoting.protocol.signature import ACCESS_KEY_FIELD, Credentials, WholeSignatures, content, is_signed_with, sign
-from remoting.protocol.strict_cbor import dumps
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.cbor_header import decode_header
+from skylark.remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
+from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD, Credentials, WholeSignatures, content, is_signed_with, sign
+from skylark.remoting.protocol.strict_cbor import dumps
 from tests.remoting.protocol.golden import WIRE, recorded, recorded_by_fake_server
 
 SECRETS = {"": "", "AKcap": "SKcap", "rocketmq2": "12345678"}

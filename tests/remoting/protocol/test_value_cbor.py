@@ -11,7 +11,7 @@ from uuid import UUID
 import cbor2
 import pytest
 
-from remoting.protocol.strict_cbor import MAX_VALUE_DEPTH, loads_values
+from skylark.remoting.protocol.strict_cbor import MAX_VALUE_DEPTH, loads_values
 
 VALUES = [
     None, 1.5, 2**100, -(2**100), "text", b"bytes", [1, [2]], {"a": {1: 2}}, {1, 2},

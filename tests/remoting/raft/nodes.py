@@ -8,15 +8,15 @@ from typing import Any
 
 import trio
 
-from mqcommon.clock import SystemClock
-from mqcommon.errors import RaftError
-from remoting.net.client import open_client
-from remoting.net.server import Server
-from remoting.net.sockets import HeldPort, listen
-from remoting.raft.disk import FileDisk
-from remoting.raft.group import NodeOptions
-from remoting.raft.node import RaftNode
-from remoting.raft.storage import FileStorage
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import RaftError
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.sockets import HeldPort, listen
+from skylark.remoting.raft.disk import FileDisk
+from skylark.remoting.raft.group import NodeOptions
+from skylark.remoting.raft.node import RaftNode
+from skylark.remoting.raft.storage import FileStorage
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import DEADLINE_S, until
 

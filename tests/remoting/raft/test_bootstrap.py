@@ -2,11 +2,11 @@
 
 import pytest
 
-from mqcommon.errors import ConfigError
-from mqcommon.raft.errors import ChangeRefused
-from mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remove
-from remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, name_of, next_step
-from remoting.raft.group import NodeOptions
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.raft.errors import ChangeRefused
+from skylark.mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remove
+from skylark.remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, name_of, next_step
+from skylark.remoting.raft.group import NodeOptions
 
 OTHERS = ("n1", "n2")
 NEW, BEGUN, OLD = PeerStatus(False, 0), PeerStatus(True, 0), PeerStatus(True, 3)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.raft.membership import Members
+from skylark.mqcommon.raft.messages import (
     AppendRequest,
     AppendResponse,
     Heartbeat,
@@ -21,9 +21,9 @@ from mqcommon.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from remoting.protocol.strict_cbor import dumps
-from remoting.raft import codec
-from remoting.raft.codec import check_snapshots, decode_messages, encode_messages
+from skylark.remoting.protocol.strict_cbor import dumps
+from skylark.remoting.raft import codec
+from skylark.remoting.raft.codec import check_snapshots, decode_messages, encode_messages
 
 NUMBER = st.integers(0, (1 << 63) - 1)
 HEAD = (st.text(), st.text(), NUMBER)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.raft.errors import ChangeRefused, NotLeader
-from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
+from skylark.mqcommon.raft.errors import ChangeRefused, NotLeader
+from skylark.remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
 from tests.remoting.raft.nodes import GROUP, TIMEOUT_MS, RunningNode, open_nodes
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until

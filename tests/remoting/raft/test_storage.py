@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import StoreCorrupt, StoreLocked
-from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import APPLICATION, RaftEntry, Snapshot
-from mqcommon.raft.ready import HardState, Persist
-from remoting.protocol.strict_cbor import dumps, loads
-from remoting.raft.storage import HEAD, MARK, MARKS_AT, FileStorage, Stored
+from skylark.mqcommon.errors import StoreCorrupt, StoreLocked
+from skylark.mqcommon.raft.membership import Members
+from skylark.mqcommon.raft.messages import APPLICATION, RaftEntry, Snapshot
+from skylark.mqcommon.raft.ready import HardState, Persist
+from skylark.remoting.protocol.strict_cbor import dumps, loads
+from skylark.remoting.raft.storage import HEAD, MARK, MARKS_AT, FileStorage, Stored
 from tests.support.memory_files import MemoryFiles
 
 FIRST = Snapshot(0, 0, Members({"n0": "a:1"}), b"")

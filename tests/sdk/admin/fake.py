@@ -9,11 +9,11 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.body import DataVersion
-from remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
+from skylark.remoting.protocol.requests.clients import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -21,7 +21,7 @@ from remoting.protocol.requests.clients import (
     ProducerInfo,
     ProducerTableInfo,
 )
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.requests.groups import (
     ConsumeStats,
     ConsumeStatsList,
     GroupMembers,
@@ -30,12 +30,12 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupTable,
     Traffic,
 )
-from remoting.protocol.requests.query import ConsumeQueueEntries
-from remoting.protocol.requests.routes import AbsentBroker, BrokerData, ClusterInfo, QueueData, TopicRouteData
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
-from sdk.admin.cli import mqadmin
-from sdk.admin.client import Admin, Rollback
-from sdk.admin.session import Settings
+from skylark.remoting.protocol.requests.query import ConsumeQueueEntries
+from skylark.remoting.protocol.requests.routes import AbsentBroker, BrokerData, ClusterInfo, QueueData, TopicRouteData
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.client import Admin, Rollback
+from skylark.sdk.admin.session import Settings
 
 NAMESRV = "127.0.0.1:29877"
 MASTER = "127.0.0.1:30921"

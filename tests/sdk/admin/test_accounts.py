@@ -10,9 +10,9 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from remoting.protocol.signature import Credentials
-from sdk import Admin
-from sdk.admin.cli import mqadmin
+from skylark.remoting.protocol.signature import Credentials
+from skylark import Admin
+from skylark.sdk.admin.cli import mqadmin
 from tests.broker.running import running
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 

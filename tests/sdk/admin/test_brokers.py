@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import BrokerError, ConnectFailed
-from remoting.protocol.requests.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
-from sdk.admin.cli import mqadmin
-from sdk.admin.params import BrokerAddress, BrokerName
+from skylark.mqcommon.errors import BrokerError, ConnectFailed
+from skylark.remoting.protocol.requests.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.params import BrokerAddress, BrokerName
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, World, run
 from tests.sdk.admin.test_golden import golden, printed
 
@@ -217,11 +217,11 @@ def test_else_one_must_be_named(command_line: str) -> None:
 
 
 def test_a_level_is_added_to_those_that_are_set() -> None:
-    world = World(configs={MASTER: {"logLevels": "broker.store=DEBUG"}, SLAVE: {"logLevels": ""}})
+    world = World(configs={MASTER: {"logLevels": "skylark.broker.store=DEBUG"}, SLAVE: {"logLevels": ""}})
     result = run(world, "setLogLevel", "-c", "DefaultCluster", "-l", "root", "-v", "warning")
     assert result.stdout == "".join(f"set log level success, {addr}, root : WARNING\n" for addr in (MASTER, SLAVE))
     assert world.called("update_broker_config") == [
-        (MASTER, {"logLevels": "broker.store=DEBUG;root=WARNING"}),
+        (MASTER, {"logLevels": "skylark.broker.store=DEBUG;root=WARNING"}),
         (SLAVE, {"logLevels": "root=WARNING"}),
     ]
 

@@ -9,12 +9,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, ProcessQueueInfo
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
-from sdk.admin.cli import NOT_YET, mqadmin
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, ProcessQueueInfo
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
+from skylark.sdk.admin.cli import NOT_YET, mqadmin
 from tests.sdk.admin.command_names import ROCKETMQ_NAMES
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run
 
@@ -373,9 +373,9 @@ def test_completing_a_command_and_an_option() -> None:
 
 def test_help_loads_neither_the_event_loop_nor_the_codecs() -> None:
     code = (
-        "import sys; from sdk.admin.cli import mqadmin\n"
+        "import sys; from skylark.sdk.admin.cli import mqadmin\n"
         "mqadmin(['--help'], standalone_mode=False)\n"
-        "print(sorted({'trio', 'orjson', 'cbor2', 'remoting', 'sdk.client'} & set(sys.modules)))"
+        "print(sorted({'trio', 'orjson', 'cbor2', 'remoting', 'skylark.sdk.client'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import (
+from skylark.mqcommon.errors import (
     BrokerError,
     InvalidArgument,
     ProtocolError,
@@ -12,13 +12,13 @@ from mqcommon.errors import (
     RouteNotFound,
     UserError,
 )
-from mqcommon.message.ids import encode_host
-from mqcommon.message.message import MessageExt
-from remoting.protocol.body import Body, KVTable
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.message import MessageExt
+from skylark.remoting.protocol.body import Body, KVTable
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
+from skylark.remoting.protocol.requests.clients import (
     Connection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -29,7 +29,7 @@ from remoting.protocol.requests.clients import (
     QuerySubscriptionResponseBody,
     SubscriptionData,
 )
-from remoting.protocol.requests.groups import (
+from skylark.remoting.protocol.requests.groups import (
     ConsumeOffset,
     ConsumeStats,
     ConsumeStatsList,
@@ -38,10 +38,10 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from remoting.protocol.requests.offsets import GetConsumerStatusBody, ResetOffsetBody
-from remoting.protocol.requests.query import ConsumeQueueData, ConsumeQueueEntries
-from remoting.protocol.requests.routes import BrokerData
-from remoting.protocol.requests.topics import (
+from skylark.remoting.protocol.requests.offsets import GetConsumerStatusBody, ResetOffsetBody
+from skylark.remoting.protocol.requests.query import ConsumeQueueData, ConsumeQueueEntries
+from skylark.remoting.protocol.requests.routes import BrokerData
+from skylark.remoting.protocol.requests.topics import (
     GroupList,
     TopicConfig,
     TopicConfigTable,
@@ -49,8 +49,8 @@ from remoting.protocol.requests.topics import (
     TopicOffset,
     TopicStatsTable,
 )
-from sdk import Client, Producer, PullConsumer
-from sdk.admin.client import LIST_PART, LONG_MAX, Admin, rollback_of
+from skylark import Client, Producer, PullConsumer
+from skylark.sdk.admin.client import LIST_PART, LONG_MAX, Admin, rollback_of
 from tests.broker.running import pull_request, running, send_request
 from tests.sdk.admin.two_brokers import cluster, ext, mq
 from tests.sdk.fakes import FakeBroker, record, serving

@@ -10,8 +10,8 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from sdk import Admin, Message, Producer, PullConsumer, PullStatus
-from sdk.admin.cli import mqadmin
+from skylark import Admin, Message, Producer, PullConsumer, PullStatus
+from skylark.sdk.admin.cli import mqadmin
 from tests.support.in_process import servers, small_broker
 from tests.support.waiting import DEADLINE_S
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import (
     Connection,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -15,10 +15,10 @@ from remoting.protocol.requests.clients import (
     ProducerConnection,
     SubscriptionData,
 )
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
-from remoting.protocol.requests.routes import STOPPED, AbsentBroker, BrokerData, QueueData, TopicRouteData
-from remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
-from sdk.admin.render import to_json
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.routes import STOPPED, AbsentBroker, BrokerData, QueueData, TopicRouteData
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
+from skylark.sdk.admin.render import to_json
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, World, message, route, run
 
 OTHER_NAMESRV = "127.0.0.1:29878"
@@ -93,7 +93,7 @@ def test_a_name_stands_for_all_nameservers_behind_it(monkeypatch: pytest.MonkeyP
             raise OSError("not known")
         return ["10.0.0.1", "10.0.0.2"]
 
-    monkeypatch.setattr("remoting.net.sockets.lookup", lookup)
+    monkeypatch.setattr("skylark.remoting.net.sockets.lookup", lookup)
     world = World(topic_configs={"T": TopicConfig("T")})
     run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=f"ns.example:1;gone.example:1;{NAMESRV}")
     assert [call[0] for call in world.called("delete_topic_in_namesrv")] == [

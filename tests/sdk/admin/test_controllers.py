@@ -5,7 +5,7 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from sdk.admin.cli import mqadmin
+from skylark.sdk.admin.cli import mqadmin
 from tests.namesrv.controller.controllers import NAME, StandIn, open_controllers, open_stand_in
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from remoting.protocol.signature import Credentials
-from sdk.admin.cli import mqadmin
-from sdk.admin.session import SdkClients, Settings
-from sdk.credentials import credentials_of_tools
+from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.session import SdkClients, Settings
+from skylark.sdk.credentials import credentials_of_tools
 from tests.sdk.admin.fake import NAMESRV, FakeClients, World
 
 KEYS = {"ROCKETMQ_ACCESS_KEY": "env", "ROCKETMQ_SECRET_KEY": "secret of env"}

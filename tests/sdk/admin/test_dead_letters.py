@@ -12,13 +12,13 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, UserError
-from mqcommon.message.message import Message, MessageExt, decode_messages
-from mqcommon.message.properties import FAIL_REASON, FAIL_TIME, RESENT_TIMES, encode_properties
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from sdk import (
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, UserError
+from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
+from skylark.mqcommon.message.properties import FAIL_REASON, FAIL_TIME, RESENT_TIMES, encode_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.sdk import (
     Admin,
     ConsumeFrom,
     Producer,
@@ -29,14 +29,14 @@ from sdk import (
     blocking,
     broker_api,
 )
-from sdk.admin import dead_letter_files, resent_marks
-from sdk.admin.cli import mqadmin
-from sdk.admin.dead_letter_files import DeadLetterFile
-from sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
-from sdk.admin.failures import explain
-from sdk.client import ClientHandle
-from sdk.consumer.reader import PullResult
-from sdk.testing import Cluster
+from skylark.sdk.admin import dead_letter_files, resent_marks
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.dead_letter_files import DeadLetterFile
+from skylark.sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.reader import PullResult
+from skylark.sdk.testing import Cluster
 from tests.sdk.arrow.records import Stored
 from tests.sdk.fakes import until
 from tests.support import waiting

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import ConnectFailed
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.mqcommon.errors import ConnectFailed
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.sdk.admin.fake import MASTER, SLAVE, World, run
 
 TOPICS = ["T", "TBW102", "DefaultCluster", "broker-a", "%RETRY%g", "%DLQ%g", "rmq_sys_REVIVE_LOG_DefaultCluster"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import (
+from skylark.mqcommon.errors import (
     TLS_GUESS,
     BrokerError,
     ConnectFailed,
@@ -19,7 +19,7 @@ from mqcommon.errors import (
     TooManyRequests,
     UserError,
 )
-from sdk.admin.failures import explain, first_of
+from skylark.sdk.admin.failures import explain, first_of
 
 ADDR = "127.0.0.1:10911"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import BrokerError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig, TopicOffset, TopicStatsTable
+from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicOffset, TopicStatsTable
 from tests.sdk.admin.fake import MASTER, SLAVE, World, message, route, run
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "mqadmin-5.3.3.txt"
@@ -83,7 +83,7 @@ def test_cluster_list(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     slave = {**master, "brokerActive": "false", "putTps": "0.0", "earliestMessageTimeStamp": "-1"}
     slave["timerReadBehind"] = "604745"
-    monkeypatch.setattr("sdk.admin.commands.cluster.time.time", lambda: 1795229980.0)
+    monkeypatch.setattr("skylark.sdk.admin.commands.cluster.time.time", lambda: 1795229980.0)
     world = World(infos={MASTER: master, SLAVE: slave})
     # RocketMQ's tool counts the hours of a broker without messages from 1970.
     expected = [line.replace("498674.99", "0.00     ") for line in golden("clusterList")]

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import BrokerError, ConnectFailed
-from mqcommon.message.compression import COMPRESSIONS
-from mqcommon.message.ids import UniqueKeys
-from mqcommon.message.message import decode_messages
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import ConsumerConnection, ConsumerRunningInfo, SubscriptionData
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
-from sdk.admin.message_text import save_body
+from skylark.mqcommon.errors import BrokerError, ConnectFailed
+from skylark.mqcommon.message.compression import COMPRESSIONS
+from skylark.mqcommon.message.ids import UniqueKeys
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import ConsumerConnection, ConsumerRunningInfo, SubscriptionData
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
+from skylark.sdk.admin.message_text import save_body
 from tests.sdk.admin.fake import MASTER, World, message, route, run
 from tests.sdk.fakes import record
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import BrokerError
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import (
+from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import (
     Connection,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -17,10 +17,10 @@ from remoting.protocol.requests.clients import (
     ProducerConnection,
     SubscriptionData,
 )
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, QueueTimeSpan, SubscriptionGroupConfig
-from sdk.admin.cli import mqadmin
-from sdk.admin.commands.clients import problems
-from sdk.admin.commands.groups import lag_text
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, QueueTimeSpan, SubscriptionGroupConfig
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.commands.clients import problems
+from skylark.sdk.admin.commands.groups import lag_text
 from tests.sdk.admin.fake import MASTER, World, route, run
 from tests.sdk.admin.test_golden import golden, printed
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import BrokerError
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.mqcommon.errors import BrokerError
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.sdk.admin.fake import MASTER, NAMESRV, World, route, run
 
 ORDER = ("ORDER_TOPIC_CONFIG", "T")

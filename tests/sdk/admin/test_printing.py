@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sdk.admin.commands.messages import DEFAULT_LIMIT
+from skylark.sdk.admin.commands.messages import DEFAULT_LIMIT
 from tests.sdk.admin.fake import PULL_COUNT, World, message, route, run
 
 JSON = ("--output", "json")

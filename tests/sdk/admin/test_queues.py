@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from mqcommon.errors import ConnectFailed
-from remoting.protocol.requests.clients import parse_subscription
-from remoting.protocol.requests.query import ConsumeQueueData, ConsumeQueueEntries
-from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from skylark.mqcommon.errors import ConnectFailed
+from skylark.remoting.protocol.requests.clients import parse_subscription
+from skylark.remoting.protocol.requests.query import ConsumeQueueData, ConsumeQueueEntries
+from skylark.remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
 from tests.sdk.admin.fake import MASTER, MAX_ENTRIES, World, message, route, run
 
 JSON = ("--output", "json")
@@ -150,7 +150,7 @@ def test_forms_of_a_time(text: str, time_ms: int) -> None:
 
 
 def test_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdk.admin.params.time.time", lambda: 1795229973.0615)
+    monkeypatch.setattr("skylark.sdk.admin.params.time.time", lambda: 1795229973.0615)
     result = run(world_of_times(), "searchOffset", "-t", "AdminT", "-s", "now", *JSON)
     assert json.loads(result.stdout)["timestamp"] == 1795229973061
 

@@ -4,8 +4,8 @@ import re
 
 import click
 
-from sdk.admin.cli import mqadmin
-from sdk.admin.reference import markdown
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.reference import markdown
 
 
 def test_every_command_and_option_is_there() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import UserError
-from remoting.protocol.logical_queues import check_follows, check_stretches
-from remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
-from remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
-from sdk.admin.remapping import (
+from skylark.mqcommon.errors import UserError
+from skylark.remoting.protocol.logical_queues import check_follows, check_stretches
+from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
+from skylark.sdk.admin.remapping import (
     BLOCK,
     Part,
     State,

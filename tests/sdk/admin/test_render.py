@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.admin.render import (
+from skylark.sdk.admin.render import (
     VERSION_NAMES,
     Table,
     java_object,

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mqcommon.errors import UserError
-from sdk.admin.reshaping import SetQueues, Shape, Tail, Wait, changes, next_step, spread
+from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.reshaping import SetQueues, Shape, Tail, Wait, changes, next_step, spread
 
 SHAPES = st.builds(lambda write, more: Shape(write, write + more), st.integers(0, 6), st.integers(0, 3))
 TARGETS = st.builds(lambda write, more: Shape(write, write + more), st.integers(1, 6), st.integers(0, 3))

@@ -10,11 +10,11 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ConnectFailed, RequestTimeout
-from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from sdk.admin.cli import mqadmin
-from sdk.admin.route_diff import Difference, Fact, confirmed, differences, set_differences, topic_differences
-from sdk.admin.session import Settings
+from skylark.mqcommon.errors import ConnectFailed, RequestTimeout
+from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.route_diff import Difference, Fact, confirmed, differences, set_differences, topic_differences
+from skylark.sdk.admin.session import Settings
 from tests.sdk.admin.fake import FakeAdmin, FakeClients, World, route
 
 NAMES = ("broker-a", "broker-b")

@@ -12,19 +12,19 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
-from mqcommon.errors import BrokerError, RemotingError
-from mqcommon.options.conf_file import load_conf
-from namesrv.namesrv import Namesrv
-from namesrv.options import NamesrvOptions
-from remoting.net.call import Remote, call
-from remoting.net.client import open_client
-from remoting.net.tls.client import tls_connect
-from remoting.net.tls.settings import Tls
-from remoting.protocol.requests.registrations import UNREGISTER_BROKER, BrokerRequestHeader
+from skylark.broker.broker import Broker
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.errors import BrokerError, RemotingError
+from skylark.mqcommon.options.conf_file import load_conf
+from skylark.namesrv.namesrv import Namesrv
+from skylark.namesrv.options import NamesrvOptions
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.tls.client import tls_connect
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.protocol.requests.registrations import UNREGISTER_BROKER, BrokerRequestHeader
 from scripts.daemons import free_port
-from sdk.admin.cli import mqadmin
+from skylark.sdk.admin.cli import mqadmin
 from tests.broker.running import SMALL
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import DEADLINE_S, until

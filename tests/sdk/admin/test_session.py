@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 import trio.testing
 
-from mqcommon.errors import ConnectFailed
-from sdk.admin.session import Session, Settings, in_rounds
+from skylark.mqcommon.errors import ConnectFailed
+from skylark.sdk.admin.session import Session, Settings, in_rounds
 
 
 def session(output: str) -> Session:

@@ -9,11 +9,11 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from mqcommon.errors import SendFailed
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer, SimpleConsumer
-from sdk.admin.cli import mqadmin
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import SendFailed
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer, SimpleConsumer
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.testing import Cluster
 from tests.support.in_process import until_known
 from tests.support.waiting import DEADLINE_S, until
 
@@ -116,7 +116,7 @@ async def test_what_nobody_has_read_moves_to_other_brokers(cluster: Cluster) -> 
 async def test_all_topics_move_though_a_status_lists_some_of_them(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.admin.draining.MOST_ROWS", 1)
+    monkeypatch.setattr("skylark.broker.admin.draining.MOST_ROWS", 1)
     topics = ["first", "second", "third"]
     async with Producer(cluster.nameserver, group="p") as producer:
         for topic in topics:

@@ -9,13 +9,13 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from mqcommon.errors import BrokerError
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, Message, Producer, PullConsumer
-from sdk.admin.cli import mqadmin
-from sdk.admin.remapping import BLOCK
-from sdk.admin.static_topics import StaticTopic
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import BrokerError
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Admin, Message, Producer, PullConsumer
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.remapping import BLOCK
+from skylark.sdk.admin.static_topics import StaticTopic
+from skylark.sdk.testing import Cluster
 
 TOPIC = "static"
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound, SendFailed
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
-from remoting.protocol.requests.topics import TopicOffset, TopicStatsTable
-from sdk.admin.commands.stats import _average_ms, of_a_day
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound, SendFailed
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
+from skylark.remoting.protocol.requests.topics import TopicOffset, TopicStatsTable
+from skylark.sdk.admin.commands.stats import _average_ms, of_a_day
 from tests.sdk.admin.fake import MASTER, World, route, run
 from tests.sdk.admin.test_golden import golden
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ConnectFailed
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
-from remoting.protocol.requests.topics import TopicConfig
-from sdk.admin.topology import SetFacts, topology
-from sdk.admin.topology_picture import MOST_SETS, picture
+from skylark.mqcommon.errors import ConnectFailed
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk.admin.topology import SetFacts, topology
+from skylark.sdk.admin.topology_picture import MOST_SETS, picture
 from tests.sdk.admin.fake import MASTER, SLAVE, World, run
 
 

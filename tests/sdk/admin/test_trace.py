@@ -2,7 +2,7 @@
 
 import json
 
-from mqcommon.errors import ConnectFailed
+from skylark.mqcommon.errors import ConnectFailed
 from tests.sdk.admin.fake import MASTER, World, message, run
 
 SENT = ("sendMessage", "-t", "T", "-p", "hello", "-c", "TagA", "-k", "k1 k2")

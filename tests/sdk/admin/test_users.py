@@ -7,11 +7,11 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from mqcommon.errors import InvalidArgument
-from remoting.protocol.requests.auth import UserInfo
-from remoting.protocol.signature import Credentials
-from sdk.admin.cli import mqadmin
-from sdk.admin.client import Admin
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.remoting.protocol.requests.auth import UserInfo
+from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.client import Admin
 from tests.broker.running import running
 
 

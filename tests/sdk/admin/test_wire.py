@@ -9,7 +9,7 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from sdk.admin.cli import mqadmin
+from skylark.sdk.admin.cli import mqadmin
 from tests.namesrv.peer import Served, serve
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import Command
-from sdk.admin.client import Admin
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import Command
+from skylark.sdk.admin.client import Admin
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from mqcommon.message.compression import compressed
-from mqcommon.message.flags import (
+from skylark.mqcommon.message.compression import compressed
+from skylark.mqcommon.message.flags import (
     BORN_HOST_V6,
     COMPRESSED,
     COMPRESSION_LZ4,
@@ -13,7 +13,7 @@ from mqcommon.message.flags import (
     COMPRESSION_ZSTD,
     STORE_HOST_V6,
 )
-from mqcommon.message.record import encode_record, topic_field
+from skylark.mqcommon.message.record import encode_record, topic_field
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

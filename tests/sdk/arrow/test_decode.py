@@ -9,16 +9,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.errors import InvalidArgument, ProtocolError
-from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.compression import COMPRESSIONS
-from mqcommon.message.flags import COMPRESSED, WRAPPED
-from mqcommon.message.layout import HEAD_V4
-from mqcommon.message.message import MessageExt, decode_messages
-from sdk.arrow import decode as decoding
-from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, decode, holds_batches, record_batch, unwrapped
-from sdk.arrow.records import Records
-from sdk.arrow.schema import COLUMNS, MAX_TIME_MS, USUAL, microseconds, schema_of
+from skylark.mqcommon.errors import InvalidArgument, ProtocolError
+from skylark.mqcommon.message.columns import DamagedRecord
+from skylark.mqcommon.message.compression import COMPRESSIONS
+from skylark.mqcommon.message.flags import COMPRESSED, WRAPPED
+from skylark.mqcommon.message.layout import HEAD_V4
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.sdk.arrow import decode as decoding
+from skylark.sdk.arrow.decode import TooMuchContent, check_bodies, check_order, decode, holds_batches, record_batch, unwrapped
+from skylark.sdk.arrow.records import Records
+from skylark.sdk.arrow.schema import COLUMNS, MAX_TIME_MS, USUAL, microseconds, schema_of
 from tests.sdk.arrow.records import BUFFERS, HOST, PROPERTIES, Stored
 from tests.support.inner import inner_batch, rows_of
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.message import Message, own_properties
-from mqcommon.message.properties import RESERVED
-from sdk.arrow import encode as encoding
-from sdk.arrow.encode import TableColumns, encode
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.message import Message, own_properties
+from skylark.mqcommon.message.properties import RESERVED
+from skylark.sdk.arrow import encode as encoding
+from skylark.sdk.arrow.encode import TableColumns, encode
 
 HEAD = b"UNIQ_KEY\x017F0000012A9918B4AAC2000000"
 FIRST = 65_533  # numbers of keys begin again at 65,536

@@ -8,14 +8,14 @@ from typing import Any, cast
 import trio
 from trio.testing import MockClock
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.queue import MessageQueue
-from sdk.consumer.assigned import AssignedQueues
-from sdk.consumer.reader import PullResult, PullStatus, Reader
-from sdk.consumer.trail import Trail
-from sdk.position import Position
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer.assigned import AssignedQueues
+from skylark.sdk.consumer.reader import PullResult, PullStatus, Reader
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.position import Position
 from tests.sdk.fakes import queue, record
 
 A, B, C = (queue(number) for number in range(3))

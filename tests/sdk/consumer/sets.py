@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from sdk.consumer.pull import PullConsumer
+from skylark.sdk.consumer.pull import PullConsumer
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import DEADLINE_S
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.queue import MessageQueue
-from sdk.consumer.allocate import STRATEGIES, Strategy, averagely, circle, consistent_hash, fixed
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer.allocate import STRATEGIES, Strategy, averagely, circle, consistent_hash, fixed
 
 CLIENTS = st.lists(st.text("ab19.@#", min_size=1, max_size=12), min_size=1, max_size=12, unique=True).map(sorted)
 QUEUES = st.integers(0, 40).map(lambda count: queues(count))

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 import trio
 
-import sdk.aio
-from mqcommon.errors import InvalidArgument, ProtocolError, UserError
-from mqcommon.message.message import Message, decode_messages
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
-from sdk.arrow import decode
-from sdk.arrow.schema import COLUMNS, USUAL
+import skylark.sdk.aio
+from skylark.mqcommon.errors import InvalidArgument, ProtocolError, UserError
+from skylark.mqcommon.message.message import Message, decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
+from skylark.sdk.arrow import decode
+from skylark.sdk.arrow.schema import COLUMNS, USUAL
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.consumer.test_light_queues import ON
 from tests.sdk.consumer.test_workers import Scripted

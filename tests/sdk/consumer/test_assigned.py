@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from mqcommon.errors import BrokerError, ConnectionLost, InvalidArgument, SkylarkError, UserError
-from mqcommon.message.queue import MessageQueue
-from sdk.consumer.assigned import CACHED_BYTES, STREAM_BYTES, AssignedQueues, share_out
-from sdk.position import Position
+from skylark.mqcommon.errors import BrokerError, ConnectionLost, InvalidArgument, SkylarkError, UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer.assigned import CACHED_BYTES, STREAM_BYTES, AssignedQueues, share_out
+from skylark.sdk.position import Position
 from tests.sdk.consumer.assigning import QUEUES, A, B, C, Store, of, places, poll, run
 from tests.sdk.fakes import queue
 

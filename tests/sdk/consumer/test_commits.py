@@ -9,15 +9,15 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import BrokerError, RequestTimeout, RouteNotFound
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import ResponseCode
-from sdk.client import LEAVE_TIMEOUT_S
-from sdk.consumer import offsets, ownership, replicas
-from sdk.consumer.offsets import Commits
-from sdk.consumer.pull import PullConsumer
-from sdk.position import Position
-from sdk.routes import RouteCache, TopicRoute
+from skylark.mqcommon.errors import BrokerError, RequestTimeout, RouteNotFound
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.client import LEAVE_TIMEOUT_S
+from skylark.sdk.consumer import offsets, ownership, replicas
+from skylark.sdk.consumer.offsets import Commits
+from skylark.sdk.consumer.pull import PullConsumer
+from skylark.sdk.position import Position
+from skylark.sdk.routes import RouteCache, TopicRoute
 from tests.sdk.consumer.sets import broker_set
 from tests.sdk.fakes import queue, until
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.message.failure import FailureNote
-from mqcommon.message.message import Message, MessageExt
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from sdk import (
+from skylark.mqcommon.message.failure import FailureNote
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.sdk import (
     Admin,
     ConsumeFrom,
     ConsumeResult,

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message import compression, message
-from mqcommon.message.compression import COMPRESSIONS, compressed, decompressed
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.record import encode_record, topic_field
-from sdk.consumer.decompression import INLINE_BYTES, drop_contents, keep_contents
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message import compression, message
+from skylark.mqcommon.message.compression import COMPRESSIONS, compressed, decompressed
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.sdk.consumer.decompression import INLINE_BYTES, drop_contents, keep_contents
 
 FLAG = COMPRESSIONS["zlib"]
 NOISE = random.Random(5).randbytes(3_000)

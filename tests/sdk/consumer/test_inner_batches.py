@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import decode_properties
-from remoting.protocol.command import Command
-from remoting.protocol.requests.pops import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
-from remoting.protocol.requests.pulls import PULL_UNWRAPS
-from sdk import PullConsumer
-from sdk.arrow import decode as decoding
-from sdk.consumer.popped import bits_by_lease, received
-from sdk.consumer.reader import PullStatus
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import decode_properties
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.pops import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
+from skylark.remoting.protocol.requests.pulls import PULL_UNWRAPS
+from skylark import PullConsumer
+from skylark.sdk.arrow import decode as decoding
+from skylark.sdk.consumer.popped import bits_by_lease, received
+from skylark.sdk.consumer.reader import PullStatus
 from tests.sdk.consumer.test_push_faults import Group
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving, until
 from tests.support.inner import inner_batch, rows_of

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.queue import MessageQueue
-from sdk import PushConsumer
-from sdk.consumer import offsets as offsets_module
-from sdk.consumer.offsets import LocalOffsets
-from sdk.position import Position
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark import PushConsumer
+from skylark.sdk.consumer import offsets as offsets_module
+from skylark.sdk.consumer.offsets import LocalOffsets
+from skylark.sdk.position import Position
 from tests.sdk.consumer.test_workers import settings_of
 from tests.support.in_process import Servers
 from tests.support.memory_files import MemoryFiles
@@ -39,7 +39,7 @@ async def test_offsets_that_could_not_be_written_are_written_when_there_is_room(
     files = MemoryFiles()
     offsets = await opened(files)
     with pytest.MonkeyPatch.context() as full:
-        full.setattr("sdk.consumer.offsets.write_atomic", no_space)
+        full.setattr("skylark.sdk.consumer.offsets.write_atomic", no_space)
         for _ in range(3):
             await offsets.save({MQ: Position(5)})
     assert len(caplog.records) == 1 and "still trying: [Errno 28]" in caplog.text
@@ -55,7 +55,7 @@ async def test_offsets_that_have_not_changed_are_not_written_again(monkeypatch: 
     await offsets.save({MQ: Position(5)})
     await offsets.close()
     offsets = await opened(files)
-    monkeypatch.setattr("sdk.consumer.offsets.write_atomic", no_space)
+    monkeypatch.setattr("skylark.sdk.consumer.offsets.write_atomic", no_space)
     await offsets.save({MQ: Position(5)})
     assert not offsets._is_failing
 

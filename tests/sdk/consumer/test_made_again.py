@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import trio
 
-from broker.broker import Broker
-from broker.meta.topics import Topics
-from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
-from sdk.consumer import offsets
-from sdk.consumer.reader import PullStatus
+from skylark.broker.broker import Broker
+from skylark.broker.meta.topics import Topics
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
+from skylark.sdk.consumer import offsets
+from skylark.sdk.consumer.reader import PullStatus
 from tests.namesrv.peer import serve
 from tests.sdk.fakes import until
 from tests.support.in_process import small_broker, until_known

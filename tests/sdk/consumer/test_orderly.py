@@ -6,17 +6,17 @@ from typing import Any, cast
 import trio
 import trio.testing
 
-from mqcommon.clock import SystemClock
-from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.queue import MessageQueue
-from sdk.consumer.failures import KEPT_S, Counters, HandlerErrors, Returns
-from sdk.consumer.orderly import Orderly
-from sdk.consumer.outcome import BatchHandler, ConsumeResult
-from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import FlowControl
-from sdk.consumer.rates import Rates
-from sdk.consumer.retry_policy import RetryPolicy
-from sdk.position import Position
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer.failures import KEPT_S, Counters, HandlerErrors, Returns
+from skylark.sdk.consumer.orderly import Orderly
+from skylark.sdk.consumer.outcome import BatchHandler, ConsumeResult
+from skylark.sdk.consumer.problems import Problems
+from skylark.sdk.consumer.process_queue import FlowControl
+from skylark.sdk.consumer.rates import Rates
+from skylark.sdk.consumer.retry_policy import RetryPolicy
+from skylark.sdk.position import Position
 from tests.sdk.consumer.test_workers import settings_of
 from tests.sdk.fakes import queue, record
 

@@ -3,11 +3,11 @@
 import pytest
 import trio
 
-from mqcommon.errors import BrokerError, RouteNotFound
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import HeartbeatData
-from sdk import broker_api
-from sdk.consumer.pull import PullConsumer
+from skylark.mqcommon.errors import BrokerError, RouteNotFound
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import HeartbeatData
+from skylark.sdk import broker_api
+from skylark.sdk.consumer.pull import PullConsumer
 from tests.sdk.consumer.sets import broker_set
 from tests.sdk.fakes import Answer, FakeBroker, FakeNamesrv, queue, serving
 from tests.support.waiting import until

@@ -8,16 +8,16 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, RemotingError
-from mqcommon.message.queue import MessageQueue
-from sdk import broker_api
-from sdk.consumer.context import PushContext
-from sdk.consumer.ownership import QueueOwnership
-from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import FlowControl, Ready
-from sdk.consumer.rates import Rates
-from sdk.position import Position
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import BrokerError, RemotingError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk import broker_api
+from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.ownership import QueueOwnership
+from skylark.sdk.consumer.problems import Problems
+from skylark.sdk.consumer.process_queue import FlowControl, Ready
+from skylark.sdk.consumer.rates import Rates
+from skylark.sdk.position import Position
 from tests.sdk.consumer.test_workers import settings_of
 
 TIMEOUT_S = 3.0

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message import compression
-from mqcommon.message import message as message_module
-from mqcommon.message.compression import COMPRESSIONS, compressed, decompressed
-from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_COMMIT
-from mqcommon.message.message import Message, MessageExt
-from sdk import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message import compression
+from skylark.mqcommon.message import message as message_module
+from skylark.mqcommon.message.compression import COMPRESSIONS, compressed, decompressed
+from skylark.mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_COMMIT
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.sdk import (
     Admin,
     ConsumeFrom,
     Producer,
@@ -24,9 +24,9 @@ from sdk import (
     aio,
     blocking,
 )
-from sdk.consumer.decompression import INLINE_BYTES
-from sdk.producer import packing
-from sdk.testing import Cluster
+from skylark.sdk.consumer.decompression import INLINE_BYTES
+from skylark.sdk.producer import packing
+from skylark.sdk.testing import Cluster
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
 from tests.support.waiting import DEADLINE_S

@@ -11,20 +11,20 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import RemotingError
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.queue import MessageQueue
-from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
-from sdk.consumer import popped, popping
-from sdk.consumer.context import PushContext
-from sdk.consumer.popped import Lease, ReceivedMessage
-from sdk.consumer.popping import PopBatch, Popping
-from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import FlowControl, Ready
-from sdk.consumer.rates import Rates
-from sdk.consumer.window import Window
-from sdk.endpoint import Endpoint
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import RemotingError
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
+from skylark.sdk.consumer import popped, popping
+from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.popped import Lease, ReceivedMessage
+from skylark.sdk.consumer.popping import PopBatch, Popping
+from skylark.sdk.consumer.problems import Problems
+from skylark.sdk.consumer.process_queue import FlowControl, Ready
+from skylark.sdk.consumer.rates import Rates
+from skylark.sdk.consumer.window import Window
+from skylark.sdk.endpoint import Endpoint
 from tests.sdk import fakes
 from tests.sdk.consumer.test_workers import Scripted, settings_of
 from tests.sdk.fakes import until

@@ -10,15 +10,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.meta.client_handlers import MAX_NEW_GROUPS
-from mqcommon.errors import SkylarkError
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, Client, ConsumeFrom, Message, MessageExt, Problem, Producer, PushConsumer, aio, blocking
-from sdk.consumer import rebalance
-from sdk.consumer.failures import Failures, HandlerErrors
-from sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems
-from sdk.consumer.retry_policy import RetryPolicy
-from sdk.testing import Cluster, cluster_fixture
+from skylark.broker.meta.client_handlers import MAX_NEW_GROUPS
+from skylark.mqcommon.errors import SkylarkError
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk import Admin, Client, ConsumeFrom, Message, MessageExt, Problem, Producer, PushConsumer, aio, blocking
+from skylark.sdk.consumer import rebalance
+from skylark.sdk.consumer.failures import Failures, HandlerErrors
+from skylark.sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems
+from skylark.sdk.consumer.retry_policy import RetryPolicy
+from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.consumer.test_workers import settings_of
 from tests.support.in_process import Servers

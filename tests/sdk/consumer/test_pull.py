@@ -4,11 +4,11 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, UserError
-from mqcommon.message.message import decode_messages
-from remoting.protocol.command import CBOR, JSON, Command
-from sdk.consumer.pull import PullConsumer
-from sdk.consumer.reader import PullStatus
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, UserError
+from skylark.mqcommon.message.message import decode_messages
+from skylark.remoting.protocol.command import CBOR, JSON, Command
+from skylark.sdk.consumer.pull import PullConsumer
+from skylark.sdk.consumer.reader import PullStatus
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
 
 

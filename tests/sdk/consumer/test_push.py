@@ -11,14 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import ConsumeStatus
-from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
-from sdk.consumer.push import CrossingMessages
-from sdk.consumer.reader import PullResult, Reader
-from sdk.runtime import local_ip
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import ConsumeStatus
+from skylark import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
+from skylark.sdk.consumer.push import CrossingMessages
+from skylark.sdk.consumer.reader import PullResult, Reader
+from skylark.sdk.runtime import local_ip
 from tests.sdk.consumer.push_cluster import QUEUES
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.message.compression import COMPRESSIONS
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.clients import HeartbeatData
-from remoting.protocol.requests.consuming import LockBatchRequestBody, LockBatchResponseBody
-from remoting.protocol.requests.groups import ConsumerIdList
-from sdk import ConsumeFrom, PushConsumer
-from sdk.consumer import failures, ownership
+from skylark.mqcommon.message.compression import COMPRESSIONS
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.clients import HeartbeatData
+from skylark.remoting.protocol.requests.consuming import LockBatchRequestBody, LockBatchResponseBody
+from skylark.remoting.protocol.requests.groups import ConsumerIdList
+from skylark import ConsumeFrom, PushConsumer
+from skylark.sdk.consumer import failures, ownership
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving, until
 from tests.support.waiting import DEADLINE_S
 

@@ -6,15 +6,15 @@ import pytest
 import trio
 import trio.testing
 
-from remoting.protocol.requests.clients import ConsumeStatus
-from sdk.consumer.failures import Counters, Failures, HandlerErrors
-from sdk.consumer.outcome import ConsumeResult
-from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import FlowControl, Ready
-from sdk.consumer.rates import SAMPLE_S, Rates
-from sdk.consumer.window import Window
-from sdk.consumer.workers import Workers
-from sdk.position import Position
+from skylark.remoting.protocol.requests.clients import ConsumeStatus
+from skylark.sdk.consumer.failures import Counters, Failures, HandlerErrors
+from skylark.sdk.consumer.outcome import ConsumeResult
+from skylark.sdk.consumer.problems import Problems
+from skylark.sdk.consumer.process_queue import FlowControl, Ready
+from skylark.sdk.consumer.rates import SAMPLE_S, Rates
+from skylark.sdk.consumer.window import Window
+from skylark.sdk.consumer.workers import Workers
+from skylark.sdk.position import Position
 from tests.sdk.consumer.test_workers import Bench, FakeFailures, FakeMessage, settings_of
 from tests.sdk.fakes import queue
 from tests.support.clock import ManualClock

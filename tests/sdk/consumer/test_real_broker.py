@@ -7,12 +7,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mqcommon.errors import BrokerError, InvalidArgument
-from mqcommon.message.message import Message, MessageExt, decode_messages
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import Connection
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
+from skylark.mqcommon.errors import BrokerError, InvalidArgument
+from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import Connection
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
 from tests.support.in_process import servers, until_known
 from tests.support.waiting import DEADLINE_S
 

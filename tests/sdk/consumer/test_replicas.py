@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 import trio
 
-from mqcommon.errors import ConnectFailed
-from remoting.protocol.command import Command
-from sdk import suspects
-from sdk.consumer import reader, replicas
-from sdk.consumer.reader import PullStatus
+from skylark.mqcommon.errors import ConnectFailed
+from skylark.remoting.protocol.command import Command
+from skylark.sdk import suspects
+from skylark.sdk.consumer import reader, replicas
+from skylark.sdk.consumer.reader import PullStatus
 from tests.sdk.consumer.sets import broker_set
 from tests.sdk.fakes import FakeBroker, queue, serving, until
 from tests.support.waiting import DEADLINE_S

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sdk import RetryPolicy
-from sdk.consumer.retry_policy import LEVEL_DELAYS_S, Failure, Fate, Pause, reason_of
+from skylark import RetryPolicy
+from skylark.sdk.consumer.retry_policy import LEVEL_DELAYS_S, Failure, Fate, Pause, reason_of
 
 
 class OwnError(ValueError):

@@ -6,14 +6,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-import sdk.aio
-import sdk.blocking
-from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
-from sdk import Client, ConsumeFrom, Message, Producer, ReceivedMessage, SimpleConsumer
-from sdk.consumer import simple
-from sdk.consumer.popped import Lease
-from sdk.consumer.simple import AT_ONCE, AckLane, Bits
-from sdk.testing import Cluster
+import skylark.sdk.aio
+import skylark.sdk.blocking
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
+from skylark import Client, ConsumeFrom, Message, Producer, ReceivedMessage, SimpleConsumer
+from skylark.sdk.consumer import simple
+from skylark.sdk.consumer.popped import Lease
+from skylark.sdk.consumer.simple import AT_ONCE, AckLane, Bits
+from skylark.sdk.testing import Cluster
 
 WAIT_MS = 20_000
 

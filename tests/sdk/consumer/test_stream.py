@@ -5,14 +5,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, SkylarkError
-from mqcommon.message.message import decode_messages
-from sdk.consumer.pull import PullConsumer
-from sdk.consumer.reader import PullResult, PullStatus
-from sdk.consumer.stream import MessageStream
-from sdk.consumer.trail import Trail
-from sdk.position import Position
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, SkylarkError
+from skylark.mqcommon.message.message import decode_messages
+from skylark.sdk.consumer.pull import PullConsumer
+from skylark.sdk.consumer.reader import PullResult, PullStatus
+from skylark.sdk.consumer.stream import MessageStream
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.position import Position
 from tests.sdk.consumer.test_pull import cluster
 from tests.sdk.fakes import queue, record
 

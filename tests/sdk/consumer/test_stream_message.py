@@ -6,10 +6,10 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.message.message import decode_messages
-from sdk.consumer.failures import Counters, Failures
-from sdk.consumer.stream_message import LOOKS_PER_TIMEOUT, HandedOut, StreamMessage
-from sdk.consumer.window import Batch, Window
+from skylark.mqcommon.message.message import decode_messages
+from skylark.sdk.consumer.failures import Counters, Failures
+from skylark.sdk.consumer.stream_message import LOOKS_PER_TIMEOUT, HandedOut, StreamMessage
+from skylark.sdk.consumer.window import Batch, Window
 from tests.sdk.consumer.test_workers import FakeFailures, settings_of
 from tests.sdk.fakes import queue, record
 

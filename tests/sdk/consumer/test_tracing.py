@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 import trio
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message, MessageExt, decode_messages
-from sdk import (
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
+from skylark.sdk import (
     Admin,
     Client,
     ConsumeFrom,
@@ -23,10 +23,10 @@ from sdk import (
     TransactionState,
     blocking,
 )  # fmt: skip
-from sdk.consumer.tracing import Tracing
-from sdk.traces.entries import Consumed, Consuming, Entry
-from sdk.traces.records import Step, decode_records, timeline
-from sdk.traces.traces import Traces
+from skylark.sdk.consumer.tracing import Tracing
+from skylark.sdk.traces.entries import Consumed, Consuming, Entry
+from skylark.sdk.traces.records import Step, decode_records, timeline
+from skylark.sdk.traces.traces import Traces
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.consumer.test_workers import Scripted, settings_of
 from tests.sdk.fakes import record, until
@@ -186,13 +186,13 @@ async def test_handlers_in_threads(cluster: Servers) -> None:
 
 async def test_a_broker_that_wants_no_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with push_cluster(tmp_path, trace_on=False, auto_create_topic_enable=False) as cluster:
-        with caplog.at_level(logging.WARNING, "sdk.traces"):
+        with caplog.at_level(logging.WARNING, "skylark.sdk.traces"):
             async with Producer(cluster.nameserver, trace=True) as producer:
                 await producer.send(Message("t", b"one"))
                 async with subscribed(cluster, handler=lambda message: None) as consumer:
                     await until(lambda: consumer.consumed == 1)
     assert (producer.traces_dropped, consumer.traces_dropped) == (0, 0)
-    assert [record for record in caplog.records if record.name == "sdk.traces.traces"] == []
+    assert [record for record in caplog.records if record.name == "skylark.sdk.traces.traces"] == []
 
 
 async def test_without_a_trace_topic_messages_are_sent_all_the_same(
@@ -205,7 +205,7 @@ async def test_without_a_trace_topic_messages_are_sent_all_the_same(
         await producer.send(Message("t", b"one"))
         await producer.send(Message("t", b"two"))
     assert producer.traces_dropped == 2
-    (record,) = [record for record in caplog.records if record.name == "sdk.traces.traces"]
+    (record,) = [record for record in caplog.records if record.name == "skylark.sdk.traces.traces"]
     assert "RMQ_SYS_TRACE_TOPIC" in record.getMessage()
 
 

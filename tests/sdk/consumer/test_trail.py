@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.codes import ResponseCode
-from sdk.broker_api import PullAnswer
-from sdk.consumer.given import GivenOffsets
-from sdk.consumer.trail import Trail
-from sdk.position import Position
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.broker_api import PullAnswer
+from skylark.sdk.consumer.given import GivenOffsets
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.position import Position
 from tests.sdk.fakes import queue, record
 
 FOUND, MOVED, EMPTY = ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_NOT_FOUND

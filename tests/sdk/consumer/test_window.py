@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.message import MessageExt, decode_messages
-from sdk.consumer.window import Again, Batch, Window
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.sdk.consumer.window import Again, Batch, Window
 from tests.sdk.fakes import queue, record
 
 

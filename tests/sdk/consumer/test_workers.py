@@ -13,18 +13,18 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import MessageExt
-from mqcommon.message.queue import MessageQueue
-from sdk.consumer import workers
-from sdk.consumer.failures import Counters, Failures, HandlerErrors
-from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
-from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import Ready, Takable
-from sdk.consumer.retry_policy import Failure, RetryPolicy
-from sdk.consumer.settings import PushSettings
-from sdk.consumer.window import Window
-from sdk.consumer.workers import ForeignHandlers, ForeignWorkers, Job, Workers, make_workers
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer import workers
+from skylark.sdk.consumer.failures import Counters, Failures, HandlerErrors
+from skylark.sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
+from skylark.sdk.consumer.problems import Problems
+from skylark.sdk.consumer.process_queue import Ready, Takable
+from skylark.sdk.consumer.retry_policy import Failure, RetryPolicy
+from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.consumer.window import Window
+from skylark.sdk.consumer.workers import ForeignHandlers, ForeignWorkers, Job, Workers, make_workers
 from tests.sdk.fakes import queue
 
 QUEUE = queue(0)

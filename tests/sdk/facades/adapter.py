@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial, wraps
 from typing import Any
 
-from sdk import aio, blocking
-from sdk.aio.portal import Portal
-from sdk.blocking.loop import ClientLoop
+from skylark.sdk import aio, blocking
+from skylark.sdk.aio.portal import Portal
+from skylark.sdk.blocking.loop import ClientLoop
 
 _END = object()
 # What tests await: calls that do not wait have the same form in both facades.

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sdk import MessageQueue, blocking
-from sdk.consumer.outcome import ConsumeFrom
-from sdk.testing import Cluster, cluster_fixture
+from skylark.sdk import MessageQueue, blocking
+from skylark.sdk.consumer.outcome import ConsumeFrom
+from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.sdk.facades.adapter import Facades
 
 cluster = cluster_fixture(scope="module")

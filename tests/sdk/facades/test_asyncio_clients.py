@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import SendFailed, SkylarkError
-from sdk import ConsumeFrom, Message, MessageQueue, aio
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import SendFailed, SkylarkError
+from skylark.sdk import ConsumeFrom, Message, MessageQueue, aio
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 from tests.support.waiting import DEADLINE_S
 
@@ -29,8 +29,8 @@ def api() -> Facades:
 COUNT = 300
 PROGRAM = """
 import asyncio, sys, threading
-from sdk.aio import PullConsumer
-from sdk import MessageQueue
+from skylark.sdk.aio import PullConsumer
+from skylark import MessageQueue
 
 async def main():
     async with PullConsumer(sys.argv[1], group="ctrl-c") as consumer:

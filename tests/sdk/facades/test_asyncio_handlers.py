@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from sdk import MessageExt, MessageQueue, aio
-from sdk.aio.handlers import AsyncioHandlers
-from sdk.consumer.window import Window
-from sdk.consumer.workers import Job
-from sdk.testing import Cluster
+from skylark.sdk import MessageExt, MessageQueue, aio
+from skylark.sdk.aio.handlers import AsyncioHandlers
+from skylark.sdk.consumer.window import Window
+from skylark.sdk.consumer.workers import Job
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 from tests.sdk.facades.test_handlers import Counted
 

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 import trio
 
-from sdk.aio import portal
-from sdk.aio.portal import Portal
+from skylark.sdk.aio import portal
+from skylark.sdk.aio.portal import Portal
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.facades.test_portals import Client, skylark_threads
 from tests.support.forks import in_child

@@ -10,19 +10,19 @@ from typing import Any, cast
 import pytest
 import trio
 
-from mqcommon.message.message import MessageExt
-from sdk import aio, blocking
-from sdk.aio.consumer import batches_of, messages_of
-from sdk.aio.portal import Portal
-from sdk.blocking import consumer as blocking_consumer
-from sdk.blocking.loop import ClientLoop
-from sdk.consumer.reader import PullResult
-from sdk.consumer.stream import Messages, MessageStream
-from sdk.consumer.trail import Trail
-from sdk.loop_thread import OpenClient
-from sdk.position import Position
-from sdk.runtime import SendsFailed
-from sdk.testing import Cluster
+from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk import aio, blocking
+from skylark.sdk.aio.consumer import batches_of, messages_of
+from skylark.sdk.aio.portal import Portal
+from skylark.sdk.blocking import consumer as blocking_consumer
+from skylark.sdk.blocking.loop import ClientLoop
+from skylark.sdk.consumer.reader import PullResult
+from skylark.sdk.consumer.stream import Messages, MessageStream
+from skylark.sdk.consumer.trail import Trail
+from skylark.sdk.loop_thread import OpenClient
+from skylark.sdk.position import Position
+from skylark.sdk.runtime import SendsFailed
+from skylark.sdk.testing import Cluster
 from tests.sdk.consumer.test_stream import BACKOFF, Source
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.facades.test_tickets import lose
@@ -136,7 +136,7 @@ class InterruptedOnce(OpenClient[Any]):
 
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdk.blocking.loop.OpenClient", InterruptedOnce)
+    monkeypatch.setattr("skylark.sdk.blocking.loop.OpenClient", InterruptedOnce)
 
 
 @pytest.mark.usefixtures("interrupted")
@@ -209,7 +209,7 @@ def test_an_error_that_an_interrupted_thread_waited_for_is_left_to_flush(
     with blocking.Producer(cluster.nameserver) as producer:
         ticket = lose(producer)
         with monkeypatch.context() as patched:
-            patched.setattr("sdk.blocking.producer.Event", Interrupted)
+            patched.setattr("skylark.sdk.blocking.producer.Event", Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 ticket.result()
         with pytest.raises(SendsFailed):

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mqcommon.errors import RouteNotFound, SkylarkError, UserError
-from sdk import Message, MessageQueue, PullStatus
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
+from skylark import Message, MessageQueue, PullStatus
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 
 Fill = Callable[..., MessageQueue]

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message
-from sdk import MessageExt, MessageQueue, blocking
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import Message
+from skylark.sdk import MessageExt, MessageQueue, blocking
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades
 from tests.sdk.facades.test_portals import skylark_threads
 from tests.sdk.facades.test_threads import WAIT_S, handler_threads
@@ -219,8 +219,8 @@ def test_what_shares_a_client_shares_one_in_the_child_too(cluster: Cluster, topi
 
 PROGRAM = """
 import os, sys
-from sdk import Message
-from sdk.blocking import Producer
+from skylark import Message
+from skylark.sdk.blocking import Producer
 
 with Producer(sys.argv[1]) as producer:
     producer.send(Message(sys.argv[2], b"parent"))

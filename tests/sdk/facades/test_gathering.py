@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import SkylarkError
-from mqcommon.message.queue import MessageQueue
-from sdk import Message, aio
-from sdk.aio import gathering
-from sdk.aio.gathering import GatheringLoop
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk import Message, aio
+from skylark.sdk.aio import gathering
+from skylark.sdk.aio.gathering import GatheringLoop
+from skylark.sdk.testing import Cluster
 
 Fill = Callable[..., MessageQueue]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sdk import MessageExt, MessageQueue, blocking
-from sdk.consumer.outcome import ConsumeResult, Later
-from sdk.testing import Cluster
+from skylark.sdk import MessageExt, MessageQueue, blocking
+from skylark.sdk.consumer.outcome import ConsumeResult, Later
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 
 Consumers = Callable[..., Any]
@@ -192,7 +192,7 @@ async def test_a_handler_that_takes_too_long_keeps_no_others_waiting(
 async def test_a_handler_may_send_with_the_same_client(
     api: Facades, cluster: Cluster, topic: str, fill: Fill, consumer_of: Consumers
 ) -> None:
-    from sdk import Message
+    from skylark import Message
 
     fill(3)
     answers = f"{topic}-answers"

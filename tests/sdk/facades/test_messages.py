@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import InvalidArgument, SkylarkError
-from sdk import blocking
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import InvalidArgument, SkylarkError
+from skylark.sdk import blocking
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 
 Consumers = Callable[..., Any]

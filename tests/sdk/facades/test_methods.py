@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import sdk
-from sdk import aio, blocking
+import skylark.sdk
+from skylark.sdk import aio, blocking
 
 CLASSES = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
 # Parameters of constructors that have types of their own in facades.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.errors import SkylarkError, UserError
+from skylark.mqcommon.errors import SkylarkError, UserError
 from tests.sdk.facades.adapter import Facades, in_asyncio
 
 

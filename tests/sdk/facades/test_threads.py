@@ -11,14 +11,14 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import BufferFull, SendFailed, SkylarkError
-from mqcommon.message.message import Message
-from sdk import MessageExt, MessageQueue, blocking
-from sdk.blocking.handlers import ThreadHandlers
-from sdk.blocking.loop import ClientLoop
-from sdk.consumer.outcome import ConsumeResult
-from sdk.consumer.workers import Job
-from sdk.runtime import SendsFailed
+from skylark.mqcommon.errors import BufferFull, SendFailed, SkylarkError
+from skylark.mqcommon.message.message import Message
+from skylark.sdk import MessageExt, MessageQueue, blocking
+from skylark.sdk.blocking.handlers import ThreadHandlers
+from skylark.sdk.blocking.loop import ClientLoop
+from skylark.sdk.consumer.outcome import ConsumeResult
+from skylark.sdk.consumer.workers import Job
+from skylark.sdk.runtime import SendsFailed
 from tests.sdk.facades.adapter import Facades
 from tests.sdk.facades.test_portals import Client
 from tests.sdk.producer.test_producer import bodies, two_brokers

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import BufferFull, InvalidArgument, SendFailed, SkylarkError
-from sdk import Message, MessageQueue
-from sdk.runtime import SendsFailed
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import BufferFull, InvalidArgument, SendFailed, SkylarkError
+from skylark import Message, MessageQueue
+from skylark.sdk.runtime import SendsFailed
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 
 # No broker has this queue.

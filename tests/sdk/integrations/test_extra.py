@@ -20,10 +20,10 @@ class Without:
 @pytest.mark.parametrize(
     ("module", "package", "extra"),
     [
-        ("sdk.integrations.faststream", "fast_depends", "faststream"),
-        ("sdk.integrations.faststream", "faststream", "faststream"),
-        ("sdk.integrations.otel", "opentelemetry", "otel"),
-        ("sdk.integrations.kombu", "kombu", "celery"),
+        ("skylark.integrations.faststream", "fast_depends", "faststream"),
+        ("skylark.integrations.faststream", "faststream", "faststream"),
+        ("skylark.integrations.otel", "opentelemetry", "otel"),
+        ("skylark.integrations.kombu", "kombu", "celery"),
     ],
 )
 def test_the_line_to_type_is_named(module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,9 +37,9 @@ def test_the_line_to_type_is_named(module: str, package: str, extra: str, monkey
 
 def test_another_missing_module_is_not_blamed_on_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.startswith("sdk.integrations.otel"):
+        if name.startswith("skylark.integrations.otel"):
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "sdk.integrations.otel.telemetry", None)
+    monkeypatch.setitem(sys.modules, "skylark.sdk.integrations.otel.telemetry", None)
     with pytest.raises(ImportError) as failed:
-        import_module("sdk.integrations.otel")
+        import_module("skylark.integrations.otel")
     assert "skylark-mq[" not in str(failed.value)

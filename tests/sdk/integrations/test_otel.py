@@ -17,8 +17,8 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes as
 from opentelemetry.semconv._incubating.metrics import messaging_metrics as metric_names
 from opentelemetry.trace import SpanKind, StatusCode
 
-from mqcommon.message.message import Message, MessageExt
-from sdk import (
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.sdk import (
     BufferFull,
     ConsumeFrom,
     ConsumeResult,
@@ -32,8 +32,8 @@ from sdk import (
     aio,
     blocking,
 )
-from sdk.integrations.otel import SkylarkInstrumentor, processing, telemetry
-from sdk.runtime import SendsFailed
+from skylark.sdk.integrations.otel import SkylarkInstrumentor, processing, telemetry
+from skylark.sdk.runtime import SendsFailed
 from tests.sdk.fakes import until
 from tests.sdk.values.test_typed_clients import TEA, Order
 from tests.support.in_process import Servers
@@ -368,8 +368,8 @@ def test_opentelemetry_finds_it_and_the_sdk_does_not_import_it() -> None:
     assert getattr(import_module(module), name) is SkylarkInstrumentor
     code = (
         "import sys, sdk, sdk.aio, sdk.blocking; sdk.Producer, sdk.PushConsumer, sdk.Admin, sdk.aio.Producer, "
-        "sdk.blocking.PushConsumer; print([name for name in sys.modules if name.startswith(('opentelemetry', "
-        "'sdk.integrations', 'msgspec', 'pydantic'))])"
+        "skylark.sdk.blocking.PushConsumer; print([name for name in sys.modules if name.startswith(('opentelemetry', "
+        "'skylark.sdk.integrations', 'msgspec', 'pydantic'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

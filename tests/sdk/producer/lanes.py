@@ -7,23 +7,23 @@ from typing import Any, cast
 
 import trio
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import ConnectFailed, ConnectionLost, NoNameServer, RemotingError, RequestTimeout, SkylarkError
-from mqcommon.message.batch import decode_batch, encode_offsets
-from mqcommon.message.ids import encode_host, offset_msg_id
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from remoting.net.channel import Answered
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
-from sdk.client import ClientHandle
-from sdk.producer.brokers import Brokers
-from sdk.producer.lane import Lane
-from sdk.producer.pending import MAX_BATCH_BYTES, TOGETHER, PendingSend
-from sdk.producer.result import STATUS_OF, SendResult
-from sdk.producer.routing import SendRoutes, Turns
-from sdk.routes import RouteCache, TopicRoute, make_route
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import ConnectFailed, ConnectionLost, NoNameServer, RemotingError, RequestTimeout, SkylarkError
+from skylark.mqcommon.message.batch import decode_batch, encode_offsets
+from skylark.mqcommon.message.ids import encode_host, offset_msg_id
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.channel import Answered
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.producer.brokers import Brokers
+from skylark.sdk.producer.lane import Lane
+from skylark.sdk.producer.pending import MAX_BATCH_BYTES, TOGETHER, PendingSend
+from skylark.sdk.producer.result import STATUS_OF, SendResult
+from skylark.sdk.producer.routing import SendRoutes, Turns
+from skylark.sdk.routes import RouteCache, TopicRoute, make_route
 
 OK = 0
 SILENT = -1

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mqcommon.errors import BufferFull, SkylarkError
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from sdk.producer.backlog import Backlog
-from sdk.producer.pending import PendingSend, Watch, new_ticket
-from sdk.producer.producer import Ticket
-from sdk.runtime import SendsFailed
+from skylark.mqcommon.errors import BufferFull, SkylarkError
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.producer.backlog import Backlog
+from skylark.sdk.producer.pending import PendingSend, Watch, new_ticket
+from skylark.sdk.producer.producer import Ticket
+from skylark.sdk.runtime import SendsFailed
 from tests.sdk.producer.lanes import LOSING, OK, REFUSING, SILENT, Sender, a_lane
 
 MOST_COUNT, MOST_BYTES = 40, 300

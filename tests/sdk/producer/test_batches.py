@@ -9,13 +9,13 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.message import Message, OwnKeyMessage
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
-from sdk import Producer
-from sdk.producer.batches import BATCH_BYTES, cut
-from sdk.producer.pending import MAX_BATCH_BYTES, PendingSend, new_ticket, rows_of, take_batch
-from sdk.producer.wire import Row
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.message import Message, OwnKeyMessage
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from skylark import Producer
+from skylark.sdk.producer.batches import BATCH_BYTES, cut
+from skylark.sdk.producer.pending import MAX_BATCH_BYTES, PendingSend, new_ticket, rows_of, take_batch
+from skylark.sdk.producer.wire import Row
 from tests.sdk.producer.test_producer import bodies, two_brokers
 
 MIB = 1024 * 1024

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import trio
 
-import sdk.producer.lane
-import sdk.producer.pending
-from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import Command
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from sdk import blocking
-from sdk.producer import Producer
+import skylark.sdk.producer.lane
+import skylark.sdk.producer.pending
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from skylark.sdk import blocking
+from skylark.sdk.producer import Producer
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.waiting import DEADLINE_S
 
@@ -224,7 +224,7 @@ async def test_an_error_in_picking_is_raised_in_the_sends_that_wait(monkeypatch:
     async with two_brokers() as (names, _a, _b), Producer(names) as producer:
         await producer.send(Message("t", b"makes the lane"))
         with monkeypatch.context() as patch:
-            patch.setattr("sdk.producer.routing.Turns.next", once(lambda: None, lambda *args: True))
+            patch.setattr("skylark.sdk.producer.routing.Turns.next", once(lambda: None, lambda *args: True))
             became = await send_all(producer, 20)
         assert len(became) == 20 and all(isinstance(error, Boom) for error in became.values())
         assert not any((await send_all(producer, 20)).values())
@@ -269,7 +269,7 @@ async def test_an_error_in_a_background_task_is_logged_and_the_client_goes_on(
     monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
     logged = trio.Event()
-    monkeypatch.setattr(logging.getLogger("sdk.runtime"), "exception", lambda *args: logged.set())
+    monkeypatch.setattr(logging.getLogger("skylark.sdk.runtime"), "exception", lambda *args: logged.set())
     async with two_brokers() as (names, a, _b), Producer(names) as producer:
         await producer.send(Message("t", b"x"))
         client = producer._client.instance
@@ -284,7 +284,7 @@ async def test_an_error_in_a_background_task_is_logged_and_the_client_goes_on(
                     await client.refresh("t")
                 producer.brokers.want_route("t")
             else:
-                patch.setattr("sdk.suspects.answers", once(lambda: None, lambda *args: True))
+                patch.setattr("skylark.sdk.suspects.answers", once(lambda: None, lambda *args: True))
                 producer.brokers.suspect(a.addr)
             await logged.wait()
         await producer.send(Message("t", b"y"))

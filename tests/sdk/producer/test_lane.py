@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import (
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,
@@ -23,16 +23,16 @@ from mqcommon.errors import (
     SendFailed,
     SkylarkError,
 )
-from mqcommon.message.ids import encode_host, offset_msg_id
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from remoting.net.channel import Answered
-from remoting.protocol.command import Command
-from sdk.producer import Producer
-from sdk.producer.brokers import Faults, isolation_ms
-from sdk.producer.lane import Alarm
-from sdk.producer.pending import DEFERRED, PendingSend
-from sdk.producer.routing import Turns, queue_of_key
+from skylark.mqcommon.message.ids import encode_host, offset_msg_id
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.channel import Answered
+from skylark.remoting.protocol.command import Command
+from skylark.sdk.producer import Producer
+from skylark.sdk.producer.brokers import Faults, isolation_ms
+from skylark.sdk.producer.lane import Alarm
+from skylark.sdk.producer.pending import DEFERRED, PendingSend
+from skylark.sdk.producer.routing import Turns, queue_of_key
 from tests.sdk.fakes import Answer, FakeBroker, FakeNamesrv, serving
 from tests.sdk.producer.lanes import LOSING, OK, REFUSING, SILENT, Sender, a_lane, addr_of
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers

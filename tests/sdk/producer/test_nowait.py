@@ -10,15 +10,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mqcommon.errors import BufferFull, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
-from mqcommon.message.message import Message, OwnKeyMessage
-from mqcommon.message.queue import MessageQueue
-from sdk.client import Client
-from sdk.producer import Producer
-from sdk.producer.backlog import MOST_KEPT
-from sdk.producer.packing import THREAD_BYTES
-from sdk.producer.producer import Ticket
-from sdk.runtime import SendsFailed
+from skylark.mqcommon.errors import BufferFull, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
+from skylark.mqcommon.message.message import Message, OwnKeyMessage
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.client import Client
+from skylark.sdk.producer import Producer
+from skylark.sdk.producer.backlog import MOST_KEPT
+from skylark.sdk.producer.packing import THREAD_BYTES
+from skylark.sdk.producer.producer import Ticket
+from skylark.sdk.runtime import SendsFailed
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
 from tests.support.waiting import DEADLINE_S

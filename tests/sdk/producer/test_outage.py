@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from mqcommon.errors import NoNameServer, RouteNotFound, SendFailed
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.clients import HeartbeatData
-from sdk import broker_api
-from sdk.producer import Producer
-from sdk.producer.wire import DEFAULT_TOPIC
+from skylark.mqcommon.errors import NoNameServer, RouteNotFound, SendFailed
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import HeartbeatData
+from skylark.sdk import broker_api
+from skylark.sdk.producer import Producer
+from skylark.sdk.producer.wire import DEFAULT_TOPIC
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies
 from tests.support.waiting import DEADLINE_S, until
@@ -81,7 +81,7 @@ async def test_a_new_topic_waits_only_for_the_brokers_that_register_again(
     monkeypatch: pytest.MonkeyPatch, knows_brokers: bool
 ) -> None:
     """Not until all brokers that there may be have registered with the NameServer that was started again."""
-    monkeypatch.setattr("sdk.client.REGISTERING_S", 10_000)
+    monkeypatch.setattr("skylark.sdk.client.REGISTERING_S", 10_000)
     names, broker = FakeNamesrv(), StoringBroker("broker-a")
     async with serving(broker):
         async with serving(names):

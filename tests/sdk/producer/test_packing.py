@@ -10,13 +10,13 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.arguments import INT_MAX
-from mqcommon.errors import InvalidArgument, SendFailed
-from mqcommon.message.compression import COMPRESSIONS, decompressed
-from mqcommon.message.message import Message, MessageExt
-from sdk import ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
-from sdk.producer import packing
-from sdk.producer.packing import COMPRESSION_LEVEL, THREAD_BYTES, PackedMessage, Packing
+from skylark.mqcommon.arguments import INT_MAX
+from skylark.mqcommon.errors import InvalidArgument, SendFailed
+from skylark.mqcommon.message.compression import COMPRESSIONS, decompressed
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.sdk import ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
+from skylark.sdk.producer import packing
+from skylark.sdk.producer.packing import COMPRESSION_LEVEL, THREAD_BYTES, PackedMessage, Packing
 from tests.support.clock import passing_time
 from tests.support.in_process import Servers
 from tests.support.waiting import DEADLINE_S
@@ -121,7 +121,7 @@ class Gates:
 def gates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gates]:
     made = Gates()
     # More threads than processors, so that each body of a test is in one.
-    monkeypatch.setattr("sdk.runtime.os.cpu_count", lambda: 8)
+    monkeypatch.setattr("skylark.sdk.runtime.os.cpu_count", lambda: 8)
     monkeypatch.setattr(packing, "compressed", made)
     yield made
     for number in range(20):

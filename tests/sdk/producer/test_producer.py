@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqcommon.errors import InvalidArgument, RouteNotFound, SendFailed, UserError
-from mqcommon.message.batch import decode_batch, encode_offsets
-from mqcommon.message.ids import encode_host, offset_msg_id
-from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
-from mqcommon.message.properties import find_property
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from sdk import PullConsumer
-from sdk.producer import Producer, SendStatus
+from skylark.mqcommon.errors import InvalidArgument, RouteNotFound, SendFailed, UserError
+from skylark.mqcommon.message.batch import decode_batch, encode_offsets
+from skylark.mqcommon.message.ids import encode_host, offset_msg_id
+from skylark.mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.command import CBOR, Command
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from skylark import PullConsumer
+from skylark.sdk.producer import Producer, SendStatus
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import DEADLINE_S

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 import trio
 
-from mqcommon.errors import RouteNotFound
-from mqcommon.message.queue import MessageQueue
-from sdk.client import ClientHandle
-from sdk.producer.routing import SendRoutes
-from sdk.producer.wire import DEFAULT_TOPIC
-from sdk.routes import TopicRoute
+from skylark.mqcommon.errors import RouteNotFound
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.producer.routing import SendRoutes
+from skylark.sdk.producer.wire import DEFAULT_TOPIC
+from skylark.sdk.routes import TopicRoute
 
 
 class Instance:

@@ -5,13 +5,13 @@ import sys
 import pyarrow as pa
 import pytest
 
-from mqcommon.errors import InvalidArgument, SendFailed, UserError
-from mqcommon.message.batch import decode_batch, encode_batch
-from mqcommon.message.properties import decode_properties
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from sdk import Producer
-from sdk.producer.wire import EncodedRows, unique_key
+from skylark.mqcommon.errors import InvalidArgument, SendFailed, UserError
+from skylark.mqcommon.message.batch import decode_batch, encode_batch
+from skylark.mqcommon.message.properties import decode_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from skylark import Producer
+from skylark.sdk.producer.wire import EncodedRows, unique_key
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
 
 
@@ -32,8 +32,8 @@ async def test_rows_of_a_table_are_stored() -> None:
 
 async def test_a_table_of_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were kept since the check, and those that are made again."""
-    monkeypatch.setattr("sdk.arrow.encode.PART_ROWS", 7)
-    monkeypatch.setattr("sdk.producer.batches.KEPT_PARTS", 3)
+    monkeypatch.setattr("skylark.sdk.arrow.encode.PART_ROWS", 7)
+    monkeypatch.setattr("skylark.sdk.producer.batches.KEPT_PARTS", 3)
     sent = [b"%d" % n for n in range(100)]
     async with two_brokers() as (names, a, _), Producer(names) as producer:
         queue = next(each for each in await producer.queues("t") if each.broker_name == a.name)

@@ -10,14 +10,14 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.message.batch import decode_batch
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from remoting.net.channel import Answered
-from remoting.protocol.command import Command
-from sdk.producer import Producer
-from sdk.producer.lane import SLOTS_PER_BROKER, Lane
-from sdk.routes import TopicRoute
+from skylark.mqcommon.message.batch import decode_batch
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.net.channel import Answered
+from skylark.remoting.protocol.command import Command
+from skylark.sdk.producer import Producer
+from skylark.sdk.producer.lane import SLOTS_PER_BROKER, Lane
+from skylark.sdk.routes import TopicRoute
 
 
 class Wire:

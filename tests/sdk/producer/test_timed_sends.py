@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.errors import BrokerError, InvalidArgument, SendFailed
-from mqcommon.message.ids import RecallHandle
-from remoting.net.client import RemotingClient
-from remoting.protocol.command import Command
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from sdk import Message, Producer, PullConsumer, SendResult, blocking
-from sdk.producer.timed import timed
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, SendFailed
+from skylark.mqcommon.message.ids import RecallHandle
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from skylark.sdk import Message, Producer, PullConsumer, SendResult, blocking
+from skylark.sdk.producer.timed import timed
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.support.in_process import Servers
 from tests.support.waiting import until

@@ -3,12 +3,12 @@
 import pytest
 import trio
 
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from sdk import InvalidArgument, Transaction, TransactionProducer, TransactionState
-from sdk.producer.result import SendResult, SendStatus, StoredBatch
-from sdk.producer.transaction import check_state
-from sdk.producer.wire import Stored
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark import InvalidArgument, Transaction, TransactionProducer, TransactionState
+from skylark.sdk.producer.result import SendResult, SendStatus, StoredBatch
+from skylark.sdk.producer.transaction import check_state
+from skylark.sdk.producer.wire import Stored
 
 
 def transaction() -> Transaction:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from sdk import (
+from skylark.sdk import (
     Client,
     InvalidArgument,
     Message,
@@ -18,9 +18,9 @@ from sdk import (
     TransactionProducer,
     TransactionState,
 )
-from sdk.aio import TransactionProducer as AioProducer
-from sdk.blocking import TransactionProducer as BlockingProducer
-from sdk.testing import Cluster
+from skylark.sdk.aio import TransactionProducer as AioProducer
+from skylark.sdk.blocking import TransactionProducer as BlockingProducer
+from skylark.sdk.testing import Cluster
 from tests.support.waiting import until
 
 OPTIONS = {"transactionTimeOut": 100, "transactionCheckInterval": 100, "transactionCheckMax": 10_000}

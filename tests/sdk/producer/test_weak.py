@@ -9,18 +9,18 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, RequestTimeout, SendFailed
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from mqproxy.transactions import TrioHalves
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.transactions import END_TRANSACTION
-from sdk.producer import Producer, SendStatus
-from sdk.producer.pending import ALONE, DEFERRED, TOGETHER
-from sdk.producer.transactional import TransactionProducer
-from sdk.producer.weak import CERTAIN_MS, LONGEST_PAUSE_S, TRY_MS, WeakBrokers
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.errors import BrokerError, RequestTimeout, SendFailed
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqproxy.transactions import TrioHalves
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.transactions import END_TRANSACTION
+from skylark.sdk.producer import Producer, SendStatus
+from skylark.sdk.producer.pending import ALONE, DEFERRED, TOGETHER
+from skylark.sdk.producer.transactional import TransactionProducer
+from skylark.sdk.producer.weak import CERTAIN_MS, LONGEST_PAUSE_S, TRY_MS, WeakBrokers
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.lanes import OK, REFUSING, SILENT, Sender, a_lane, addr_of
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sdk import Message, Producer, blocking
-from sdk.testing import Cluster, cluster, cluster_fixture
+from skylark.sdk import Message, Producer, blocking
+from skylark.sdk.testing import Cluster, cluster, cluster_fixture
 
 pair = cluster_fixture(brokers=2, options={"autoCreateTopicEnable": False}, scope="module")
 
@@ -40,18 +40,18 @@ def test_the_folder_imports_only_what_is_used() -> None:
     program = (
         "import sys, sdk.testing, sdk.producer.producer; "
         "assert not {'pytest', 'broker', 'namesrv'} & set(sys.modules); "
-        "from sdk.testing import Cluster; assert 'pytest' not in sys.modules and 'broker' in sys.modules"
+        "from skylark.sdk.testing import Cluster; assert 'pytest' not in sys.modules and 'broker' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_what_is_not_there_is_told() -> None:
     with pytest.raises(ImportError, match="cannot import name 'clusters'"):
-        exec("from sdk.testing import clusters", {})
+        exec("from skylark.sdk.testing import clusters", {})
 
 
 def test_a_conftest_needs_one_line(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text("from sdk.testing import cluster\n")
+    (tmp_path / "conftest.py").write_text("from skylark.sdk.testing import cluster\n")
     (tmp_path / "test_it.py").write_text("def test_it(cluster):\n    assert cluster.nameserver\n")
     run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path)
     assert run.returncode == 0

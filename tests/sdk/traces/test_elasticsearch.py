@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import InvalidArgument
-from sdk import ElasticsearchSink
-from sdk.traces.sink import NotTaken
+from skylark.mqcommon.errors import InvalidArgument
+from skylark import ElasticsearchSink
+from skylark.sdk.traces.sink import NotTaken
 
 DOCUMENTS = [{"msgId": f"M{number}", "timestampMs": 1_700_000_000_000} for number in range(3)]
 

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.message.ids import encode_host
-from mqcommon.message.message import Message, own_properties
-from mqcommon.message.queue import MessageQueue
-from sdk.producer.result import SendStatus, StoredBatch
-from sdk.producer.wire import Stored
-from sdk.traces.entries import Consumed, ConsumedMessage, Consuming, Sent
-from sdk.traces.records import TraceRecord, decode_records
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.message import Message, own_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.producer.result import SendStatus, StoredBatch
+from skylark.sdk.producer.wire import Stored
+from skylark.sdk.traces.entries import Consumed, ConsumedMessage, Consuming, Sent
+from skylark.sdk.traces.records import TraceRecord, decode_records
 
 PUB = ("Pub", "1700000000000", "DefaultRegion", "g", "orders", "M1", "tea", "k1 k2", "127.0.0.1:10911", "5", "12", "0")
 

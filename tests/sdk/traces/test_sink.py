@@ -10,13 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mqcommon.errors import InvalidArgument
-from mqcommon.message.message import Message
-from sdk import ConsumeFrom, JsonLinesSink, Producer, PullConsumer, PushConsumer, TransactionProducer, aio, blocking
-from sdk.testing import Cluster
-from sdk.traces.entries import ConsumedMessage, Consuming
-from sdk.traces.records import SUB_BEFORE
-from sdk.traces.sink import RETRY_FOR_S, Document, NotTaken, RecordsLost, SinkWriter, documents_of
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.message.message import Message
+from skylark.sdk import ConsumeFrom, JsonLinesSink, Producer, PullConsumer, PushConsumer, TransactionProducer, aio, blocking
+from skylark.sdk.testing import Cluster
+from skylark.sdk.traces.entries import ConsumedMessage, Consuming
+from skylark.sdk.traces.records import SUB_BEFORE
+from skylark.sdk.traces.sink import RETRY_FOR_S, Document, NotTaken, RecordsLost, SinkWriter, documents_of
 from tests.support.waiting import DEADLINE_S
 
 IDS = ["M1", "M2", "M3"]

@@ -2,7 +2,7 @@
 
 from itertools import permutations
 
-from sdk.traces.records import TraceRecord, timeline
+from skylark.sdk.traces.records import TraceRecord, timeline
 
 PUB = TraceRecord(kind="Pub", msg_id="M", timestamp_ms=100, group="p", cost_ms=3, success=True)
 OTHER = TraceRecord(kind="Pub", msg_id="N", timestamp_ms=90, group="p", cost_ms=3, success=True)

@@ -9,12 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mqcommon.errors import SendFailed
-from mqcommon.message.message import MAX_PROPERTIES_BYTES, Message
-from sdk.client import ClientHandle
-from sdk.traces.entries import ConsumedMessage, Consuming
-from sdk.traces.records import decode_records
-from sdk.traces.traces import AT_ONCE, BODY_BYTES, CLOSE_TIMEOUT_S, LINGER_S, MAX_WAITING_BYTES, Traces
+from skylark.mqcommon.errors import SendFailed
+from skylark.mqcommon.message.message import MAX_PROPERTIES_BYTES, Message
+from skylark.sdk.client import ClientHandle
+from skylark.sdk.traces.entries import ConsumedMessage, Consuming
+from skylark.sdk.traces.records import decode_records
+from skylark.sdk.traces.traces import AT_ONCE, BODY_BYTES, CLOSE_TIMEOUT_S, LINGER_S, MAX_WAITING_BYTES, Traces
 
 
 @dataclass

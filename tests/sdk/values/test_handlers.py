@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mqcommon.message.message import MessageExt
-from sdk import StreamMessage, Values
-from sdk.values.handlers import reading_values
+from skylark.mqcommon.message.message import MessageExt
+from skylark import StreamMessage, Values
+from skylark.sdk.values.handlers import reading_values
 from tests.sdk.values.test_values import stored
 
 if TYPE_CHECKING:
-    from sdk import ReceivedMessage
+    from skylark import ReceivedMessage
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.values.plain import plain, reader_of
+from skylark.sdk.values.plain import plain, reader_of
 
 
 class Kind(Enum):

@@ -9,8 +9,8 @@ from threading import Event
 import pytest
 import trio
 
-from mqcommon.message.message import Message, MessageExt
-from sdk import (
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.sdk import (
     Admin,
     ConsumeFrom,
     InvalidArgument,

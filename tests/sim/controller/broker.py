@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from random import Random
 
-from broker.replication.autoswitch.decisions import Decisions, MasterLease, RoleDecision, Stand
-from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.sync_set import SyncSet
+from skylark.broker.replication.autoswitch.decisions import Decisions, MasterLease, RoleDecision, Stand
+from skylark.broker.replication.autoswitch.frames import SlaveHello
+from skylark.broker.replication.autoswitch.sync_set import SyncSet
 from tests.sim.controller.checks import Checks
 from tests.sim.controller.controllers import TIMEOUT_MS, Controller
 from tests.sim.controller.copying import Following, Serving

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from broker.replication.autoswitch.frames import EpochPiece
+from skylark.broker.replication.autoswitch.frames import EpochPiece
 from tests.sim.controller.disk import RECORD_BYTES, Disk
 
 

@@ -6,17 +6,17 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from mqcommon.errors import RequestRefused
-from namesrv.controller.elections import Elections
-from namesrv.controller.handlers import AdminHandlers, BrokerHandlers
-from namesrv.controller.leases import Leases
-from namesrv.controller.liveness import Key
-from namesrv.controller.options import ControllerDaemonOptions
-from namesrv.controller.replicas import BrokerSet
-from namesrv.controller.view import View
-from remoting.net.server import failure
-from remoting.protocol.command import Command
-from remoting.protocol.requests.controller import (
+from skylark.mqcommon.errors import RequestRefused
+from skylark.namesrv.controller.elections import Elections
+from skylark.namesrv.controller.handlers import AdminHandlers, BrokerHandlers
+from skylark.namesrv.controller.leases import Leases
+from skylark.namesrv.controller.liveness import Key
+from skylark.namesrv.controller.options import ControllerDaemonOptions
+from skylark.namesrv.controller.replicas import BrokerSet
+from skylark.namesrv.controller.view import View
+from skylark.remoting.net.server import failure
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
     CONTROLLER_ELECT_MASTER,
     CleanBrokerDataRequestHeader,

@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import ElectedLog, MasterEnd, SlaveEnd
-from broker.replication.hello import LinkTerms
-from broker.replication.link import LogBounds
-from mqcommon.errors import ProtocolError
+from skylark.broker.replication.autoswitch.frames import SlaveHello
+from skylark.broker.replication.autoswitch.link import ElectedLog, MasterEnd, SlaveEnd
+from skylark.broker.replication.hello import LinkTerms
+from skylark.broker.replication.link import LogBounds
+from skylark.mqcommon.errors import ProtocolError
 from tests.sim.controller.checks import Checks
 from tests.sim.controller.disk import Disk
 from tests.sim.controller.network import Connection, End

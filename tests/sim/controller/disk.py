@@ -2,8 +2,8 @@
 
 from random import Random
 
-from broker.replication.autoswitch.enrolment import Identified
-from broker.replication.autoswitch.epochs import Epochs
+from skylark.broker.replication.autoswitch.enrolment import Identified
+from skylark.broker.replication.autoswitch.epochs import Epochs
 
 RECORD_BYTES = 8
 

@@ -9,8 +9,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from mqcommon.raft.errors import NotLeader, RaftError, Unknown
-from namesrv.controller.replicas import ChangeOutcome, Replicas
+from skylark.mqcommon.raft.errors import NotLeader, RaftError, Unknown
+from skylark.namesrv.controller.replicas import ChangeOutcome, Replicas
 from tests.sim.scheduler import Process, Scheduler
 
 Done = Callable[[Any], None]
@@ -100,7 +100,7 @@ class Agreed:
 
 
 class Group:
-    """One Controller's view of it: `remoting.raft.group.Group`, as far as Controllers use it."""
+    """One Controller's view of it: `skylark.remoting.raft.group.Group`, as far as Controllers use it."""
 
     def __init__(self, agreed: Agreed, process: Process) -> None:
         self.process = process

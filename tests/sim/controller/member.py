@@ -13,14 +13,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker.replication.autoswitch.decisions import Decisions, News, Stand
-from broker.replication.autoswitch.enrolment import EnrolmentStep, Identified, check_code, next_step
-from broker.replication.autoswitch.sync_set import DECIDED, SyncSet
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.request import Answer
-from remoting.protocol.requests.controller import (
+from skylark.broker.replication.autoswitch.decisions import Decisions, News, Stand
+from skylark.broker.replication.autoswitch.enrolment import EnrolmentStep, Identified, check_code, next_step
+from skylark.broker.replication.autoswitch.sync_set import DECIDED, SyncSet
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.request import Answer
+from skylark.remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_ELECT_MASTER,
@@ -36,7 +36,7 @@ from remoting.protocol.requests.controller import (
     RegisterBrokerToControllerRequestHeader,
     SyncStateSet,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from tests.sim.controller.controllers import CLUSTER, NAME, TIMEOUT_MS, Caller
 
 if TYPE_CHECKING:

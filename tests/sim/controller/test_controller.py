@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker.replication.autoswitch.decisions import Decisions, MasterLease, News, RoleDecision
-from broker.replication.autoswitch.sync_set import SyncSet
-from mqcommon.errors import ProtocolError
-from namesrv.controller.commands import Candidate
+from skylark.broker.replication.autoswitch.decisions import Decisions, MasterLease, News, RoleDecision
+from skylark.broker.replication.autoswitch.sync_set import SyncSet
+from skylark.mqcommon.errors import ProtocolError
+from skylark.namesrv.controller.commands import Candidate
 from tests.sim.controller.world import World
 from tests.support.histories import BLOCK, KNOWN, run
 
@@ -66,5 +66,5 @@ def test_a_master_from_anywhere_would_be_noticed(monkeypatch: pytest.MonkeyPatch
     def any_of(candidates: Iterable[Candidate], *_: object, **__: object) -> int | None:
         return next((each.broker_id for each in candidates), None)
 
-    monkeypatch.setattr("namesrv.controller.replicas.elect", any_of)
+    monkeypatch.setattr("skylark.namesrv.controller.replicas.elect", any_of)
     assert is_noticed("lacks|acknowledges")

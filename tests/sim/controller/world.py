@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from broker.replication.autoswitch.decisions import Stand
-from namesrv.controller.replicas import BrokerSet, ChangeOutcome
-from remoting.protocol.requests.controller import MasterHeader, SyncStateSet
+from skylark.broker.replication.autoswitch.decisions import Stand
+from skylark.namesrv.controller.replicas import BrokerSet, ChangeOutcome
+from skylark.remoting.protocol.requests.controller import MasterHeader, SyncStateSet
 from tests.sim.controller.broker import Broker
 from tests.sim.controller.checks import Checks
 from tests.sim.controller.controllers import TIMEOUT_MS, Controller, Controllers

@@ -12,23 +12,23 @@ from random import Random
 
 import trio
 
-from broker.options import BrokerOptions
-from broker.replication.copying import CopiedLog, QueueBuilding
-from broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
-from broker.replication.dledger.log_entries import reference_of
-from broker.replication.dledger.proposing import Proposing
-from broker.replication.replica import Replica
-from broker.store.store import MessageStore
-from broker.tasks.flush import Flusher
-from broker.tasks.truncate import LogTruncation
-from broker.writing.waits import LogWaits
-from mqcommon.message.record import decode_record
-from mqcommon.raft.config import Config
-from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import APPLICATION, AppendRequest, Heartbeat, InstallSnapshot, RaftMessage, Snapshot
-from mqcommon.raft.raft import Leader, Raft
-from mqcommon.raft.ready import Persist
-from remoting.raft.group import Done
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.copying import CopiedLog, QueueBuilding
+from skylark.broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
+from skylark.broker.replication.dledger.log_entries import reference_of
+from skylark.broker.replication.dledger.proposing import Proposing
+from skylark.broker.replication.replica import Replica
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.flush import Flusher
+from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.writing.waits import LogWaits
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.raft.config import Config
+from skylark.mqcommon.raft.membership import Members
+from skylark.mqcommon.raft.messages import APPLICATION, AppendRequest, Heartbeat, InstallSnapshot, RaftMessage, Snapshot
+from skylark.mqcommon.raft.raft import Leader, Raft
+from skylark.mqcommon.raft.ready import Persist
+from skylark.remoting.raft.group import Done
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
 from tests.support.rounds import report

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
-from broker.replication.dledger import log_disk
-from broker.replication.dledger.entry_index import EntryIndex
-from broker.replication.dledger.log_disk import LogDisk, LostDisk
-from mqcommon.errors import RaftError
+from skylark.broker.replication.dledger import log_disk
+from skylark.broker.replication.dledger.entry_index import EntryIndex
+from skylark.broker.replication.dledger.log_disk import LogDisk, LostDisk
+from skylark.mqcommon.errors import RaftError
 from tests.sim.dledger.history import AsyncHistory, History
 from tests.support.histories import BLOCK, run
 from tests.support.rounds import report

@@ -1,7 +1,7 @@
 """What must hold after each event: the paper's properties, and linearizable reads and writes."""
 
-from mqcommon.raft.messages import RaftEntry, Snapshot
-from mqcommon.raft.raft import Leader, Raft
+from skylark.mqcommon.raft.messages import RaftEntry, Snapshot
+from skylark.mqcommon.raft.raft import Leader, Raft
 
 Value = tuple[int, bytes]
 

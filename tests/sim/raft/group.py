@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
-from mqcommon.raft.membership import AddLearner, Members, Promote, Remove
-from mqcommon.raft.messages import RaftMessage
+from skylark.mqcommon.raft.membership import AddLearner, Members, Promote, Remove
+from skylark.mqcommon.raft.messages import RaftMessage
 from tests.sim.raft.checks import Checks
 from tests.sim.raft.node import Node
 from tests.sim.scheduler import Scheduler

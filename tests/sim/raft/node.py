@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Callable, Sequence
 from random import Random
 
-from mqcommon.raft.config import Config
-from mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded
-from mqcommon.raft.log import MemoryEntries
-from mqcommon.raft.membership import Change, Members
-from mqcommon.raft.messages import APPLICATION, RaftEntry, RaftMessage, Snapshot
-from mqcommon.raft.raft import Raft
-from mqcommon.raft.ready import HardState, Persist
+from skylark.mqcommon.raft.config import Config
+from skylark.mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded
+from skylark.mqcommon.raft.log import MemoryEntries
+from skylark.mqcommon.raft.membership import Change, Members
+from skylark.mqcommon.raft.messages import APPLICATION, RaftEntry, RaftMessage, Snapshot
+from skylark.mqcommon.raft.raft import Raft
+from skylark.mqcommon.raft.ready import HardState, Persist
 from tests.sim.raft.checks import Checks
 from tests.sim.scheduler import Process, Scheduler
 

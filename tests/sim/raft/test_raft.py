@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from mqcommon.errors import RaftError
-from mqcommon.raft.messages import VoteRequest
-from mqcommon.raft.raft import Candidate, Leader
-from mqcommon.raft.ready import Persist
+from skylark.mqcommon.errors import RaftError
+from skylark.mqcommon.raft.messages import VoteRequest
+from skylark.mqcommon.raft.raft import Candidate, Leader
+from skylark.mqcommon.raft.ready import Persist
 from tests.sim.raft.group import Group
 from tests.sim.raft.node import Disk
 from tests.support.histories import BLOCK, KNOWN, run

@@ -9,9 +9,9 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from pyspark.sql.types import StructType
 
-from spark_connector.formats.format_spec import FormatSpec
-from spark_connector.formats.value_columns import decode_column, encode_column
-from spark_connector.schema import arrow_type
+from skylark.spark_connector.formats.format_spec import FormatSpec
+from skylark.spark_connector.formats.value_columns import decode_column, encode_column
+from skylark.spark_connector.schema import arrow_type
 
 
 def decoded(spec: FormatSpec, kind: StructType, *bodies: bytes) -> tuple[list[Any], dict[int, str]]:

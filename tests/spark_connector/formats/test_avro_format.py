@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format_spec import FormatSpec
-from spark_connector.formats.value_columns import RowUnwritable
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format_spec import FormatSpec
+from skylark.spark_connector.formats.value_columns import RowUnwritable
 from tests.spark_connector.formats.columns import decoded, encoded
 
 pytest.importorskip("fastavro", reason="the extra formats is not installed")
@@ -103,6 +103,6 @@ def test_a_schema_that_cannot_be_columns_is_refused(schema: str, said: str) -> N
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    monkeypatch.delitem(sys.modules, "spark_connector.formats.avro_format", raising=False)
+    monkeypatch.delitem(sys.modules, "skylark.spark_connector.formats.avro_format", raising=False)
     with pytest.raises(UserError, match=r"avro needs the package fastavro.* extra formats"):
         AVRO.type_of_schema()

@@ -17,8 +17,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format_spec import FormatSpec
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format_spec import FormatSpec
 from tests.spark_connector.formats.columns import decoded, encoded
 
 CBOR = FormatSpec("cbor")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqcommon.errors import UserError
-from spark_connector.formats.ddl import check_ddl
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.ddl import check_ddl
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format_spec import FormatSpec
-from spark_connector.formats.json_cbor import JsonFormat
-from spark_connector.formats.value_columns import decode_column
-from spark_connector.schema import arrow_type
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format_spec import FormatSpec
+from skylark.spark_connector.formats.json_cbor import JsonFormat
+from skylark.spark_connector.formats.value_columns import decode_column
+from skylark.spark_connector.schema import arrow_type
 from tests.spark_connector.formats.columns import decoded, encoded
 
 JSON = FormatSpec("json")

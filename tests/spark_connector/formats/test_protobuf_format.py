@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from mqcommon.errors import UserError
-from spark_connector.formats.format_spec import FormatSpec
-from spark_connector.formats.value_columns import RowUnwritable
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.formats.format_spec import FormatSpec
+from skylark.spark_connector.formats.value_columns import RowUnwritable
 from tests.spark_connector.formats.columns import decoded, encoded, order_descriptors
 
 SET = order_descriptors().SerializeToString()
@@ -81,6 +81,6 @@ def test_descriptors_that_cannot_be_columns_are_refused(descriptors: bytes, mess
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor", None)
-    monkeypatch.delitem(sys.modules, "spark_connector.formats.protobuf_format", raising=False)
+    monkeypatch.delitem(sys.modules, "skylark.spark_connector.formats.protobuf_format", raising=False)
     with pytest.raises(UserError, match=r"protobuf needs the package protobuf.* extra formats"):
         ORDER.type_of_schema()

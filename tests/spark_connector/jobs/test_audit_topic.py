@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from spark_connector.jobs.audit_topic import count
+from skylark.spark_connector.jobs.audit_topic import count
 
 
 def test_each_queue_of_a_task_is_counted_by_itself() -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connector.jobs.auditing import Stretch, audit_table, audits, joined, stretch
+from skylark.spark_connector.jobs.auditing import Stretch, audit_table, audits, joined, stretch
 
 rows = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), min_size=1, max_size=20)
 

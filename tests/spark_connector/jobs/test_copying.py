@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import UserError
-from mqcommon.message.message import Message, MessageExt, OwnKeyMessage
-from mqcommon.message.queue import MessageQueue
-from spark_connector.jobs.copying import (
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.message import Message, MessageExt, OwnKeyMessage
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.jobs.copying import (
     ORIGIN,
     Bounds,
     Digest,

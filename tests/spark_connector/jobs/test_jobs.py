@@ -7,10 +7,10 @@ import click
 import pytest
 from pyspark.sql import SparkSession
 
-from sdk import Message
-from sdk.blocking import Producer
-from sdk.testing import Cluster
-from spark_connector.jobs import audit_topic, copy_topic
+from skylark import Message
+from skylark.sdk.blocking import Producer
+from skylark.sdk.testing import Cluster
+from skylark.spark_connector.jobs import audit_topic, copy_topic
 
 pytestmark = pytest.mark.spark
 

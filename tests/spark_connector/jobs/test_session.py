@@ -2,7 +2,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from spark_connector.jobs.session import CONNECTION, task_error
+from skylark.spark_connector.jobs.session import CONNECTION, task_error
 
 FAILED = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0
 Traceback (most recent call last):

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.errors import UserError
-from mqcommon.message.queue import MessageQueue
-from sdk import Credentials
-from sdk.consumer.expression import Sql
-from spark_connector.offsets import COMMITTED, EARLIEST, LATEST
-from spark_connector.options.connection import NAMESRV_ADDR
-from spark_connector.options.read import ReadOptions, only_of_streams
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark import Credentials
+from skylark.sdk.consumer.expression import Sql
+from skylark.spark_connector.offsets import COMMITTED, EARLIEST, LATEST
+from skylark.spark_connector.options.connection import NAMESRV_ADDR
+from skylark.spark_connector.options.read import ReadOptions, only_of_streams
 
 GOOD = {"nameserver": "127.0.0.1:9876", "topic": "flights"}
 

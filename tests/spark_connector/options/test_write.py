@@ -2,8 +2,8 @@ import pickle
 
 import pytest
 
-from mqcommon.errors import UserError
-from spark_connector.options.write import WriteOptions
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector.options.write import WriteOptions
 
 GOOD = {"nameserver": "127.0.0.1:9876", "topic": "flights"}
 

@@ -10,19 +10,19 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructType
 
-from mqcommon.errors import UserError
-from mqcommon.message.compression import MissingPackage
-from mqcommon.message.flags import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
-from mqcommon.message.layout import HEAD_V4
-from mqcommon.message.queue import MessageQueue
-from sdk import Credentials
-from sdk.arrow import decode
-from spark_connector.offsets import DataLost, OffsetRange
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
-from spark_connector.reading.pulling import ReadFailed
-from spark_connector.schema import spark_schema
-from spark_connector.tasks import ReadTask
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.compression import MissingPackage
+from skylark.mqcommon.message.flags import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+from skylark.mqcommon.message.layout import HEAD_V4
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark import Credentials
+from skylark.sdk.arrow import decode
+from skylark.spark_connector.offsets import DataLost, OffsetRange
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
+from skylark.spark_connector.reading.pulling import ReadFailed
+from skylark.spark_connector.schema import spark_schema
+from skylark.spark_connector.tasks import ReadTask
 from tests.sdk.arrow.records import Stored
 from tests.spark_connector.cluster import Log, MemoryCluster, Pulled
 from tests.support.inner import inner_batch, rows_of
@@ -48,7 +48,7 @@ def cluster() -> MemoryCluster:
 
 def test_the_consumer_signs_with_the_credentials_of_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr("sdk.blocking.PullConsumer", lambda nameserver, **named: given.update(named))
+    monkeypatch.setattr("skylark.sdk.blocking.PullConsumer", lambda nameserver, **named: given.update(named))
     open_consumer(ReadOptions.parse({"topic": "t", "accessKey": "spark", "secretKey": "secret"}))
     assert given["credentials"] == Credentials("spark", "secret")
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
-from mqcommon.message.queue import MessageQueue
-from sdk.position import OffsetSpan, Position
-from sdk.routes import TopicQueues
-from spark_connector.offsets import DataLost, OffsetRange
-from spark_connector.options.read import ReadOptions
-from spark_connector.parallelism import VARIABLE
-from spark_connector.reading import pulling
-from spark_connector.reading.planning import (
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.position import OffsetSpan, Position
+from skylark.sdk.routes import TopicQueues
+from skylark.spark_connector.offsets import DataLost, OffsetRange
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.parallelism import VARIABLE
+from skylark.spark_connector.reading import pulling
+from skylark.spark_connector.reading.planning import (
     SAMPLE_QUEUES,
     check_partition_numbers,
     chosen,
@@ -27,8 +27,8 @@ from spark_connector.reading.planning import (
     tasks_of,
     with_topics,
 )
-from spark_connector.reading.pulling import SlaveBehind
-from spark_connector.schema import MAX_QUEUES, partition_number
+from skylark.spark_connector.reading.pulling import SlaveBehind
+from skylark.spark_connector.schema import MAX_QUEUES, partition_number
 from tests.spark_connector.cluster import MemoryCluster, Pulled
 
 A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)

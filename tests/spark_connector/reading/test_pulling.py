@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound, SkylarkError
-from mqcommon.message.message import decode_messages
-from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import LostRange, OffsetRange
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.pulling import (
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound, SkylarkError
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.offsets import LostRange, OffsetRange
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.pulling import (
     MAX_PAUSE_S,
     MOST_AT_ONCE,
     Buffer,

@@ -23,12 +23,12 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from mqcommon.message.queue import MessageQueue
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import PushDownReader
-from spark_connector.reading.planning import plan
-from spark_connector.reading.pushdown import CLOCK_SLACK_MS, Only, wanted_by
-from spark_connector.schema import partition_number, spark_schema
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import PushDownReader
+from skylark.spark_connector.reading.planning import plan
+from skylark.spark_connector.reading.pushdown import CLOCK_SLACK_MS, Only, wanted_by
+from skylark.spark_connector.schema import partition_number, spark_schema
 from tests.spark_connector.cluster import MemoryCluster
 
 QUEUES = [MessageQueue(topic, broker, queue) for topic in "tu" for broker in "ab" for queue in range(2)]

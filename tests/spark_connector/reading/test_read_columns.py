@@ -9,14 +9,14 @@ from typing import Any, Self
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
-from mqcommon.errors import ConnectFailed, RouteNotFound, SendFailed, UserError
-from mqcommon.message.message import Message, WithOwnKeys
-from mqcommon.message.properties import encode_properties
-from mqcommon.message.queue import MessageQueue
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import RocketMQBatchReader
-from spark_connector.reading.read_columns import BadBody, ReadColumns, default_columns
-from spark_connector.source import RocketMQDataSource
+from skylark.mqcommon.errors import ConnectFailed, RouteNotFound, SendFailed, UserError
+from skylark.mqcommon.message.message import Message, WithOwnKeys
+from skylark.mqcommon.message.properties import encode_properties
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader
+from skylark.spark_connector.reading.read_columns import BadBody, ReadColumns, default_columns
+from skylark.spark_connector.source import RocketMQDataSource
 from tests.sdk.arrow.records import Stored
 from tests.spark_connector.cluster import Log, MemoryCluster
 from tests.spark_connector.formats.columns import descriptor_file
@@ -87,7 +87,7 @@ class MemoryProducer:
 @pytest.fixture
 def producer(monkeypatch: pytest.MonkeyPatch) -> MemoryProducer:
     made = MemoryProducer()
-    monkeypatch.setattr("sdk.blocking.Producer", made)
+    monkeypatch.setattr("skylark.sdk.blocking.Producer", made)
     return made
 
 

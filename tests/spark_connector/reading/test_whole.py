@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqcommon.errors import ConnectFailed, RouteNotFound
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.requests.routes import LOST, STOPPED, UNHEARD, AbsentBroker
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import Message
-from sdk.blocking import Admin, Producer, PullConsumer
-from sdk.routes import TopicQueues
-from sdk.testing import Cluster
-from spark_connector.jobs import copy_topic
-from spark_connector.options.connection import ConnectionOptions
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import open_consumer
-from spark_connector.reading.planning import bounds_of, list_topics, plan
-from spark_connector.reading.pulling import BrokersMissing
-from spark_connector.reading.whole import whole_queues
+from skylark.mqcommon.errors import ConnectFailed, RouteNotFound
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.routes import LOST, STOPPED, UNHEARD, AbsentBroker
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark import Message
+from skylark.sdk.blocking import Admin, Producer, PullConsumer
+from skylark.sdk.routes import TopicQueues
+from skylark.sdk.testing import Cluster
+from skylark.spark_connector.jobs import copy_topic
+from skylark.spark_connector.options.connection import ConnectionOptions
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import open_consumer
+from skylark.spark_connector.reading.planning import bounds_of, list_topics, plan
+from skylark.spark_connector.reading.pulling import BrokersMissing
+from skylark.spark_connector.reading.whole import whole_queues
 from tests.spark_connector.cluster import MemoryCluster
 from tests.spark_connector.query import Query
 from tests.support.waiting import until

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, NOT_COMPACTED
-from mqcommon.message.flags import INNER_BATCH
-from mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, SIZE_MAGIC
-from mqcommon.message.message import decode_messages
-from spark_connector.offsets import DataLost
+from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, NOT_COMPACTED
+from skylark.mqcommon.message.flags import INNER_BATCH
+from skylark.mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, SIZE_MAGIC
+from skylark.mqcommon.message.message import decode_messages
+from skylark.spark_connector.offsets import DataLost
 from tests.broker.store.support import put, put_inner
 from tests.sdk.arrow.test_decode import plain
 from tests.spark_connector.stores import Rows, copied, few_examples, opened, options_of, read, reader, served

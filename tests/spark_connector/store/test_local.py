@@ -10,16 +10,16 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructType
 
-from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from broker.store.store import MessageStore
-from mqcommon.errors import BrokerError
-from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import OffsetRange
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.batch_reader import RocketMQBatchReader
-from spark_connector.source import RocketMQDataSource
-from spark_connector.store import local
-from spark_connector.tasks import ReadTask
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.offsets import OffsetRange
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader
+from skylark.spark_connector.source import RocketMQDataSource
+from skylark.spark_connector.store import local
+from skylark.spark_connector.tasks import ReadTask
 from tests.broker.store.support import put, put_inner
 from tests.spark_connector.cluster import Pulled
 from tests.spark_connector.stores import BROKER, SCHEMA, Rows, copied, opened, options_of

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import LongType, StructType
 
-from broker.store.store import MessageStore
-from mqcommon.errors import StoreCorrupt, UserError
-from mqcommon.message.compression import COMPRESSIONS, MissingPackage, compressed
-from mqcommon.message.record import Record
-from sdk.arrow import decode
-from spark_connector.offsets import DataLost
-from spark_connector.options.read import ReadOptions
-from spark_connector.reading.read_columns import BadBody
-from spark_connector.source import RocketMQDataSource
-from spark_connector.store.files import ReadOnlyFiles
-from spark_connector.store.reader import PushDownStoreReader, StoreReader
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import StoreCorrupt, UserError
+from skylark.mqcommon.message.compression import COMPRESSIONS, MissingPackage, compressed
+from skylark.mqcommon.message.record import Record
+from skylark.sdk.arrow import decode
+from skylark.spark_connector.offsets import DataLost
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.reading.read_columns import BadBody
+from skylark.spark_connector.source import RocketMQDataSource
+from skylark.spark_connector.store.files import ReadOnlyFiles
+from skylark.spark_connector.store.reader import PushDownStoreReader, StoreReader
 from tests.broker.store.support import put, put_batch, read_all
 from tests.spark_connector.stores import (
     LOG_BYTES,
@@ -430,7 +430,7 @@ def test_a_file_that_cannot_be_opened(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("spark_connector.store.files.ReadOnlyMap", fail)
+    monkeypatch.setattr("skylark.spark_connector.store.files.ReadOnlyMap", fail)
     with pytest.raises(UserError, match=expected):
         read(directory)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.log.log_files import LogFiles
-from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED
-from mqcommon.message.light import offsets_property
-from spark_connector.store import scan as store_scan
-from spark_connector.store.files import ReadOnlyFiles
-from spark_connector.store.scan import Scanned, scan
+from skylark.broker.store.log.log_files import LogFiles
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from skylark.mqcommon.message.light import offsets_property
+from skylark.spark_connector.store import scan as store_scan
+from skylark.spark_connector.store.files import ReadOnlyFiles
+from skylark.spark_connector.store.scan import Scanned, scan
 from tests.broker.store.support import BORN_HOST, put
 from tests.spark_connector.stores import copied, few_examples, opened, options_of
 

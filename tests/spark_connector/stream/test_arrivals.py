@@ -6,13 +6,13 @@ from threading import Event
 
 import pytest
 
-from mqcommon.errors import ConnectFailed
-from mqcommon.message.queue import MessageQueue
-from sdk import Message
-from sdk.blocking import Producer, PullConsumer
-from sdk.consumer.expression import Sql
-from sdk.testing import Cluster
-from spark_connector.stream.arrivals import MOST_QUEUES, Arrivals
+from skylark.mqcommon.errors import ConnectFailed
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark import Message
+from skylark.sdk.blocking import Producer, PullConsumer
+from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.testing import Cluster
+from skylark.spark_connector.stream.arrivals import MOST_QUEUES, Arrivals
 from tests.spark_connector.cluster import Pulled
 from tests.spark_connector.query import A0, A1
 from tests.support.waiting import DEADLINE_S

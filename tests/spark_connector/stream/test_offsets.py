@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import UserError
-from mqcommon.message.queue import MessageQueue
-from spark_connector.offsets import LostRange, OffsetRange, QueueBounds
-from spark_connector.stream.offsets import (
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.offsets import LostRange, OffsetRange, QueueBounds
+from skylark.spark_connector.stream.offsets import (
     StreamOffsets,
     advanced,
     between,

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import LongType, StructType
 
-from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
-from mqcommon.message.queue import MessageQueue
-from sdk.position import OffsetSpan, Position
-from spark_connector.offsets import DataLost
-from spark_connector.options.read import ReadOptions
-from spark_connector.stream.admitting_reader import AdmittingStreamReader
-from spark_connector.stream.arrivals import Arrivals
-from spark_connector.stream.reader import RocketMQStreamReader
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.position import OffsetSpan, Position
+from skylark.spark_connector.offsets import DataLost
+from skylark.spark_connector.options.read import ReadOptions
+from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
+from skylark.spark_connector.stream.arrivals import Arrivals
+from skylark.spark_connector.stream.reader import RocketMQStreamReader
 from tests.spark_connector.cluster import MemoryCluster
 from tests.spark_connector.query import A0, A1, B0, SCHEMA, Offset, Query
 

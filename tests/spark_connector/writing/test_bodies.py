@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, DataType, LongType, StringType, StructType
 
-from mqcommon.errors import UserError
-from mqcommon.message.message import Message
-from spark_connector.options.formats import value_spec
-from spark_connector.options.write import WriteOptions
-from spark_connector.writing.bodies import Bodies
-from spark_connector.writing.rows import RowRefused, layout_of, lots_of
-from spark_connector.writing.writer import RocketMQBatchWriter
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.message import Message
+from skylark.spark_connector.options.formats import value_spec
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.writing.bodies import Bodies
+from skylark.spark_connector.writing.rows import RowRefused, layout_of, lots_of
+from skylark.spark_connector.writing.writer import RocketMQBatchWriter
 from tests.spark_connector.formats.columns import descriptor_file
 
 VALUE = StructType().add("id", LongType()).add("name", StringType())

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import BrokerError, SendFailed
-from spark_connector.writing.once import (
+from skylark.mqcommon.errors import BrokerError, SendFailed
+from skylark.spark_connector.writing.once import (
     CLOCKS_MS,
     INDEX_MS,
     LEASE_MS,
@@ -21,7 +21,7 @@ from spark_connector.writing.once import (
     Superseded,
     WriteFailed,
 )
-from spark_connector.writing.rows import RowKeys
+from skylark.spark_connector.writing.rows import RowKeys
 from tests.spark_connector.memory_topic import Attempt, Fault, Killed, MemoryTopic, Times
 
 LIMITS = SendLimits(send_timeout_ms=3_000, retries=3, wait_ms=12_000)

@@ -23,11 +23,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.errors import UserError
-from mqcommon.message.message import Message
-from mqcommon.message.queue import MessageQueue
-from spark_connector.options.write import WriteOptions
-from spark_connector.writing.rows import Layout, Place, RowKeys, RowRefused, layout_of, lots_of, name_in
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.message.message import Message
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.writing.rows import Layout, Place, RowKeys, RowRefused, layout_of, lots_of, name_in
 
 NAMES = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=8)
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

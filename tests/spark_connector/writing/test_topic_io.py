@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import RouteNotFound, SendFailed
-from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
-from mqcommon.message.queue import MessageQueue
-from sdk.blocking import PullConsumer
-from sdk.testing import Cluster, cluster_fixture
-from spark_connector.options.write import WriteOptions
-from spark_connector.writing.rows import Lot, Place
-from spark_connector.writing.topic_io import check_topic_exists, send_all
-from spark_connector.writing.writer import Deduplicated, Task
+from skylark.mqcommon.errors import RouteNotFound, SendFailed
+from skylark.mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.blocking import PullConsumer
+from skylark.sdk.testing import Cluster, cluster_fixture
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.writing.rows import Lot, Place
+from skylark.spark_connector.writing.topic_io import check_topic_exists, send_all
+from skylark.spark_connector.writing.writer import Deduplicated, Task
 
 pair = cluster_fixture(brokers=2, scope="module")
 

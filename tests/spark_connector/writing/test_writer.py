@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import Row, datasource
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
-from mqcommon.errors import InvalidArgument, SendFailed, UserError
-from mqcommon.message.message import Message
-from spark_connector.options.write import WriteOptions
-from spark_connector.source import RocketMQDataSource
-from spark_connector.writing import writer
-from spark_connector.writing.once import WriteFailed
-from spark_connector.writing.rows import Lot, layout_of
-from spark_connector.writing.writer import (
+from skylark.mqcommon.errors import InvalidArgument, SendFailed, UserError
+from skylark.mqcommon.message.message import Message
+from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.source import RocketMQDataSource
+from skylark.spark_connector.writing import writer
+from skylark.spark_connector.writing.once import WriteFailed
+from skylark.spark_connector.writing.rows import Lot, layout_of
+from skylark.spark_connector.writing.writer import (
     APPLICATION_ID,
     BATCH_ROWS,
     EPOCH,
@@ -119,7 +119,7 @@ def test_pyspark_without_an_arrow_writer_for_streams_passes_rows(monkeypatch: py
     assert issubclass(writer.RocketMQStreamWriter, datasource.DataSourceStreamArrowWriter)
     arrow = datasource.DataSourceStreamArrowWriter
     monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter")
-    spec = importlib.util.find_spec("spark_connector.writing.writer")
+    spec = importlib.util.find_spec("skylark.spark_connector.writing.writer")
     assert spec is not None
     assert spec.loader is not None
     older = importlib.util.module_from_spec(spec)

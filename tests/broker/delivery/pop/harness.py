@@ -7,29 +7,29 @@ from typing import Any
 
 import trio
 
-from broker.cold_reads import ColdReads
-from broker.delivery.background import Background
-from broker.delivery.filters import Filters
-from broker.delivery.pop.acks import AckHandlers
-from broker.delivery.pop.checks import PopChecks
-from broker.delivery.pop.copies import RevivedCopies
-from broker.delivery.pop.finder import Finder
-from broker.delivery.pop.held_pops import HeldPops
-from broker.delivery.pop.log import ReviveLog
-from broker.delivery.pop.pops import PopHandlers
-from broker.delivery.pop.positions import Positions
-from broker.delivery.pop.records import Key, Queue
-from broker.delivery.pop.reviving import Reviving
-from broker.delivery.pop.state import PopState
-from broker.observe.stats import BrokerStats
-from broker.options import BrokerOptions
-from broker.store.store import MessageStore, StoreOptions
-from broker.writing.waits import AckLedger
-from mqcommon.errors import RequestRefused
-from remoting.net.steps import run_slices
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import Dialect, encode_body
-from remoting.protocol.requests.pops import (
+from skylark.broker.cold_reads import ColdReads
+from skylark.broker.delivery.background import Background
+from skylark.broker.delivery.filters import Filters
+from skylark.broker.delivery.pop.acks import AckHandlers
+from skylark.broker.delivery.pop.checks import PopChecks
+from skylark.broker.delivery.pop.copies import RevivedCopies
+from skylark.broker.delivery.pop.finder import Finder
+from skylark.broker.delivery.pop.held_pops import HeldPops
+from skylark.broker.delivery.pop.log import ReviveLog
+from skylark.broker.delivery.pop.pops import PopHandlers
+from skylark.broker.delivery.pop.positions import Positions
+from skylark.broker.delivery.pop.records import Key, Queue
+from skylark.broker.delivery.pop.reviving import Reviving
+from skylark.broker.delivery.pop.state import PopState
+from skylark.broker.observe.stats import BrokerStats
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.broker.writing.waits import AckLedger
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.steps import run_slices
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import Dialect, encode_body
+from skylark.remoting.protocol.requests.pops import (
     BATCH_ACK_MESSAGE,
     CHANGE_MESSAGE_INVISIBLETIME,
     INIT_MIN,
@@ -39,8 +39,8 @@ from remoting.protocol.requests.pops import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from remoting.protocol.requests.topics import TopicConfig
-from sdk.consumer.popped import ReceivedMessage, received
+from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk.consumer.popped import ReceivedMessage, received
 from tests.broker.delivery.later import TrioClock
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, new_store, read_all

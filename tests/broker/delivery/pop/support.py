@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from mqcommon.message.message import MessageExt, decode_messages
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.protocol.command import Command
-from remoting.protocol.pop_info import PopHandle, parse_handle, parse_offset_info, pop_retry_topic, read_topic
-from remoting.protocol.requests import pops
-from remoting.protocol.requests.pops import (
+from skylark.mqcommon.message.message import MessageExt, decode_messages
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.pop_info import PopHandle, parse_handle, parse_offset_info, pop_retry_topic, read_topic
+from skylark.remoting.protocol.requests import pops
+from skylark.remoting.protocol.requests.pops import (
     ANY_QUEUE,
     INIT_MIN,
     AckMessageRequestHeader,

@@ -1,8 +1,8 @@
 """Held requests: tried in their order, answered at their deadlines, forgotten with their connection."""
 
-from broker.delivery.pop.held_pops import MAX_WAIT_S, HeldPop, HeldPops
-from broker.store.filter import ALL, Filter
-from remoting.protocol.command import Command
+from skylark.broker.delivery.pop.held_pops import MAX_WAIT_S, HeldPop, HeldPops
+from skylark.broker.store.filter import ALL, Filter
+from skylark.remoting.protocol.command import Command
 from tests.broker.store.support import open_store, put
 from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles

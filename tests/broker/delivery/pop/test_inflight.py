@@ -1,8 +1,8 @@
 """Leases: what is left of them, when they end, and how much of the revive log a start needs."""
 
-from broker.delivery.pop.inflight import SPARE_ROWS, Horizon, Inflight, PendingCommits
-from broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
-from broker.store.clock_steps import ClockStep
+from skylark.broker.delivery.pop.inflight import SPARE_ROWS, Horizon, Inflight, PendingCommits
+from skylark.broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
+from skylark.broker.store.clock_steps import ClockStep
 
 QUEUE = Queue("g", "T", 0)
 

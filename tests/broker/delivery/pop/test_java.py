@@ -7,14 +7,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.broker import store_options
-from broker.commands.json_metadata import export, import_files
-from broker.delivery.pop.java import as_timed, is_from_java
-from broker.delivery.pop.records import CHECKPOINT, Key, PopCheckpoint, Queue, decode
-from broker.options import BrokerOptions
-from mqcommon.clock import SystemClock
-from mqcommon.message.properties import decode_properties
-from remoting.protocol.requests.pops import BatchAck
+from skylark.broker.broker import store_options
+from skylark.broker.commands.json_metadata import export, import_files
+from skylark.broker.delivery.pop.java import as_timed, is_from_java
+from skylark.broker.delivery.pop.records import CHECKPOINT, Key, PopCheckpoint, Queue, decode
+from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.message.properties import decode_properties
+from skylark.remoting.protocol.requests.pops import BatchAck
 from tests.broker.delivery.pop.harness import OPTIONS, Pops
 from tests.broker.delivery.pop.support import MINUTE_MS, Popper, bodies
 from tests.broker.replication.sets import broker

@@ -11,8 +11,8 @@ import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.delivery.pop.reviving import POLL_S, SAVE_S
-from sdk.consumer.popped import ReceivedMessage
+from skylark.broker.delivery.pop.reviving import POLL_S, SAVE_S
+from skylark.sdk.consumer.popped import ReceivedMessage
 from tests.broker.delivery.pop.harness import FLUSH_S, Pops
 
 Step = tuple[str, int]

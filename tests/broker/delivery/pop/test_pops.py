@@ -3,29 +3,29 @@
 import pytest
 import trio
 
-from mqcommon.errors import BrokerError
-from remoting.net.call import call
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests import pops
-from remoting.protocol.requests.groups import (
+from skylark.mqcommon.errors import BrokerError
+from skylark.remoting.net.call import call
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests import pops
+from skylark.remoting.protocol.requests.groups import (
     DELETE_SUBSCRIPTIONGROUP,
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     DeleteSubscriptionGroupRequestHeader,
     SubscriptionGroupConfig,
 )
-from remoting.protocol.requests.offsets import (
+from skylark.remoting.protocol.requests.offsets import (
     QUERY_CONSUMER_OFFSET,
     UPDATE_CONSUMER_OFFSET,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.protocol.requests.pops import (
+from skylark.remoting.protocol.requests.pops import (
     INIT_MAX,
     AckMessageRequestHeader,
     NotificationRequestHeader,
     PeekMessageRequestHeader,
 )
-from remoting.protocol.requests.topics import (
+from skylark.remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
     GET_TOPIC_CONFIG,
     GetTopicConfigRequestHeader,

@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery.pop.records import Queue
-from broker.delivery.pop.reviving import SAVE_S
-from remoting.net.steps import run_slices
+from skylark.broker.delivery.pop.records import Queue
+from skylark.broker.delivery.pop.reviving import SAVE_S
+from skylark.remoting.net.steps import run_slices
 from tests.broker.delivery.pop.harness import Pops
 
 QUEUE = Queue("g", "T", 0)

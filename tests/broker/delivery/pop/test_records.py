@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.pop.records import (
+from skylark.broker.delivery.pop.records import (
     ACK,
     BATCH_ACK,
     CHECKPOINT,
@@ -18,7 +18,7 @@ from broker.delivery.pop.records import (
     decode,
     encode,
 )
-from mqcommon.errors import ProtocolError
+from skylark.mqcommon.errors import ProtocolError
 
 KEYS = st.builds(
     Key, st.builds(Queue, st.text("ab%_", min_size=1), st.text("T+%", min_size=1), st.integers(0, 9)),

@@ -7,13 +7,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery.pop.log import QUEUE_ID
-from broker.delivery.pop.records import Key, PopCheckpoint, Queue
-from mqcommon.errors import RequestRefused
-from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.names import PERM_READ, PERM_READ_WRITE, REVIVE_GROUP
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
+from skylark.broker.delivery.pop.log import QUEUE_ID
+from skylark.broker.delivery.pop.records import Key, PopCheckpoint, Queue
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.layout import MAX_PROPERTIES
+from skylark.mqcommon.names import PERM_READ, PERM_READ_WRITE, REVIVE_GROUP
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.delivery.pop.harness import OPTIONS, Pops
 from tests.broker.meta.support import options
 from tests.broker.store.support import HOST

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 import trio
 
-from broker.registration import registrar as registrar_module
-from broker.replication import slave as slave_module
-from broker.replication.role import RoleKind
-from mqcommon.errors import BrokerError
-from remoting.protocol.codes import ResponseCode
+from skylark.broker.registration import registrar as registrar_module
+from skylark.broker.replication import slave as slave_module
+from skylark.broker.replication.role import RoleKind
+from skylark.mqcommon.errors import BrokerError
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.delivery.pop.support import WAIT_MS, Popper, bodies
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request

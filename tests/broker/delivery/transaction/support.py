@@ -8,22 +8,22 @@ from typing import Any, cast
 
 import trio
 
-from broker.delivery.background import Background
-from broker.delivery.message_ages import MessageAges
-from broker.delivery.transaction.checks import TransactionChecks
-from broker.delivery.transaction.ledger import Ledger
-from broker.delivery.transaction.transactions import Transactions
-from broker.meta.clients import Clients
-from broker.observe.stats import TransactionCounts
-from broker.store.store import PutResult
-from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from mqcommon.message.record import Record
-from mqcommon.names import TRANS_HALF_TOPIC
-from remoting.net.channel import Channel
-from remoting.net.server import RunInTask
-from remoting.net.steps import Stepper, finish
-from remoting.protocol.command import Command
-from remoting.protocol.requests.transactions import (
+from skylark.broker.delivery.background import Background
+from skylark.broker.delivery.message_ages import MessageAges
+from skylark.broker.delivery.transaction.checks import TransactionChecks
+from skylark.broker.delivery.transaction.ledger import Ledger
+from skylark.broker.delivery.transaction.transactions import Transactions
+from skylark.broker.meta.clients import Clients
+from skylark.broker.observe.stats import TransactionCounts
+from skylark.broker.store.store import PutResult
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.names import TRANS_HALF_TOPIC
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.server import RunInTask
+from skylark.remoting.net.steps import Stepper, finish
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.transactions import (
     CHECK_TRANSACTION_STATE,
     END_TRANSACTION,
     CheckTransactionStateRequestHeader,

@@ -12,10 +12,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.store import PutResult
-from mqcommon.errors import RequestRefused
-from mqcommon.message.record import decode_record
-from mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
+from skylark.broker.store.store import PutResult
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from tests.broker.delivery.transaction.support import TIMEOUT_MS, Broker, Killed
 
 Step = tuple[str, int]

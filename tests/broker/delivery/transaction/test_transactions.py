@@ -8,22 +8,22 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery.transaction import ledger
-from broker.delivery.transaction.halves import checks_of
-from broker.store.queue.entry import ENTRY_BYTES
-from broker.writing.deferred import CHECK_BYTES, from_level
-from mqcommon.errors import RequestRefused
-from mqcommon.message.flags import TRANSACTION_COMMIT
-from mqcommon.message.ids import offset_msg_id
-from mqcommon.message.layout import HEAD_V4, MAX_PROPERTIES
-from mqcommon.message.message import MessageExt
-from mqcommon.message.properties import decode_properties, find_property
-from mqcommon.message.record import Record, decode_record, encode_record, topic_field
-from mqcommon.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
-from remoting.net.server import RunInTask
-from remoting.net.steps import finish
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.transactions import (
+from skylark.broker.delivery.transaction import ledger
+from skylark.broker.delivery.transaction.halves import checks_of
+from skylark.broker.store.queue.entry import ENTRY_BYTES
+from skylark.broker.writing.deferred import CHECK_BYTES, from_level
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.flags import TRANSACTION_COMMIT
+from skylark.mqcommon.message.ids import offset_msg_id
+from skylark.mqcommon.message.layout import HEAD_V4, MAX_PROPERTIES
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import decode_properties, find_property
+from skylark.mqcommon.message.record import Record, decode_record, encode_record, topic_field
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
+from skylark.remoting.net.server import RunInTask
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.transactions import (
     END_TRANSACTION,
     RESUME_CHECK_HALF_MESSAGE,
     EndTransactionRequestHeader,

@@ -6,30 +6,30 @@ from random import Random
 
 import trio
 
-from broker.options import BrokerOptions
-from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
-from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.session import (
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.autoswitch.frames import SlaveHello
+from skylark.broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
+from skylark.broker.replication.autoswitch.log_epochs import LogEpochs
+from skylark.broker.replication.autoswitch.session import (
     Followers,
     RegisteredReplicas,
     SlaveLog,
     SwitchDialogue,
     switch_sessions,
 )
-from broker.replication.copying import CopiedLog
-from broker.replication.hello import LinkTerms, LogClaim
-from broker.replication.master import HaServer
-from broker.replication.plain_dialogue import bounds_of
-from broker.replication.replica import Replica
-from broker.replication.session import MasterTarget, Peer
-from broker.replication.slave import HaClient, MasterAccess
-from broker.replication.stats import SlaveProgress
-from broker.store.store import StoreOptions
-from broker.tasks.flush import Flusher
-from broker.tasks.truncate import LogTruncation
-from broker.writing.waits import AckLedger, LogWaits
-from remoting.net.transport import Connect, Transport
+from skylark.broker.replication.copying import CopiedLog
+from skylark.broker.replication.hello import LinkTerms, LogClaim
+from skylark.broker.replication.master import HaServer
+from skylark.broker.replication.plain_dialogue import bounds_of
+from skylark.broker.replication.replica import Replica
+from skylark.broker.replication.session import MasterTarget, Peer
+from skylark.broker.replication.slave import HaClient, MasterAccess
+from skylark.broker.replication.stats import SlaveProgress
+from skylark.broker.store.store import StoreOptions
+from skylark.broker.tasks.flush import Flusher
+from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.writing.waits import AckLedger, LogWaits
+from skylark.remoting.net.transport import Connect, Transport
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.decisions import MAX_EPOCH_STEP, Decisions, MasterLease, News, Stand
+from skylark.broker.replication.autoswitch.decisions import MAX_EPOCH_STEP, Decisions, MasterLease, News, Stand
 
 # The masters of the epochs 1 to 6.
 masters = st.lists(st.integers(1, 3), min_size=6, max_size=6)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.enrolment import EnrolmentStep, Identified, check_code, decode, encode, next_step
-from mqcommon.errors import ConfigError
+from skylark.broker.replication.autoswitch.enrolment import EnrolmentStep, Identified, check_code, decode, encode, next_step
+from skylark.mqcommon.errors import ConfigError
 
 names = st.text("abcXYZ%|_-.0189", min_size=1, max_size=12)
 CODE = check_code("127.0.0.1:44011", 1795304987888)

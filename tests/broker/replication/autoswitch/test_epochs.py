@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.epochs import Epoch, Epochs, common_end, decode_file, encode_file
-from mqcommon.errors import ProtocolError
+from skylark.broker.replication.autoswitch.epochs import Epoch, Epochs, common_end, decode_file, encode_file
+from skylark.mqcommon.errors import ProtocolError
 
 lists = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 1000)), max_size=8).map(
     lambda steps: Epochs(

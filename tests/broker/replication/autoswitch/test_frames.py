@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.epochs import Epoch, Epochs
-from broker.replication.autoswitch.frames import (
+from skylark.broker.replication.autoswitch.epochs import Epoch, Epochs
+from skylark.broker.replication.autoswitch.frames import (
     EpochPiece,
     MasterHello,
     MasterReader,
@@ -18,7 +18,7 @@ from broker.replication.autoswitch.frames import (
     encode_master_hello,
     encode_slave_hello,
 )
-from mqcommon.errors import ProtocolError
+from skylark.mqcommon.errors import ProtocolError
 from tests.broker.replication.test_frames import cuts, split
 
 RECORDED = Path(__file__).parents[3] / "golden" / "ha-autoswitch"

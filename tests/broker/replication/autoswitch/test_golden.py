@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import trio
 
-from broker.replication.autoswitch.epochs import Epoch
-from broker.replication.autoswitch.frames import MasterReader, SlaveHello, SlaveReader, encode_slave_hello
-from broker.replication.session import MasterTarget
-from remoting.net.transport import Transport
+from skylark.broker.replication.autoswitch.epochs import Epoch
+from skylark.broker.replication.autoswitch.frames import MasterReader, SlaveHello, SlaveReader, encode_slave_hello
+from skylark.broker.replication.session import MasterTarget
+from skylark.remoting.net.transport import Transport
 from tests.broker.replication.autoswitch.sets import Member, Wires
 from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of
 from tests.broker.replication.test_replica import log_bytes

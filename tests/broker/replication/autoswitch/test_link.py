@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.epochs import Epoch, Epochs
-from broker.replication.autoswitch.frames import (
+from skylark.broker.replication.autoswitch.epochs import Epoch, Epochs
+from skylark.broker.replication.autoswitch.frames import (
     MasterHello,
     MasterReader,
     SlaveHello,
@@ -16,11 +16,11 @@ from broker.replication.autoswitch.frames import (
     encode_master_hello,
     encode_slave_hello,
 )
-from broker.replication.autoswitch.link import MAX_EARLY_BYTES, ElectedLog, MasterEnd, Newcomer, SlaveEnd
-from broker.replication.frames import PLAIN_CHUNK_BYTES
-from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, encode
-from broker.replication.link import LogBounds
-from mqcommon.errors import ProtocolError, ReplicationRefused
+from skylark.broker.replication.autoswitch.link import MAX_EARLY_BYTES, ElectedLog, MasterEnd, Newcomer, SlaveEnd
+from skylark.broker.replication.frames import PLAIN_CHUNK_BYTES
+from skylark.broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, encode
+from skylark.broker.replication.link import LogBounds
+from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of
 
 TERMS = LinkTerms()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from broker.replication.autoswitch.log_epochs import LogEpochs
-from mqcommon.errors import StoreCorrupt
+from skylark.broker.replication.autoswitch.log_epochs import LogEpochs
+from skylark.mqcommon.errors import StoreCorrupt
 from tests.support.memory_files import MemoryFiles
 
 PATH = "/store/epochFileCheckpoint"

@@ -7,18 +7,18 @@ from typing import Any
 
 import trio
 
-from broker.identity import Identity
-from broker.options import UNKNOWN_ID, BrokerOptions
-from broker.replication.autoswitch.enrolment import Enrolment
-from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.member import MemberLog, Membership, MemberState
-from broker.replication.known_master import KnownMaster
-from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger
-from mqcommon.clock import SystemClock
-from remoting.net.client import open_client
-from remoting.net.server import Server
+from skylark.broker.identity import Identity
+from skylark.broker.options import UNKNOWN_ID, BrokerOptions
+from skylark.broker.replication.autoswitch.enrolment import Enrolment
+from skylark.broker.replication.autoswitch.log_epochs import LogEpochs
+from skylark.broker.replication.autoswitch.member import MemberLog, Membership, MemberState
+from skylark.broker.replication.known_master import KnownMaster
+from skylark.broker.replication.role import Role, RoleKind, RoleMachine
+from skylark.broker.writing.elected import Elected
+from skylark.broker.writing.waits import AckLedger
+from skylark.mqcommon.clock import SystemClock
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
 from tests.broker.replication.autoswitch.test_log_epochs import Log
 from tests.namesrv.controller.controllers import CLUSTER, NAME, Controllers, open_controllers
 from tests.support.memory_files import MemoryFiles

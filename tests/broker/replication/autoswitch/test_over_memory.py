@@ -6,9 +6,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker.replication.autoswitch.epochs import Epoch
-from broker.replication.autoswitch.frames import MasterReader, SlaveHello, encode_ack, encode_slave_hello
-from broker.replication.autoswitch.link import CONFIRM_S
+from skylark.broker.replication.autoswitch.epochs import Epoch
+from skylark.broker.replication.autoswitch.frames import MasterReader, SlaveHello, encode_ack, encode_slave_hello
+from skylark.broker.replication.autoswitch.link import CONFIRM_S
 from tests.broker.replication.autoswitch.sets import Member, Wires
 from tests.broker.replication.test_replica import assert_same
 from tests.support.memory_transport import SERVER
@@ -45,8 +45,8 @@ async def test_a_slave_gets_all_files_and_epochs_and_what_comes(capacity: int) -
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_connection_that_breaks_anywhere_costs_no_byte(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.replication.slave.FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("broker.replication.slave.MAX_PAUSE_S", 0.01)
+    monkeypatch.setattr("skylark.broker.replication.slave.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("skylark.broker.replication.slave.MAX_PAUSE_S", 0.01)
     random, network = Random(seed), Wires(capacity=700)
     its_master, slave = Member(), Member()
     for epoch in (1, 2):
@@ -215,7 +215,7 @@ async def test_nobody_follows_a_master_under_its_own_id(caplog: pytest.LogCaptur
 async def test_only_brokers_of_the_set_at_their_registered_addresses_are_served(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.replication.slave.REFUSED_PAUSE_S", 0.001)
+    monkeypatch.setattr("skylark.broker.replication.slave.REFUSED_PAUSE_S", 0.001)
     network, its_master, slave = Wires(), Member(), Member()
     await its_master.lead(1, 5)
     its_master.registered = {1: "10.0.0.1:10911"}

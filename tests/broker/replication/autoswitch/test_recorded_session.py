@@ -6,11 +6,11 @@ from typing import Any
 
 import trio
 
-from remoting.net.channel import Channel
-from remoting.net.client import open_client
-from remoting.net.server import Server
-from remoting.protocol.command import OFFER_FIELD, Command
-from remoting.protocol.requests.controller import (
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.protocol.command import OFFER_FIELD, Command
+from skylark.remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_ELECT_MASTER,
@@ -19,7 +19,7 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_GET_REPLICA_INFO,
     CONTROLLER_REGISTER_BROKER,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 from tests.broker.replication.autoswitch.test_member import Cluster, Member
 from tests.remoting.protocol.recorded_controller import Row, recorded_session
 from tests.support.memory_files import MemoryFiles

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 import trio
 
-from broker.options import BrokerOptions
-from broker.registration import registrar as registrar_module
-from broker.replication import slave as slave_module
-from broker.replication.mark import Mark, boot_of
-from broker.replication.slave_sync import SlaveSync
-from broker.wiring.replication import link_terms
-from mqcommon.disk.atomic import write_atomic
-from mqcommon.errors import BrokerError, ConfigError
-from remoting.net.call import Remote, call
-from remoting.net.client import RemotingClient
-from remoting.net.tls.options import DaemonTls
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS
-from remoting.protocol.requests.controller import CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader
-from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader
+from skylark.broker.options import BrokerOptions
+from skylark.broker.registration import registrar as registrar_module
+from skylark.broker.replication import slave as slave_module
+from skylark.broker.replication.mark import Mark, boot_of
+from skylark.broker.replication.slave_sync import SlaveSync
+from skylark.broker.wiring.replication import link_terms
+from skylark.mqcommon.disk.atomic import write_atomic
+from skylark.mqcommon.errors import BrokerError, ConfigError
+from skylark.remoting.net.call import Remote, call
+from skylark.remoting.net.client import RemotingClient
+from skylark.remoting.net.tls.options import DaemonTls
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS
+from skylark.remoting.protocol.requests.controller import CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader
+from skylark.remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader
 from tests.broker.replication.sets import Running, broker, namesrv
 from tests.broker.running import send_request
 from tests.namesrv.controller.controllers import open_controllers

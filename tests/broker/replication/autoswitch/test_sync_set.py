@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.sync_set import GONE_S, REFUSED_S, SyncSet
+from skylark.broker.replication.autoswitch.sync_set import GONE_S, REFUSED_S, SyncSet
 
 ME, PATIENCE_S = 1, 15.0
 # (kind, slave, number): what the number means depends on the kind.

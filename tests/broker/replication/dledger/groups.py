@@ -6,9 +6,9 @@ from typing import Any
 
 import trio
 
-from mqcommon.errors import RemotingError
-from remoting.net.sockets import HeldPort
-from remoting.protocol.codes import ResponseCode
+from skylark.mqcommon.errors import RemotingError
+from skylark.remoting.net.sockets import HeldPort
+from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.replication.sets import Running, broker
 from tests.broker.running import send_request
 from tests.support.memory_files import MemoryFiles

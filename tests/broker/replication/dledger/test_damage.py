@@ -8,18 +8,18 @@ from random import Random
 import pytest
 import trio
 
-from broker import cli
-from broker.broker import Broker
-from broker.options import BrokerOptions
-from broker.replication.dledger import begin_anew, mending
-from broker.replication.dledger.entry_index import HEAD_SLOTS, IN_LOG, SLOT_BYTES
-from broker.replication.dledger.log_disk import LostDisk
-from broker.replication.stats import GROUP_PROBLEM
-from remoting.protocol.body import KVTable
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.raft.bootstrap import PROMOTION_LAG
+from skylark.broker import cli
+from skylark.broker.broker import Broker
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.dledger import begin_anew, mending
+from skylark.broker.replication.dledger.entry_index import HEAD_SLOTS, IN_LOG, SLOT_BYTES
+from skylark.broker.replication.dledger.log_disk import LostDisk
+from skylark.broker.replication.stats import GROUP_PROBLEM
+from skylark.remoting.protocol.body import KVTable
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from skylark.remoting.raft.bootstrap import PROMOTION_LAG
 from tests.broker.replication.dledger.groups import Group, group, started
 from tests.broker.replication.dledger.test_group import members_request
 from tests.broker.replication.sets import Running

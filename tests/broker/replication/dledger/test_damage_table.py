@@ -13,17 +13,17 @@ from random import Random
 import pytest
 import trio
 
-from broker.broker import store_options
-from broker.options import BrokerOptions
-from broker.replication.dledger import log_disk
-from broker.replication.dledger.entry_index import HEAD, EntryIndex
-from broker.replication.dledger.log_disk import GroupLog, LogDisk, LostDisk
-from broker.store.store import MessageStore
-from mqcommon.clock import SystemClock
-from mqcommon.errors import StoreCorrupt, StoreError
-from mqcommon.raft.messages import AppendRequest
-from mqcommon.raft.ready import HardState, Persist
-from remoting.raft.disk import Loaded
+from skylark.broker.broker import store_options
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.dledger import log_disk
+from skylark.broker.replication.dledger.entry_index import HEAD, EntryIndex
+from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk, LostDisk
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import StoreCorrupt, StoreError
+from skylark.mqcommon.raft.messages import AppendRequest
+from skylark.mqcommon.raft.ready import HardState, Persist
+from skylark.remoting.raft.disk import Loaded
 from tests.broker.replication.dledger.groups import group
 from tests.broker.replication.sets import Running
 from tests.broker.running import SMALL

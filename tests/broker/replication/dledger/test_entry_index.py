@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.dledger.entry_index import (
+from skylark.broker.replication.dledger.entry_index import (
     HEAD_SLOTS,
     IN_LOG,
     INLINE,
@@ -15,7 +15,7 @@ from broker.replication.dledger.entry_index import (
     EntryIndex,
     IndexedEntry,
 )
-from mqcommon.errors import StoreCorrupt
+from skylark.mqcommon.errors import StoreCorrupt
 from tests.support.memory_files import MemoryFiles
 
 SLOTS = 8

@@ -5,12 +5,12 @@ from typing import cast
 
 import pytest
 
-from broker.replication.dledger.gate import GroupGate
-from mqcommon.errors import RequestRefused
-from remoting.net.channel import Channel
-from remoting.protocol.command import Command
-from remoting.protocol.plain_codes import plain_codes
-from remoting.protocol.signature import Credentials, WholeSignatures, sign
+from skylark.broker.replication.dledger.gate import GroupGate
+from skylark.mqcommon.errors import RequestRefused
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.plain_codes import plain_codes
+from skylark.remoting.protocol.signature import Credentials, WholeSignatures, sign
 
 CODE, OTHER_CODE = 7_110, 7_111
 

@@ -6,26 +6,26 @@ from random import Random
 import pytest
 import trio
 
-from broker.broker import Broker
-from broker.commands.dledger_store import init_group
-from broker.options import BrokerOptions
-from broker.replication.dledger import log_disk
-from broker.tasks import flush
-from broker.writing.durability import NO_MAJORITY
-from mqcommon.errors import ConfigError
-from remoting.net.client import open_client
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG, GET_BROKER_HA_STATUS, HARuntimeInfo
-from remoting.protocol.requests.raft import (
+from skylark.broker.broker import Broker
+from skylark.broker.commands.dledger_store import init_group
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.dledger import log_disk
+from skylark.broker.tasks import flush
+from skylark.broker.writing.durability import NO_MAJORITY
+from skylark.mqcommon.errors import ConfigError
+from skylark.remoting.net.client import open_client
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.dialect import decode_body
+from skylark.remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG, GET_BROKER_HA_STATUS, HARuntimeInfo
+from skylark.remoting.protocol.requests.raft import (
     RAFT_MEMBERS,
     RAFT_STATUS,
     RaftMembers,
     RaftMembersRequestHeader,
     RaftStatusRequestHeader,
 )
-from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader
+from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader
 from tests.broker.replication.dledger.groups import NAME, Group, group, started
 from tests.broker.replication.sets import Running, broker
 from tests.broker.running import SMALL, send_request
@@ -141,7 +141,7 @@ async def test_an_administrator_lets_another_one_lead() -> None:
 async def test_a_preferred_leader_leads_again_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("broker.replication.dledger.member.PREFER_S", 0.02)
+    monkeypatch.setattr("skylark.broker.replication.dledger.member.PREFER_S", 0.02)
     async with started(preferred_leader_ids="n1") as made:
         preferred = made.members["n1"]
         await until(lambda: preferred.broker.role.now.is_master, "n1 leads")

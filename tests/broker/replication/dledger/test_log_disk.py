@@ -12,23 +12,23 @@ import pytest
 import trio
 import trio.testing
 
-from broker.options import BrokerOptions
-from broker.replication.copying import CopiedLog, QueueBuilding
-from broker.replication.dledger import log_disk
-from broker.replication.dledger.entry_index import EntryIndex
-from broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
-from broker.replication.dledger.log_entries import Reference
-from broker.replication.dledger.member import GroupMember, LeadershipEffects
-from broker.replication.replica import Replica
-from broker.replication.role import RoleMachine
-from broker.store.store import MessageStore
-from broker.tasks.flush import Flusher
-from broker.tasks.truncate import LogTruncation
-from broker.writing.elected import Elected
-from broker.writing.waits import LogWaits
-from mqcommon.raft.config import Config
-from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import (
+from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.copying import CopiedLog, QueueBuilding
+from skylark.broker.replication.dledger import log_disk
+from skylark.broker.replication.dledger.entry_index import EntryIndex
+from skylark.broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
+from skylark.broker.replication.dledger.log_entries import Reference
+from skylark.broker.replication.dledger.member import GroupMember, LeadershipEffects
+from skylark.broker.replication.replica import Replica
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.flush import Flusher
+from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.writing.elected import Elected
+from skylark.broker.writing.waits import LogWaits
+from skylark.mqcommon.raft.config import Config
+from skylark.mqcommon.raft.membership import Members
+from skylark.mqcommon.raft.messages import (
     APPLICATION,
     EMPTY,
     AppendRequest,
@@ -38,7 +38,7 @@ from mqcommon.raft.messages import (
     RaftMessage,
     Snapshot,
 )
-from mqcommon.raft.raft import Raft
+from skylark.mqcommon.raft.raft import Raft
 from tests.broker.replication.test_replica import log_bytes
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.clock import ManualClock

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.accounts.account_file import parse_file
-from broker.security.accounts.permissions import DENY, PUB, SUB
-from mqcommon.errors import ConfigError
-from mqcommon.yaml_documents import MAX_DEPTH, parse_yaml
-from remoting.protocol.body import DataVersion
+from skylark.broker.security.accounts.account_file import parse_file
+from skylark.broker.security.accounts.permissions import DENY, PUB, SUB
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.yaml_documents import MAX_DEPTH, parse_yaml
+from skylark.remoting.protocol.body import DataVersion
 
 # As RocketMQ's conf/plain_acl.yml of 4.9, with a version that a command has written.
 PLAIN_ACL = """

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.accounts.addresses import Addresses, split_list
+from skylark.broker.security.accounts.addresses import Addresses, split_list
 
 
 @pytest.mark.parametrize(

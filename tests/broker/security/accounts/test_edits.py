@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.accounts.account_file import parse_file
-from broker.security.accounts.edits import AccountChange, AccountDocument
-from broker.security.accounts.permissions import permission_text
-from mqcommon.yaml_documents import parse_yaml
-from remoting.protocol.body import DataVersion
+from skylark.broker.security.accounts.account_file import parse_file
+from skylark.broker.security.accounts.edits import AccountChange, AccountDocument
+from skylark.broker.security.accounts.permissions import permission_text
+from skylark.mqcommon.yaml_documents import parse_yaml
+from skylark.remoting.protocol.body import DataVersion
 
 TEXT = """\
 globalWhiteRemoteAddresses:

@@ -1,7 +1,7 @@
 """The example file of the documentation."""
 
-from broker.security.accounts.account_file import parse_file
-from mqcommon.yaml_documents import parse_yaml
+from skylark.broker.security.accounts.account_file import parse_file
+from skylark.mqcommon.yaml_documents import parse_yaml
 from tests.tidy.tree import ROOT
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.accounts.edits import AccountChange
-from broker.security.accounts.files import AccountFiles
-from mqcommon.errors import UserError
+from skylark.broker.security.accounts.edits import AccountChange
+from skylark.broker.security.accounts.files import AccountFiles
+from skylark.mqcommon.errors import UserError
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 
 
@@ -156,7 +156,7 @@ def test_a_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path, m
     whole = ADMIN + account("account-1")
     steps = iter([whole[: len(ADMIN) // 2], whole])
     write(path, "")
-    monkeypatch.setattr("broker.security.accounts.files.time.sleep", lambda seconds: write(path, next(steps, whole)))
+    monkeypatch.setattr("skylark.broker.security.accounts.files.time.sleep", lambda seconds: write(path, next(steps, whole)))
     assert found.refresh() == []
     assert sorted(found.rules.accounts) == ["account-1", "admin-account"]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, Command
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
-from remoting.protocol.requests.topics import GET_TOPIC_CONFIG
-from remoting.protocol.signature import Credentials, sign
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import FLAG_ONEWAY, Command
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from skylark.remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.offsets import GET_MAX_OFFSET
+from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from skylark.remoting.protocol.requests.topics import GET_TOPIC_CONFIG
+from skylark.remoting.protocol.signature import Credentials, sign
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 from tests.broker.security.wire import REQUESTS as COMMON_REQUESTS
@@ -173,7 +173,7 @@ async def test_refusals_are_in_the_log_with_their_rule_but_secrets_are_not(
     async with guarded(tmp_path, text) as wire:
         await wire.ask(send_request("T", b"x"), "account-1", SECRET)
         await wire.ask(send_request("T", b"x"), "account-1", "another-secret")
-    lines = [record.getMessage() for record in caplog.records if record.name == "broker.security.audit"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "skylark.broker.security.audit"]
     assert len(lines) == 2
     path = tmp_path / "conf" / "plain_acl.yml"
     assert "refused request 310 of user 'account-1' at 127.0.0.1" in lines[0]

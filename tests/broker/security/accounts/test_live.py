@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqcommon.errors import ConfigError
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.acl import DELETE_ACL_CONFIG, UPDATE_AND_CREATE_ACL_CONFIG
+from skylark.mqcommon.errors import ConfigError
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.acl import DELETE_ACL_CONFIG, UPDATE_AND_CREATE_ACL_CONFIG
 from tests.broker.running import running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 from tests.broker.security.wire import Wire, connected
 from tests.support.waiting import until
 
-RELOAD = "broker.security.accounts.guard.RELOAD_INTERVAL_S"
+RELOAD = "skylark.broker.security.accounts.guard.RELOAD_INTERVAL_S"
 KEPT = "the accounts that were read before stay in force"
 STAYS = account("stays-here", "topicPerms:", "- T=PUB")
 

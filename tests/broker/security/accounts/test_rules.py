@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.access import needs_about, needs_of
-from broker.security.accounts.account_file import AccountFile, parse_file
-from broker.security.accounts.rules import AccountRules
-from mqcommon.errors import ConfigError
-from mqcommon.yaml_documents import parse_yaml
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import HEART_BEAT
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-from remoting.protocol.requests.pops import ACK_MESSAGE
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2
-from remoting.protocol.rights import Need
-from remoting.protocol.signature import Credentials, WholeSignatures
+from skylark.broker.security.access import needs_about, needs_of
+from skylark.broker.security.accounts.account_file import AccountFile, parse_file
+from skylark.broker.security.accounts.rules import AccountRules
+from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.yaml_documents import parse_yaml
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.clients import HEART_BEAT
+from skylark.remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+from skylark.remoting.protocol.requests.pops import ACK_MESSAGE
+from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
+from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from skylark.remoting.protocol.rights import Need
+from skylark.remoting.protocol.signature import Credentials, WholeSignatures
 from tests.broker.security.accounts.acl_files import SECRET, account
 
 PERMISSIONS = ["DENY", "PUB", "SUB", "PUB|SUB"]

@@ -1,6 +1,6 @@
 """Users and policies for tests."""
 
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 SECRET = "secret-of-a-user"
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from broker.security.users.first_users import make_first_users
-from mqcommon.errors import ConfigError
-from remoting.protocol.requests.auth import UserInfo
+from skylark.broker.security.users.first_users import make_first_users
+from skylark.mqcommon.errors import ConfigError
+from skylark.remoting.protocol.requests.auth import UserInfo
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import SECRET
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, Command
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.auth import (
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import FLAG_ONEWAY, Command
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.requests.auth import (
     AUTH_CREATE_ACL,
     AUTH_CREATE_USER,
     AUTH_DELETE_USER,
@@ -20,10 +20,10 @@ from remoting.protocol.requests.auth import (
     AclInfo,
     UserInfo,
 )
-from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
-from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
-from remoting.protocol.requests.transactions import END_TRANSACTION
+from skylark.remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
+from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from skylark.remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
+from skylark.remoting.protocol.requests.transactions import END_TRANSACTION
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.users.rows import SECRET, acl, entry, user
 from tests.broker.security.wire import REQUESTS as COMMON_REQUESTS

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.users.first_users import migrate
-from broker.security.users.policies import Policies
-from mqcommon.errors import ConfigError, UserError
-from remoting.protocol.requests.auth import UserInfo
+from skylark.broker.security.users.first_users import migrate
+from skylark.broker.security.users.policies import Policies
+from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.remoting.protocol.requests.auth import UserInfo
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import acl, entry
 

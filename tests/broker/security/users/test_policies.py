@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.users.checks import containing, merged, without
-from broker.security.users.policies import Policies, parse_resource
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
+from skylark.broker.security.users.checks import containing, merged, without
+from skylark.broker.security.users.policies import Policies, parse_resource
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
 from tests.broker.security.users.rows import acl, entry
 
 NAMES = st.sampled_from(["a", "ab", "abc", "b", "n%a", "n%ab", "m%b"])

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import BrokerError
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from remoting.protocol.signature import Credentials
-from sdk.admin.client import Admin
+from skylark.mqcommon.errors import BrokerError
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.admin.client import Admin
 from tests.broker.replication.sets import SLAVE, broker, namesrv
 from tests.broker.security.users.rows import SECRET
 from tests.support.waiting import until

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from broker.commands.verify_store import verify
-from broker.store.log.commitlog import scan_log
-from broker.store.queue.entry import BATCH_ENTRY
-from broker.store.store import MessageStore
-from mqcommon.errors import StoreCorrupt, UserError
+from skylark.broker.commands.verify_store import verify
+from skylark.broker.store.log.commitlog import scan_log
+from skylark.broker.store.queue.entry import BATCH_ENTRY
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import StoreCorrupt, UserError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_inner, read_all
 from tests.support.memory_files import MemoryFiles
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.store.index import index_file
-from broker.store.index.index_file import SLOTS_AT, IndexFile, index_file_bytes
-from mqcommon.disk.files import MappedFile
+from skylark.broker.store.index import index_file
+from skylark.broker.store.index.index_file import SLOTS_AT, IndexFile, index_file_bytes
+from skylark.mqcommon.disk.files import MappedFile
 from tests.support.memory_files import MemoryFiles
 
 SLOTS, CAPACITY = 7, 60

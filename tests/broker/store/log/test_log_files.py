@@ -4,8 +4,8 @@ import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.store.log.log_files import LogFile
-from mqcommon.message.layout import MAGIC_V1
+from skylark.broker.store.log.log_files import LogFile
+from skylark.mqcommon.message.layout import MAGIC_V1
 
 
 class NeverToTheEnd(mmap.mmap):

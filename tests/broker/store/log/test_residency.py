@@ -5,13 +5,13 @@ from typing import TypeVar
 
 import pytest
 
-from broker.store import reader
-from broker.store.log.residency import NotResident, Span, resident_only, warm
-from broker.store.queue.entry import BLANK_SIZE
-from broker.store.reader import GetStatus, read_queue
-from broker.store.store import MessageStore
-from mqcommon.message.columns import record_starts
-from mqcommon.message.record import decode_record
+from skylark.broker.store import reader
+from skylark.broker.store.log.residency import NotResident, Span, resident_only, warm
+from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.broker.store.reader import GetStatus, read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.record import decode_record
 from tests.broker.store.support import open_store, put, put_batch
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

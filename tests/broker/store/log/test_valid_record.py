@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.log.log_files import stored_ms
-from broker.store.log.valid_record import SECTOR_BYTES, sealed, torn_reason, valid_record
-from mqcommon.message.flags import BORN_HOST_V6
-from mqcommon.message.record import Record, decode_record
+from skylark.broker.store.log.log_files import stored_ms
+from skylark.broker.store.log.valid_record import SECTOR_BYTES, sealed, torn_reason, valid_record
+from skylark.mqcommon.message.flags import BORN_HOST_V6
+from skylark.mqcommon.message.record import Record, decode_record
 from tests.broker.store.support import new_store, open_store, put, read_all
 from tests.support.memory_files import MemoryFiles
 

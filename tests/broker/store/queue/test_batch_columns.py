@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.log.valid_record import SECTOR_BYTES
-from broker.store.queue.batch_columns import LEAST, MOST, Columns
-from broker.store.queue.batch_records import RecordPlace, Row, RowBatch
-from broker.store.queue.tags import TagCodes
-from mqcommon.message.batch import encode_batch
-from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
-from mqcommon.message.layout import HEADS, PROPERTIES_LENGTH
-from mqcommon.message.record import BatchHead, decode_record, topic_field
+from skylark.broker.store.log.valid_record import SECTOR_BYTES
+from skylark.broker.store.queue.batch_columns import LEAST, MOST, Columns
+from skylark.broker.store.queue.batch_records import RecordPlace, Row, RowBatch
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
+from skylark.mqcommon.message.layout import HEADS, PROPERTIES_LENGTH
+from skylark.mqcommon.message.record import BatchHead, decode_record, topic_field
 
 pytest.importorskip("numpy")
 COLUMNS = Columns()

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
-from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE
-from broker.store.store import MessageStore
-from mqcommon.disk.files import FileSystem
+from skylark.broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
+from skylark.broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.disk.files import FileSystem
 from tests.broker.store.support import SMALL, put, put_inner
 from tests.broker.store.support import open_store as open_plain
 from tests.support.memory_files import MemoryFiles

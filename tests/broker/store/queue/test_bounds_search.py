@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.queue.bounds_search import first_in_log
+from skylark.broker.store.queue.bounds_search import first_in_log
 
 
 def counting(entries: list[int | None]) -> Callable[[int], int | None]:

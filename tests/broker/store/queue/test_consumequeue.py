@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, QueueWrite, TopicHead
-from broker.store.queue.entry import ENTRY, ENTRY_BYTES
-from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import DiskFull
+from skylark.broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, QueueWrite, TopicHead
+from skylark.broker.store.queue.entry import ENTRY, ENTRY_BYTES
+from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.errors import DiskFull
 from tests.broker.store.support import SMALL, bodies, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
 

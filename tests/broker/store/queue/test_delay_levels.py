@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.options import BrokerOptions
-from broker.store.queue.delay_levels import DEFAULT, DelayLevels, level_in
-from mqcommon.errors import ConfigError
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels, level_in
+from skylark.mqcommon.errors import ConfigError
 
 
 def test_rocketmqs_levels() -> None:

@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
-from broker.store.filter import ALL, Filter
-from broker.store.log.residency import NotResident, resident_only, warm
-from broker.store.queue.entry import BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
-from broker.store.reader import GetResult, GetStatus, read_queue
-from broker.store.store import MessageStore
-from mqcommon.message.columns import record_starts
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.record import decode_record
+from skylark.broker.store.filter import ALL, Filter
+from skylark.broker.store.log.residency import NotResident, resident_only, warm
+from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
+from skylark.broker.store.reader import GetResult, GetStatus, read_queue
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.record import decode_record
 from tests.broker.store.support import SMALL, open_store, put, put_inner
 from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
@@ -116,7 +116,7 @@ def test_many_entries(kind: str, size: int) -> None:
 @pytest.mark.parametrize("earlier", [1, 2, 5])
 def test_an_entry_that_names_an_earlier_message_of_the_log(earlier: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of the log that go back are not joined to be read from the disk."""
-    monkeypatch.setattr("broker.store.reader.THREAD_BYTES", 1)
+    monkeypatch.setattr("skylark.broker.store.reader.THREAD_BYTES", 1)
     fs, bodies = stopped()
     raw = bytearray(fs.read(FILE))
     raw[9 * ENTRY_BYTES : 9 * ENTRY_BYTES + 8] = raw[(9 - earlier) * ENTRY_BYTES :][:8]
@@ -184,7 +184,7 @@ def test_new_messages_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         put(store, "t", 0, b"%d" % number)
     store.checkpoint()
     compared: list[int] = []
-    monkeypatch.setattr("broker.store.reader.are_own", lambda *args: compared.append(1))
+    monkeypatch.setattr("skylark.broker.store.reader.are_own", lambda *args: compared.append(1))
     assert bodies_of(store, "t", 2) == [b"%d" % number for number in range(5)]
     assert not compared
     store.close()

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.store.queue.ends import read_queue_ends
-from mqcommon.errors import DiskFull, OutOfDescriptors
+from skylark.broker.store.queue.ends import read_queue_ends
+from skylark.mqcommon.errors import DiskFull, OutOfDescriptors
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.log.segment import Segment
-from broker.store.queue.queue_maps import LEAST_MAPS, MOST_MAPS, OTHER_DESCRIPTORS, QueueMaps, most_maps
-from broker.store.store import MessageStore
-from mqcommon.disk.files import OsFiles
+from skylark.broker.store.log.segment import Segment
+from skylark.broker.store.queue.queue_maps import LEAST_MAPS, MOST_MAPS, OTHER_DESCRIPTORS, QueueMaps, most_maps
+from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.disk.files import OsFiles
 from tests.broker.store.support import HOST, SMALL, bodies, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.store.queue.ends import FILE_NAME
-from broker.store.store import MessageStore
+from skylark.broker.store.queue.ends import FILE_NAME
+from skylark.broker.store.store import MessageStore
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_inner
 from tests.support.clock import ManualClock

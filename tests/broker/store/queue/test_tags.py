@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.commands.verify_store import verify
-from broker.store.queue.delay_levels import DEFAULT
-from broker.store.queue.tags import TagCodes
-from mqcommon.message.javahash import java_hash
-from mqcommon.message.record import Record, decode_record, encode_record, topic_field
-from mqcommon.names import SCHEDULE_TOPIC
+from skylark.broker.commands.verify_store import verify
+from skylark.broker.store.queue.delay_levels import DEFAULT
+from skylark.broker.store.queue.tags import TagCodes
+from skylark.mqcommon.message.javahash import java_hash
+from skylark.mqcommon.message.record import Record, decode_record, encode_record, topic_field
+from skylark.mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.store.support import BORN_HOST, SMALL, open_store
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

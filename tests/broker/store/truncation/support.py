@@ -2,14 +2,14 @@
 
 from random import Random
 
-from broker.replication.replica import Replica
-from broker.store.log.commitlog import scan_log
-from broker.store.queue.rebuild import is_queued
-from broker.store.store import MessageStore
-from broker.tasks.truncate import Truncation
-from mqcommon.disk.files import FileSystem
-from mqcommon.message.light import in_each_queue
-from mqcommon.message.record import Record
+from skylark.broker.replication.replica import Replica
+from skylark.broker.store.log.commitlog import scan_log
+from skylark.broker.store.queue.rebuild import is_queued
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.truncate import Truncation
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.message.light import in_each_queue
+from skylark.mqcommon.message.record import Record
 from tests.broker.replication.test_replica import build_all, entries, feed, log_bytes
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles

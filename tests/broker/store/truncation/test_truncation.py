@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.replica import Replica
-from broker.store.queue.entry import messages_in
-from broker.store.store import MessageStore
-from broker.tasks.truncate import Truncation
-from mqcommon.errors import DiskFull, ReplicationRefused
+from skylark.broker.replication.replica import Replica
+from skylark.broker.store.queue.entry import messages_in
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.truncate import Truncation
+from skylark.mqcommon.errors import DiskFull, ReplicationRefused
 from tests.broker.replication.test_replica import build_all, feed, log_bytes, master, restart
 from tests.broker.store.support import SMALL, bodies, open_store, put
 from tests.broker.store.truncation.support import (
@@ -120,7 +120,7 @@ def test_what_remains_in_a_queue_is_still_there_when_later_files_go() -> None:
 
 
 def test_old_saved_files_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.store.truncation.saved.KEEP_FILES", 3)
+    monkeypatch.setattr("skylark.broker.store.truncation.saved.KEEP_FILES", 3)
     fs = MemoryFiles()
     store = open_store(fs)
     for _ in range(5):

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqcommon.errors import RemotingError
-from remoting.net.client import open_client
-from remoting.net.server import Server
-from remoting.net.sockets import listen
-from remoting.net.tls.client import tls_connect
-from remoting.net.tls.server import TlsListener, TlsServer
-from remoting.net.tls.settings import ENFORCING, ServerTls, Tls
-from remoting.protocol.command import Command
+from skylark.mqcommon.errors import RemotingError
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.sockets import listen
+from skylark.remoting.net.tls.client import tls_connect
+from skylark.remoting.net.tls.server import TlsListener, TlsServer
+from skylark.remoting.net.tls.settings import ENFORCING, ServerTls, Tls
+from skylark.remoting.protocol.command import Command
 from tests.remoting.net.tls.test_server import ECHO, echo
 from tests.support.certificates import Authority
 from tests.support.waiting import until
@@ -30,7 +30,7 @@ def replace(directory: Path, authority: Authority, name: str) -> None:
 
 
 async def test_no_request_fails_while_certificates_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remoting.net.tls.server.INTERVAL_S", 0.01)
+    monkeypatch.setattr("skylark.remoting.net.tls.server.INTERVAL_S", 0.01)
     authority = Authority(tmp_path)
     replace(tmp_path, authority, "first")
     tls = TlsServer(ServerTls(ENFORCING, str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")))

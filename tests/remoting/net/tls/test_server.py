@@ -12,15 +12,15 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import RemotingError, TlsFailed, UserError
-from remoting.net.channel import Channel
-from remoting.net.client import open_client
-from remoting.net.server import Server
-from remoting.net.tls.client import tls_connect
-from remoting.net.tls.options import DaemonTls
-from remoting.net.tls.server import HANDSHAKE_TIMEOUT_S, INTERVAL_S, LOG_S, TlsListener, TlsServer
-from remoting.net.tls.settings import ENFORCING, OPTIONAL, PERMISSIVE, REQUIRE, ServerTls, Tls
-from remoting.protocol.command import Command
+from skylark.mqcommon.errors import RemotingError, TlsFailed, UserError
+from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import open_client
+from skylark.remoting.net.server import Server
+from skylark.remoting.net.tls.client import tls_connect
+from skylark.remoting.net.tls.options import DaemonTls
+from skylark.remoting.net.tls.server import HANDSHAKE_TIMEOUT_S, INTERVAL_S, LOG_S, TlsListener, TlsServer
+from skylark.remoting.net.tls.settings import ENFORCING, OPTIONAL, PERMISSIVE, REQUIRE, ServerTls, Tls
+from skylark.remoting.protocol.command import Command
 from tests.support.certificates import FROM, Authority
 from tests.support.memory_transport import MemoryNetwork
 from tests.support.waiting import until
@@ -57,8 +57,8 @@ async def test_a_new_certificate_is_taken_and_a_bad_one_is_not(
 
 async def test_files_that_do_not_change_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr("remoting.net.tls.server.stamps", lambda files: looked.append(1) or [(1, 1)])
-    monkeypatch.setattr("remoting.net.tls.server.INTERVAL_S", INTERVAL_S / 100)
+    monkeypatch.setattr("skylark.remoting.net.tls.server.stamps", lambda files: looked.append(1) or [(1, 1)])
+    monkeypatch.setattr("skylark.remoting.net.tls.server.INTERVAL_S", INTERVAL_S / 100)
     server = make(tmp_path, Authority(tmp_path))
     context = server.context
     async with trio.open_nursery() as nursery:

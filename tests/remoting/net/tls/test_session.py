@@ -9,11 +9,11 @@ import trio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.disk.files import MappedFile
-from remoting.net.tls.contexts import client_context, server_context
-from remoting.net.tls.session import TlsTransport
-from remoting.net.tls.settings import PERMISSIVE, ServerTls, Tls
-from remoting.net.transport import MAX_PIECES, Transport
+from skylark.mqcommon.disk.files import MappedFile
+from skylark.remoting.net.tls.contexts import client_context, server_context
+from skylark.remoting.net.tls.session import TlsTransport
+from skylark.remoting.net.tls.settings import PERMISSIVE, ServerTls, Tls
+from skylark.remoting.net.transport import MAX_PIECES, Transport
 from tests.support.certificates import Authority
 from tests.support.memory_transport import MemoryTransport, memory_pair
 

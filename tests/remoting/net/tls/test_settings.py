@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqcommon.errors import ConfigError
-from remoting.net.tls.settings import ENFORCING, PERMISSIVE, REQUIRE, ServerTls, Tls, parse_properties
+from skylark.mqcommon.errors import ConfigError
+from skylark.remoting.net.tls.settings import ENFORCING, PERMISSIVE, REQUIRE, ServerTls, Tls, parse_properties
 
 PAIR = {"tls.server.certPath": "c", "tls.server.keyPath": "k"}
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from remoting.protocol.command import text_ext
-from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.request import NOTHING
-from remoting.protocol.requests.table import BY_CODE
+from skylark.remoting.protocol.command import text_ext
+from skylark.remoting.protocol.dialect import Dialect, decode_body, encode_body
+from skylark.remoting.protocol.request import NOTHING
+from skylark.remoting.protocol.requests.table import BY_CODE
 from tests.remoting.protocol.recorded_controller import recorded_session
 
 FILES = ["controller", "three-controllers", "to-broker"]

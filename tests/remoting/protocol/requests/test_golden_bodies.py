@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from mqcommon.message.queue import MessageQueue
-from remoting.protocol.body import Body
-from remoting.protocol.command import CBOR
-from remoting.protocol.dialect import Dialect, decode_body, encode_body, loads
-from remoting.protocol.request import NOTHING
-from remoting.protocol.requests.clients import HeartbeatData
-from remoting.protocol.requests.groups import ConsumeStats
-from remoting.protocol.requests.registrations import body_crc32
-from remoting.protocol.requests.table import BY_CODE
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.command import CBOR
+from skylark.remoting.protocol.dialect import Dialect, decode_body, encode_body, loads
+from skylark.remoting.protocol.request import NOTHING
+from skylark.remoting.protocol.requests.clients import HeartbeatData
+from skylark.remoting.protocol.requests.groups import ConsumeStats
+from skylark.remoting.protocol.requests.registrations import body_crc32
+from skylark.remoting.protocol.requests.table import BY_CODE
 from tests.remoting.protocol.golden import Recorded, recorded
 
 NEW = ["java_5.3.3", "admin_5.3.3"]

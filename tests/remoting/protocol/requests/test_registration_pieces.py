@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from remoting.protocol.requests import registrations
-from remoting.protocol.requests.registrations import PIECE_BYTES, Piece, split_objects
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.protocol.requests import registrations
+from skylark.remoting.protocol.requests.registrations import PIECE_BYTES, Piece, split_objects
 
 TEXTS = st.text(st.sampled_from('ab"\\{}[],: \n\x00é'), max_size=6)
 VALUES = st.recursive(

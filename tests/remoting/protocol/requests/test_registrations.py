@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
-from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
-from remoting.protocol.dialect import decode_body, dumps, encode_body, loads
-from remoting.protocol.requests import registrations
-from remoting.protocol.requests.registrations import (
+from skylark.mqcommon.errors import ProtocolError
+from skylark.remoting.net.steps import finish
+from skylark.remoting.protocol.body import DataVersion
+from skylark.remoting.protocol.dialect import decode_body, dumps, encode_body, loads
+from skylark.remoting.protocol.requests import registrations
+from skylark.remoting.protocol.requests.registrations import (
     PIECE_BYTES,
     STEP_TOPICS,
     RegisterBrokerBody,
@@ -22,7 +22,7 @@ from remoting.protocol.requests.registrations import (
     encode_compressed,
     read_registration,
 )
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
+from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
 
 OLD, NEW = 409, 479
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from mqcommon.errors import ProtocolError, RequestRefused
-from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import CBOR, FLAG_ONEWAY, Command
-from remoting.protocol.dialect import encode_body
-from remoting.protocol.header import header_fields
-from remoting.protocol.request import NOTHING, Answer
-from remoting.protocol.requests.clients import HEART_BEAT, NOTIFY_CONSUMER_IDS_CHANGED, HeartbeatData, ProducerData
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader, OffsetResponseHeader
-from remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
-from remoting.protocol.requests.routes import GET_TOPICS_BY_CLUSTER
-from remoting.protocol.requests.table import BY_CODE, BY_NAME, AnyRequest
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader, TopicList
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.remoting.protocol.bounded_body import BodyLimits
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, Command
+from skylark.remoting.protocol.dialect import encode_body
+from skylark.remoting.protocol.header import header_fields
+from skylark.remoting.protocol.request import NOTHING, Answer
+from skylark.remoting.protocol.requests.clients import HEART_BEAT, NOTIFY_CONSUMER_IDS_CHANGED, HeartbeatData, ProducerData
+from skylark.remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader, OffsetResponseHeader
+from skylark.remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
+from skylark.remoting.protocol.requests.routes import GET_TOPICS_BY_CLUSTER
+from skylark.remoting.protocol.requests.table import BY_CODE, BY_NAME, AnyRequest
+from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader, TopicList
 
 
 def test_each_code_has_one_description() -> None:

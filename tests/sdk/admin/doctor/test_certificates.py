@@ -11,10 +11,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.admin.doctor.certificates import certificate_of, not_after_ms
-from sdk.admin.doctor.checks import DAY_MS, certificates_last
-from sdk.admin.doctor.facts import FAIL, INFO, OK, WARN, CertificateFacts, Facts
-from sdk.admin.doctor.gather import speaks_tls
+from skylark.sdk.admin.doctor.certificates import certificate_of, not_after_ms
+from skylark.sdk.admin.doctor.checks import DAY_MS, certificates_last
+from skylark.sdk.admin.doctor.facts import FAIL, INFO, OK, WARN, CertificateFacts, Facts
+from skylark.sdk.admin.doctor.gather import speaks_tls
 
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates with openssl")
 

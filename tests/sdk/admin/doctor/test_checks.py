@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.admin.doctor.checks import (
+from skylark.sdk.admin.doctor.checks import (
     CHECKS,
     addresses_are_usable,
     brokers_answer,
@@ -34,7 +34,7 @@ from sdk.admin.doctor.checks import (
     subscriptions_agree,
     versions_are_equal,
 )
-from sdk.admin.doctor.facts import (
+from skylark.sdk.admin.doctor.facts import (
     FAIL,
     INFO,
     OK,

@@ -5,13 +5,13 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mqcommon.errors import BrokerError, ConnectFailed, SkylarkError
-from remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, SubscriptionData
-from sdk import blocking
-from sdk.admin.cli import mqadmin
-from sdk.admin.doctor.facts import BrokerFacts
-from sdk.admin.doctor.gather import ports_of
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import BrokerError, ConnectFailed, SkylarkError
+from skylark.remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, SubscriptionData
+from skylark.sdk import blocking
+from skylark.sdk.admin.cli import mqadmin
+from skylark.sdk.admin.doctor.facts import BrokerFacts
+from skylark.sdk.admin.doctor.gather import ports_of
+from skylark.sdk.testing import Cluster
 from tests.sdk.admin.fake import MASTER, SLAVE, World
 from tests.sdk.admin.fake import run as run_at
 

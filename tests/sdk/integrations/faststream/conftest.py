@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
-from sdk import TopicConfig
-from sdk.blocking import Admin
-from sdk.testing import Cluster, cluster_fixture
+from skylark import TopicConfig
+from skylark.sdk.blocking import Admin
+from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.sdk.integrations.faststream.services import INNER, OUTER, Memory, Place
 
 cluster = cluster_fixture(options={"enablePropertyFilter": True}, scope="package")

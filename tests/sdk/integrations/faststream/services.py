@@ -8,10 +8,10 @@ from typing import Any
 
 from faststream import BaseMiddleware, FastStream, TestApp
 
-from sdk.admin.dead_letters import DeadLetter
-from sdk.aio import Admin
-from sdk.integrations.faststream import RocketBroker, annotations
-from sdk.integrations.faststream.testing import TestRocketBroker
+from skylark.sdk.admin.dead_letters import DeadLetter
+from skylark.sdk.aio import Admin
+from skylark.sdk.integrations.faststream import RocketBroker, annotations
+from skylark.sdk.integrations.faststream.testing import TestRocketBroker
 
 # A test that waits longer has failed, on the slowest machine.
 LIMIT_S = 60

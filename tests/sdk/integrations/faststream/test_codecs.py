@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from faststream._internal.parser import DefaultCodec
 
-from sdk import MessageExt
-from sdk.integrations.faststream import RocketBroker, RocketMessage, RocketRouter, ValueCodec
-from sdk.integrations.faststream.testing import TestRocketBroker
+from skylark import MessageExt
+from skylark.sdk.integrations.faststream import RocketBroker, RocketMessage, RocketRouter, ValueCodec
+from skylark.sdk.integrations.faststream.testing import TestRocketBroker
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import Place, Seen, collect
 

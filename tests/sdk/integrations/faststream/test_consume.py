@@ -11,9 +11,9 @@ from faststream.exceptions import AckMessage, HandlerException, NackMessage, Rej
 from faststream.message import StreamMessage
 from faststream.message.message import AckStatus
 
-from sdk import RetryPolicy
-from sdk.integrations.faststream import RocketBroker, RocketMessage, RocketRouter, annotations
-from sdk.integrations.faststream.subscriber import RocketSubscriber
+from skylark import RetryPolicy
+from skylark.sdk.integrations.faststream import RocketBroker, RocketMessage, RocketRouter, annotations
+from skylark.sdk.integrations.faststream.subscriber import RocketSubscriber
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import LIMIT_S, Done, Place, Seen, collect
 

@@ -16,9 +16,9 @@ from faststream._internal.fastapi.route import StreamMessage
 from faststream.exceptions import SetupError
 from pydantic import BaseModel
 
-from sdk.integrations.faststream import RocketRouter as PlainRouter
-from sdk.integrations.faststream.fastapi import RocketRouter
-from sdk.integrations.faststream.testing import TestRocketBroker
+from skylark.sdk.integrations.faststream import RocketRouter as PlainRouter
+from skylark.sdk.integrations.faststream.fastapi import RocketRouter
+from skylark.sdk.integrations.faststream.testing import TestRocketBroker
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import Place, Seen
 

@@ -24,12 +24,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mqcommon.errors import InvalidArgument
-from sdk import ConsumeFrom, Credentials, Message, MessageExt, RetryPolicy, Tls, aio
-from sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, ValueCodec, annotations
-from sdk.integrations.faststream.subscriber import RocketSubscriber
-from sdk.integrations.otel import SkylarkInstrumentor
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.sdk import ConsumeFrom, Credentials, Message, MessageExt, RetryPolicy, Tls, aio
+from skylark.sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, ValueCodec, annotations
+from skylark.sdk.integrations.faststream.subscriber import RocketSubscriber
+from skylark.sdk.integrations.otel import SkylarkInstrumentor
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import LIMIT_S, Seen, until, until_dead
 

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from faststream import FastStream
 
-from sdk.integrations.faststream import RocketBroker
-from sdk.testing import Cluster
+from skylark.sdk.integrations.faststream import RocketBroker
+from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import until_dead
 from tests.tidy.tree import ROOT

@@ -9,9 +9,9 @@ import pytest
 from faststream import Context
 from faststream.exceptions import SetupError, SubscriberNotFound
 
-from sdk import MessageExt
-from sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, RocketRouter, annotations
-from sdk.integrations.faststream.testing import MemoryProducer, TestRocketBroker
+from skylark import MessageExt
+from skylark.sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, RocketRouter, annotations
+from skylark.sdk.integrations.faststream.testing import MemoryProducer, TestRocketBroker
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import LIMIT_S, Place
 

@@ -7,7 +7,7 @@ import pytest
 from faststream import BaseMiddleware, ExceptionMiddleware
 from faststream.exceptions import SkipMessage
 
-from sdk.integrations.faststream import RocketRouter, annotations
+from skylark.sdk.integrations.faststream import RocketRouter, annotations
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import Done, Place, Seen, collect
 

@@ -10,7 +10,7 @@ from faststream import Response
 from faststream.response import ensure_response
 from pydantic import BaseModel
 
-from sdk.integrations.faststream import RocketBroker, RocketPublishCommand, annotations
+from skylark.sdk.integrations.faststream import RocketBroker, RocketPublishCommand, annotations
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import Done, Place, Seen, collect
 

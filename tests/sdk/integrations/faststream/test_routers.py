@@ -10,8 +10,8 @@ from faststream import AckPolicy, BaseMiddleware, Context
 from faststream.message.message import AckStatus
 from faststream.specification.asyncapi import AsyncAPI
 
-from sdk.integrations.faststream import RocketBroker, RocketRoute, RocketRouter, RoutePublisher, annotations
-from sdk.integrations.faststream.testing import TestRocketBroker
+from skylark.sdk.integrations.faststream import RocketBroker, RocketRoute, RocketRouter, RoutePublisher, annotations
+from skylark.sdk.integrations.faststream.testing import TestRocketBroker
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import INNER, LIMIT_S, OUTER, Done, Place, Seen, collect
 

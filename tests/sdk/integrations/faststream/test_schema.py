@@ -11,8 +11,8 @@ from faststream import Context, Depends
 from faststream.specification.asyncapi import AsyncAPI
 from pydantic import BaseModel
 
-from sdk.integrations.faststream import RocketBroker, RocketRoute, RocketRouter, RoutePublisher, annotations
-from sdk.integrations.faststream.fastapi import RocketRouter as WebRouter
+from skylark.sdk.integrations.faststream import RocketBroker, RocketRoute, RocketRouter, RoutePublisher, annotations
+from skylark.sdk.integrations.faststream.fastapi import RocketRouter as WebRouter
 
 
 def schema_of(*brokers: RocketBroker) -> dict[str, Any]:

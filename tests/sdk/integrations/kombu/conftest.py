@@ -8,7 +8,7 @@ import pytest
 from celery.signals import setup_logging
 from kombu import Connection, pools
 
-from sdk.testing import Cluster, cluster_fixture
+from skylark.sdk.testing import Cluster, cluster_fixture
 
 NUMBERS = itertools.count()
 # A worker's loop polls twice a second where it has nothing to do; a timed message waits for the wheel's next turn.

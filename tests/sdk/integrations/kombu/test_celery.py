@@ -21,8 +21,8 @@ from celery.contrib.testing.worker import start_worker
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
-from sdk import blocking
-from sdk.testing import Cluster
+from skylark.sdk import blocking
+from skylark.sdk.testing import Cluster
 from tests.sdk.integrations.kombu import tasks
 from tests.support.celery_workers import Worker, running
 from tests.tidy.tree import ROOT

@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.backoff import Backoff
-from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, ConnectionLost, SkylarkError
-from remoting.protocol.codes import ResponseCode
-from sdk.integrations.kombu.feed import DUE, RETURN_S, Deliveries, Feed, GiveBacks, Held, Prefetch
-from sdk.integrations.kombu.mailbox import Mailbox
-from sdk.integrations.kombu.names import EXPIRES, TransportSettings
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.errors import BrokerError, ConnectionLost, SkylarkError
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.integrations.kombu.feed import DUE, RETURN_S, Deliveries, Feed, GiveBacks, Held, Prefetch
+from skylark.sdk.integrations.kombu.mailbox import Mailbox
+from skylark.sdk.integrations.kombu.names import EXPIRES, TransportSettings
 
 VISIBILITY_S = 60
 BUSY = BrokerError(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough", "b:1")

@@ -3,7 +3,7 @@
 import os
 import select
 
-from sdk.integrations.kombu.mailbox import Mailbox
+from skylark.sdk.integrations.kombu.mailbox import Mailbox
 
 
 def is_readable(descriptor: int) -> bool:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import InvalidArgument
-from mqcommon.names import TOPIC_MAX_LENGTH, check_topic
-from sdk.integrations.kombu.names import (
+from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.names import TOPIC_MAX_LENGTH, check_topic
+from skylark.sdk.integrations.kombu.names import (
     TransportSettings,
     deliver_at_ms,
     eta_ms_of,

@@ -3,10 +3,10 @@
 from random import Random
 from typing import Any
 
-from mqcommon.backoff import Backoff
-from mqcommon.clock import SystemClock
-from mqcommon.message.queue import MessageQueue
-from sdk.integrations.kombu.stream import Stream
+from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.integrations.kombu.stream import Stream
 
 BOUND_AT_MS = 1_000
 A, B, C = [MessageQueue("exchange-pidbox", name, 0) for name in ("broker-a", "broker-b", "broker-c")]

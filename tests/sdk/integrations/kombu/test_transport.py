@@ -25,15 +25,15 @@ from kombu.exceptions import ChannelError, OperationalError
 from kombu.pools import producers
 from kombu.utils import compat
 
-from mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
-from mqcommon.names import is_retry_topic
-from sdk import blocking
-from sdk.integrations.kombu import Transport, feed, session, stream
-from sdk.integrations.kombu.feed import Feed
-from sdk.integrations.kombu.names import queue_topic
-from sdk.integrations.kombu.session import ClusterSession
-from sdk.integrations.kombu.sessions import SESSIONS
-from sdk.testing import Cluster
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
+from skylark.mqcommon.names import is_retry_topic
+from skylark.sdk import blocking
+from skylark.sdk.integrations.kombu import Transport, feed, session, stream
+from skylark.sdk.integrations.kombu.feed import Feed
+from skylark.sdk.integrations.kombu.names import queue_topic
+from skylark.sdk.integrations.kombu.session import ClusterSession
+from skylark.sdk.integrations.kombu.sessions import SESSIONS
+from skylark.sdk.testing import Cluster
 from tests.support.forks import in_child
 
 PATIENCE_S = 30
@@ -365,7 +365,7 @@ def test_a_listener_that_is_slow_leaves_messages_at_the_broker(
 def test_of_many_reply_queues_those_are_read_that_were_used_last(
     connection: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.integrations.kombu.session.MOST_REPLIES", 2)
+    monkeypatch.setattr("skylark.sdk.integrations.kombu.session.MOST_REPLIES", 2)
     replies = [str(uuid.UUID(int=number)) for number in range(3)]
     for queue in (replies[0], replies[1], replies[0], replies[2]):
         Queue(queue, auto_delete=True)(connection.default_channel).declare()
