@@ -25,9 +25,9 @@ import trio
 
 from bench.harness import BROKER, Cluster, Row, cluster_at, row, show
 from bench.traffic import TOPIC, make_topic
+from skylark import Producer, PullConsumer
 from skylark.mqcommon.message.message import Message
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark import Producer, PullConsumer
 
 # Messages that are sent while the log is read go to another topic.
 SENDS = "sends"

@@ -26,10 +26,10 @@ import httpx
 import trio
 
 from bench.harness import Row, row, show, turns
-from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, reserve, serving
 from skylark import Admin, Message, Producer, PullConsumer
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 FIRST_BYTE_LIMIT_S = 0.3
 CORE_LIMIT_PERCENT = 3.0

@@ -23,8 +23,8 @@ import trio.lowlevel
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import make_topic
-from skylark.mqcommon.message.message import Message, MessageExt
 from skylark import ConsumeFrom, Producer, PullConsumer, PushConsumer
+from skylark.mqcommon.message.message import Message, MessageExt
 
 TOPIC = "bench"
 LATENCY_TOPIC = "latency"

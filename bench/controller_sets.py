@@ -15,6 +15,9 @@ from pathlib import Path
 import trio
 
 from bench.harness import Row, row
+from scripts.controller_set import ControllerSet
+from scripts.daemons import Daemon
+from skylark import Admin
 from skylark.mqcommon.addresses import split_address
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.client import RemotingClient, open_client
@@ -30,9 +33,6 @@ from skylark.remoting.protocol.requests.controller import (
     RegisterBrokerToControllerRequestHeader,
 )
 from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
-from scripts.controller_set import ControllerSet
-from scripts.daemons import Daemon
-from skylark import Admin
 
 CLUSTER = "DefaultCluster"
 CONNECTIONS = 100

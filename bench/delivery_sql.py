@@ -17,8 +17,8 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, row, show
 from bench.traffic import make_topic
-from skylark.mqcommon.message.message import Message
 from skylark import Producer, PullConsumer, Sql
+from skylark.mqcommon.message.message import Message
 
 TOPIC = "bench"
 TARGET = 200_000.0

@@ -15,13 +15,13 @@ import trio
 
 from bench.harness import BROKER, Cluster, cluster, cluster_at, row, show
 from bench.traffic import make_topic
+from skylark import Admin, Message, Producer, PullConsumer
 from skylark.broker.delivery.timed_delivery import CHECKPOINT_QUEUE, TimerCheckpoint
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.message.ids import UniqueKeys, encode_host
 from skylark.mqcommon.names import TIMER_TOPIC
-from skylark import Admin, Message, Producer, PullConsumer
 
 TOPIC, QUEUES, SENDERS = "timed", 8, 500
 DAYS_MS = 3 * 86_400_000

@@ -15,8 +15,8 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import TOPIC, make_topic
-from skylark.mqcommon.message.message import Message
 from skylark import JsonLinesSink, Producer
+from skylark.mqcommon.message.message import Message
 from skylark.sdk.traces.sink import TraceSink
 
 BODY = b"x" * 128

@@ -23,9 +23,9 @@ import trio
 from bench.harness import Cluster, Row, in_turn, row, show
 from bench.replication import BODY_BYTES, MIB, OPTIONS, RECORD_BYTES, broker_set, catch_up, fill, follow, forget
 from bench.traffic import TOPIC, awaited, make_topic, one_by_one, requests, run
-from skylark.mqcommon.message.message import Message
 from scripts.dledger_set import DLedgerSet
 from skylark import Admin, Producer
+from skylark.mqcommon.message.message import Message
 
 TIMEOUT_S = 300
 POLL_S = 0.02

@@ -17,10 +17,10 @@ from pathlib import Path
 import trio
 
 from bench.harness import Row, row, show
-from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import POLL_S, Daemon, broker_daemon, namesrv_daemon, wait_ready
 from skylark import Admin, Message, Producer, SendFailed
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 TOPIC = "failover"
 SENDERS = 100

@@ -17,9 +17,9 @@ import trio
 from bench.guard_auth import USER, frames
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.traffic import QUEUES, TOPIC, make_topic, pipeline
+from skylark import Admin
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.remoting.protocol.signature import Credentials
-from skylark import Admin
 
 ROOT = Credentials("root-account", "root-secret")
 # As many accounts as a company has.

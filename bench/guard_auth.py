@@ -16,13 +16,13 @@ import trio
 
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.traffic import QUEUES, TOPIC, make_topic, pipeline
+from skylark import Admin
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.frame import encode
 from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.remoting.protocol.signature import Credentials, sign
-from skylark import Admin
 
 ROOT = Credentials("root", "root-secret")
 USER = Credentials("bench", "bench-secret")

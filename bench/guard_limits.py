@@ -20,8 +20,8 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import TOPIC, make_topic
-from skylark.mqcommon.message.message import Message
 from skylark import Producer
+from skylark.mqcommon.message.message import Message
 
 BODY = b"x" * 128
 TASKS = 1_000

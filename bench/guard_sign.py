@@ -14,10 +14,10 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import TOPIC, make_topic
+from skylark import Producer
 from skylark.mqcommon.message.message import Message
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.signature import Credentials, WholeSignatures, sign
-from skylark import Producer
 from skylark.sdk.producer.wire import send_request
 
 BODY = b"x" * 128

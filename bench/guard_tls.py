@@ -16,8 +16,8 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import TOPIC, make_topic
-from skylark.mqcommon.message.message import Message
 from skylark import Producer, PullConsumer, Tls
+from skylark.mqcommon.message.message import Message
 
 BODY = b"x" * 128
 TASKS = 1_000

@@ -23,10 +23,10 @@ import trio
 
 from bench.harness import BROKER, Row, row, show, turns
 from bench.traffic import QUEUES, TOPIC, pipeline, send_frames
-from skylark.broker.instances import STRIDE
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import HOST, POLL_S, broker_daemon, free_port, serving
 from skylark import Admin
+from skylark.broker.instances import STRIDE
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 BODY = bytes(128)
 WINDOW = 256

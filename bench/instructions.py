@@ -24,10 +24,10 @@ import trio
 
 from bench.harness import Row, row, show
 from bench.traffic import QUEUES, TOPIC, pulls, requests
+from scripts.daemons import HOST, ROOT, Daemon, broker_daemon, free_port, in_use, stop
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.command import FLAG_RESPONSE, Command
 from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
-from scripts.daemons import HOST, ROOT, Daemon, broker_daemon, free_port, in_use, stop
 
 WARM_UP = 2_000
 # For the pulls: more than 32 in each queue.

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench.harness import Row, row, show
 from bench.recovery import BODY, HOST, open_store
+from scripts.daemons import free_port
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.clock import SystemClock
@@ -28,7 +29,6 @@ from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.frame import encode
 from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import free_port
 
 STOP_TIMEOUT_S = 120
 

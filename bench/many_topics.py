@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator
 import trio
 
 from bench.harness import Cluster, Row, cluster, row, show
+from skylark import Admin, Producer
 from skylark.mqcommon.message.message import Message
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Producer
 
 BODY = b"first"
 # Long, because brokers have very many topics to register.

@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import TOPIC, make_topic
-from skylark.mqcommon.message.message import Message, MessageExt
 from skylark import ConsumeFrom, Producer, PushConsumer
+from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.sdk.integrations.otel import SkylarkInstrumentor
 
 BODY = b"x" * 128

@@ -26,9 +26,9 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show, turns
 from bench.traffic import QUEUES, TOPIC, awaited, make_topic, nowait, one_by_one, pull, run, send_many
+from scripts.daemons import HOST, free_port
 from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.message.message import Message, MessageExt
-from scripts.daemons import HOST, free_port
 from skylark.sdk import Producer, PushConsumer, aio
 
 BODY = b"x" * 128

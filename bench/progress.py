@@ -16,9 +16,9 @@ from contextlib import AsyncExitStack
 import trio
 
 from bench.harness import Cluster, Row, cluster, row, show
+from skylark import Admin, Client, Message, Producer, PullConsumer
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Client, Message, Producer, PullConsumer
 
 READY_S = 120
 COMMANDS = ("consumerProgress", "statsAll")

@@ -23,6 +23,7 @@ from zlib import crc32
 
 from bench.harness import Row, row, show
 from bench.startup import start_and_ask
+from scripts.daemons import free_port
 from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint
 from skylark.broker.store.queue.batch_records import RowBatch
 from skylark.broker.store.store import MessageStore, StoreOptions
@@ -33,7 +34,6 @@ from skylark.mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.frame import encode
 from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from scripts.daemons import free_port
 
 GIB, MIB = 1 << 30, 1 << 20
 HOST = encode_host("127.0.0.1", 10911)

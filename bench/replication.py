@@ -25,9 +25,9 @@ import trio
 
 from bench.harness import Cluster, Row, in_turn, row, show
 from bench.traffic import TOPIC, awaited, make_topic, one_by_one, pipeline, requests, run, send_frames
-from skylark.mqcommon.message.message import Message
 from scripts.daemons import HOST, Daemon, broker_daemon, free_port, namesrv_daemon, serving, stop, wait_ready
 from skylark import Admin, Producer
+from skylark.mqcommon.message.message import Message
 
 MIB = 1024 * 1024
 BODY_BYTES = 1024

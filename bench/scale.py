@@ -22,8 +22,8 @@ from statistics import median
 from bench.growth_picture import Panel, picture
 from bench.harness import Row, echo_process, echo_server, row, show
 from bench.scale_load import Broker, Load, Peer, Probed, check, probing, route_query, topic_name, version_of, watch
-from skylark.remoting.protocol.command import CBOR, JSON
 from scripts.daemons import Daemon, namesrv_daemon, serving, wait_ready
+from skylark.remoting.protocol.command import CBOR, JSON
 
 MB = 1_000_000
 ROUNDS, CPU_ROUNDS = 3, 9

@@ -21,11 +21,11 @@ import trio
 
 from bench.harness import Row, row, show
 from bench.scale import cpu_ns
+from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, serving
+from skylark import Admin, Producer
 from skylark.mqcommon.errors import RouteNotFound
 from skylark.mqcommon.message.message import Message
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, serving
-from skylark import Admin, Producer
 
 TOPIC, QUEUES, BODY = "scale", 8, b"x" * 128
 SENDERS, MESSAGES = 1_000, 200_000

@@ -97,7 +97,9 @@ def measure(spark: SparkSession, nameserver: str, run: str, many: int, seconds: 
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
     for queues in (FEW_QUEUES, many):
         times = in_turn(
-            rounds, lambda queues=queues: empty_trigger_ms(ours(queues)), lambda: empty_trigger_ms(rate())  # type: ignore[misc]
+            rounds,
+            lambda queues=queues: empty_trigger_ms(ours(queues)),
+            lambda: empty_trigger_ms(rate()),  # type: ignore[misc]
         )
         yield row(f"empty trigger, {queues} queues; limit: rate", "ms", *times, TRIGGERS, smaller_is_better=True)
 

@@ -23,10 +23,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.harness import BROKER, Row, cluster_at, in_turn, row, show
+from skylark import Message
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Message
 from skylark.sdk.blocking import Admin, Producer, PullConsumer
 from skylark.spark_connector import register
 from skylark.spark_connector.offsets import OffsetRange

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Row, row, show
+from scripts.daemons import free_port
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.frame import encode
 from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from skylark.remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
-from scripts.daemons import free_port
 
 IDLE_S = 2.0
 

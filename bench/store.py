@@ -21,6 +21,7 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import make_topic, requests
+from skylark import Admin
 from skylark.broker.store.index.index_file import SLOT_BYTES, SLOTS_AT, entries_at, index_file_bytes
 from skylark.broker.store.queue.batch_records import RowBatch
 from skylark.broker.store.queue.entry import ENTRY_BYTES
@@ -29,7 +30,6 @@ from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.message.ids import UniqueKeys, encode_host
 from skylark.mqcommon.message.layout import MIN_RECORD
-from skylark import Admin
 
 TOPIC = "bench"
 QUEUES = 4

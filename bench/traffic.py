@@ -11,6 +11,7 @@ import orjson
 import trio
 
 from bench.harness import BROKER, Cluster
+from skylark import Admin, BufferFull, Producer, PullConsumer, SendResult, Ticket
 from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.errors import RemotingError, RouteNotFound
 from skylark.mqcommon.message.message import Message
@@ -21,7 +22,6 @@ from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
 from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
 from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, BufferFull, Producer, PullConsumer, SendResult, Ticket
 
 TOPIC = "bench"
 QUEUES = 4

@@ -19,10 +19,10 @@ from pathlib import Path
 import trio
 
 from bench.harness import Row, row, show
-from skylark.mqcommon.errors import RouteNotFound
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, serving
 from skylark import Admin
+from skylark.mqcommon.errors import RouteNotFound
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.client import ClientInstance
 
 LIMIT_MS = 200.0

@@ -9,3 +9,8 @@ replication/ registration/               slaves and their master; NameServers
 meta/ tasks/ observe/ metrics/           topics, groups and offsets; periodic work; counters and what exports them
 commands/                                subcommands that work on a store offline
 """
+
+if __name__ == "broker":
+    from skylark.old_names import lend
+
+    lend(__name__)

@@ -61,7 +61,8 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     )
     broker_ip2: str = option("", "address that slaves connect to; default: brokerIP1", key="brokerIP2")
     bind_address: str = option(
-        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
+        "",
+        "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
         env="SKYLARK_BIND_ADDRESS",
     )
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)

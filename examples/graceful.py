@@ -4,8 +4,8 @@
 
 Leaving the `async with` block begins no more handlers, waits for those that run (for `stop_timeout_ms` at most), and
 commits what they did; the next process goes on after it. The signal is received, not left to KeyboardInterrupt, which
-could be raised in the middle of a handler. With `skylark.aio`, `asyncio.run` does the same for Ctrl-C; with `skylark.blocking`
-KeyboardInterrupt is raised in the main thread, while handlers run in others.
+could be raised in the middle of a handler. With `skylark.aio`, `asyncio.run` does the same for Ctrl-C; with
+`skylark.blocking` KeyboardInterrupt is raised in the main thread, while handlers run in others.
 
 What cannot work (no NameServer, a broker that refuses credentials, permissions or the subscription) ends the program at
 its start, with the reason; what goes wrong later is printed, and the consumer goes on.

@@ -2,7 +2,7 @@
 
 A wrong type raises TypeError, a wrong value InvalidArgument (a ValueError). The text names the argument and shows its
 value, cut to one line. A bool does not count as a number, since it is never meant as one.
-Neighbours: `Message` and `MessageQueue` check themselves with these; `skylark.sdk.checked` reads checks from annotations.
+Neighbours: `Message` and `MessageQueue` check themselves with these; sdk/checked.py reads checks from annotations.
 """
 
 from math import isfinite

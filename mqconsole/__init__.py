@@ -7,5 +7,10 @@ web/         pages, changes, the guard in front of both; templates/ and static/ 
 console.py   starts all of it; cli.py and options.py: the command line
 
 Each page has the same figures as JSON below /api. A page that changes nothing is a GET; each change is a POST with a
-token, and leaves a line of mqconsole.audit in the log.
+token, and leaves a line of skylark.mqconsole.audit in the log.
 """
+
+if __name__ == "mqconsole":
+    from skylark.old_names import lend
+
+    lend(__name__)

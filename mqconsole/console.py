@@ -6,6 +6,7 @@ from secrets import token_bytes
 
 import trio
 
+from skylark import Admin, Client
 from skylark.mqconsole.options import ConsoleOptions
 from skylark.mqconsole.people.people import People
 from skylark.mqconsole.people.person import Cluster, Person
@@ -26,7 +27,6 @@ from skylark.remoting.net.sockets import listen
 from skylark.remoting.net.tls.server import TlsListener, TlsServer
 from skylark.remoting.net.tls.settings import ENFORCING, ServerTls
 from skylark.remoting.protocol.signature import Credentials
-from skylark import Admin, Client
 
 logger = logging.getLogger(__name__)
 

@@ -14,3 +14,8 @@ metrics.py     what is counted of calls, clients and renewals; grpc_logs.py: wha
 metadata.py    routes, topics and groups, cached
 options.py     what can be set, by RocketMQ's names; wire/ has the generated messages
 """
+
+if __name__ == "mqproxy":
+    from skylark.old_names import lend
+
+    lend(__name__)

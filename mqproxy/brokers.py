@@ -19,7 +19,14 @@ from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.call import call
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.pop_info import NORMAL, PopHandle, message_key, parse_handle, parse_offset_info, read_topic
+from skylark.remoting.protocol.pop_info import (
+    NORMAL,
+    PopHandle,
+    message_key,
+    parse_handle,
+    parse_offset_info,
+    read_topic,
+)
 from skylark.remoting.protocol.requests import pops
 from skylark.remoting.protocol.requests.pops import (
     ANY_QUEUE,

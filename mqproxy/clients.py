@@ -10,7 +10,11 @@ from skylark.mqproxy.routes import endpoints_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.telemetry import Stream
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.groups import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    SubscriptionGroupConfig,
+)
 
 # RocketMQ's pauses before further deliveries, of a group that sets no others: 1 s to 2 h.
 _PAUSES_MS = [seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)]

@@ -193,8 +193,7 @@ def _check_message_group(group: str, most_bytes: int) -> None:
 
 
 def entry_of(result: SendResult, transaction_id: str = "") -> wire.SendResultEntry:
-    """The entry for a message that a broker has stored; without a transaction that has the message's id, as RocketMQ's.
-    """
+    """The entry for a message that a broker has stored; without a transaction the entry has the message's id."""
     code = _CODES.get(result.status)
     if code is not None:
         return wire.SendResultEntry(

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from skylark import Message
 from skylark.mqcommon.addresses import limited_network
 from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.errors import ProtocolError, SkylarkError
@@ -58,7 +59,6 @@ from skylark.mqproxy.transactions import Half
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.limits import RateLimit
 from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT
-from skylark import Message
 from skylark.sdk.consumer.reader import PullResult
 
 logger = logging.getLogger(__name__)

@@ -12,3 +12,8 @@ routes.py             the route table; all decisions are here
 registration.py       what a broker registers, in one part or in several, and what of it is accepted
 access.py             who may do what with access control; guard.py asks it for each request
 """
+
+if __name__ == "namesrv":
+    from skylark.old_names import lend
+
+    lend(__name__)

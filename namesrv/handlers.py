@@ -189,9 +189,7 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
     if route is None:
         away = ", ".join(one.broker_name for one in routes.known.missing_in(topic, (), ()))
         text = _NO_ROUTE.format(topic)
-        raise RequestRefused(
-            ResponseCode.TOPIC_NOT_EXIST, f"{text}\n{TOPIC_IS_AWAY}{away}" if away else text
-        )
+        raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"{text}\n{TOPIC_IS_AWAY}{away}" if away else text)
     route.order_topic_conf = order_conf
     if choice is not None:
         choice.in_route(route)

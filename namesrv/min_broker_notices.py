@@ -17,7 +17,10 @@ from skylark.namesrv.state import State
 from skylark.remoting.net import sockets
 from skylark.remoting.net.client import RemotingClient, open_client
 from skylark.remoting.net.transport import Connect
-from skylark.remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader
+from skylark.remoting.protocol.requests.registrations import (
+    NOTIFY_MIN_BROKER_ID_CHANGE,
+    NotifyMinBrokerIdChangeRequestHeader,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,13 @@ _IGNORED = """
 
 @lazy_dataclass(frozen=True)
 class NamesrvOptions(
-    LogOptions, AccessOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions, MetricsOptions,
+    LogOptions,
+    AccessOptions,
+    InnerCredentialsOptions,
+    SignatureOptions,
+    LimitOptions,
+    TlsOptions,
+    MetricsOptions,
     ControllerOptions,
 ):
     """The options of one NameServer."""
@@ -43,7 +49,8 @@ class NamesrvOptions(
     )
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
     bind_address: str = option(
-        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
+        "",
+        "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
         env="SKYLARK_BIND_ADDRESS",
     )
     kv_config_path: str = option("~/namesrv/kvConfig.json", "file that holds the KV config; made at the first change")

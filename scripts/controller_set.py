@@ -11,10 +11,6 @@ from typing import TypeVar
 
 import trio
 
-from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, UserError
-from skylark.mqcommon.names import MASTER_ID
-from skylark.remoting.protocol.requests.controller import InSyncStateData
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import (
     BIN,
     HOST,
@@ -28,6 +24,10 @@ from scripts.daemons import (
     wait_ready,
 )
 from skylark import Admin
+from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, UserError
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.requests.controller import InSyncStateData
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 NAME = "broker-a"
 TIMEOUT_S = 60

@@ -6,10 +6,10 @@ The quickstart, the end-to-end tests and a bench kill and freeze them, and ask w
 from collections.abc import Sequence
 from pathlib import Path
 
-from skylark.mqcommon.names import MASTER_ID
 from scripts.controller_set import NAME, NOT_YET, ControllerSet, until
 from scripts.daemons import HOST, Daemon, reserve
 from skylark import Admin
+from skylark.mqcommon.names import MASTER_ID
 
 
 class DLedgerSet(ControllerSet):

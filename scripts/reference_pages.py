@@ -45,12 +45,12 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
 
 def pages() -> dict[str, str]:
     """File name in docs/ -> content."""
+    from scripts.metrics_page import metrics_page
     from skylark.broker.options import BrokerOptions
     from skylark.mqconsole.options import ConsoleOptions
     from skylark.mqproxy.options import ProxyOptions
     from skylark.namesrv.controller.options import ControllerDaemonOptions
     from skylark.namesrv.options import NamesrvOptions
-    from scripts.metrics_page import metrics_page
     from skylark.sdk.admin.cli import mqadmin
     from skylark.sdk.admin.reference import markdown
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from scripts.daemons import ROOT
 
-# The broker is there for its readers of store directories.
-OURS = ("mqcommon", "remoting", "sdk", "broker", "spark_connector", "pyspark_rocketmq")
+# What Spark's workers import of ours, in the package skylark. The broker is there for its readers of store directories.
+OURS = ("mqcommon", "remoting", "sdk", "broker", "spark_connector")
+# By this module Spark finds the data source.
+FINDER = "pyspark_rocketmq.py"
 # What they import, where it is pure Python: trio with what it needs, and the command lines of the jobs.
 PURE = ("trio", "outcome", "attr", "attrs", "sniffio", "idna", "sortedcontainers", "click", "javaproperties")
 # What cannot be imported from a zip.
@@ -19,27 +21,27 @@ COMPILED = ("numpy", "pyarrow", "pandas", "orjson", "cbor2")
 def make_zip(path: Path) -> list[str]:
     """Write the zip; returns the names of the packages in it. SystemExit when one is not installed."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in (*OURS, *PURE):
-            home, files = _found(name)
-            for file in files:
-                archive.write(file, file.relative_to(home).as_posix())
-    return [*OURS, *PURE]
+        archive.write(ROOT / FINDER, FINDER)
+        for folder in ("skylark", *(f"skylark/{name}" for name in OURS)):
+            for file in _files(ROOT / folder):
+                archive.write(file, file.relative_to(ROOT).as_posix())
+        for name in PURE:
+            package = _installed(name)
+            for file in _files(package):
+                archive.write(file, file.relative_to(package.parent).as_posix())
+    return ["skylark", *PURE]
 
 
-def _found(name: str) -> tuple[Path, Iterator[Path]]:
-    """The folder that has the package, and its files."""
-    ours = ROOT / name
-    if name in OURS and not ours.is_dir():
-        return ROOT, iter([ours.with_suffix(".py")])
-    if name not in OURS:
-        spec = importlib.util.find_spec(name)
-        if spec is None or not spec.submodule_search_locations:
-            raise SystemExit(f"spark_package: {name} is not installed for {sys.executable}: pip install -e '.[spark]'")
-        ours = Path(spec.submodule_search_locations[0])
-    return ours.parent, _files(ours)
+def _installed(name: str) -> Path:
+    """The folder of a package."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit(f"spark_package: {name} is not installed for {sys.executable}: pip install -e '.[spark]'")
+    return Path(spec.submodule_search_locations[0])
 
 
 def _files(package: Path) -> Iterator[Path]:
+    """The files of a package; not those behind the links in it, which are packages of their own."""
     for file in sorted(package.rglob("*")):
         inside = file.relative_to(package).parts
         if file.suffix in (".so", ".pyd"):

@@ -1,6 +1,4 @@
-"""The SDK: send and read messages, and administer clusters.
-
-    async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
+"""The SDK: send and read messages, and administer clusters. Programs import its classes from `skylark`.
 
 endpoint.py     one request to one server, or to several; broker_api.py, namesrv_api.py: one function each
 nameservers.py  where the NameServers' addresses come from, and which one to ask
@@ -8,157 +6,23 @@ routes.py       what routes mean (pure); namespaces.py: topics and groups of sev
 retry.py        which failures are worth a retry; suspects.py: brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; Client: a shared ClientInstance
 membership.py   heartbeats of groups; broker_requests.py: what brokers ask of this client; starting.py: checks
-checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; hidden.py, last_resort.py: what users see
+checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; last_resort.py: what users see
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  sends and deliveries, for a trace topic, a file or Elasticsearch; values/  dataclasses and more, not bytes
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
-Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from skylark.sdk.hidden import import_home
-
-if TYPE_CHECKING:
-    from skylark.mqcommon.errors import (
-        BrokerError,
-        BufferFull,
-        InvalidArgument,
-        RemotingError,
-        ReplyTimeout,
-        RouteNotFound,
-        SendFailed,
-        SkylarkError,
-        UnreadableValue,
-        UserError,
-    )
-    from skylark.mqcommon.message.light import LightMessage
-    from skylark.mqcommon.message.message import Message, MessageExt
-    from skylark.mqcommon.message.queue import MessageQueue
-    from skylark.remoting.net.tls.settings import Tls
-    from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
-    from skylark.remoting.protocol.requests.topics import TopicConfig
-    from skylark.remoting.protocol.signature import Credentials
-    from skylark.sdk.admin.client import Admin
-    from skylark.sdk.client import Client
-    from skylark.sdk.consumer.expression import Sql
-    from skylark.sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
-    from skylark.sdk.consumer.popped import ReceivedMessage
-    from skylark.sdk.consumer.problems import Problem
-    from skylark.sdk.consumer.pull import PullConsumer
-    from skylark.sdk.consumer.push import PushConsumer
-    from skylark.sdk.consumer.reader import PullBytes, PullResult, PullStatus
-    from skylark.sdk.consumer.retry_policy import RetryPolicy
-    from skylark.sdk.consumer.simple import SimpleConsumer
-    from skylark.sdk.consumer.stream_message import StreamMessage
-    from skylark.sdk.credentials import read_credentials
-    from skylark.sdk.position import Position
-    from skylark.sdk.producer.producer import Producer, Ticket
-    from skylark.sdk.producer.result import BulkResult, SendResult, SendStatus
-    from skylark.sdk.producer.transaction import Transaction, TransactionState
-    from skylark.sdk.producer.transactional import TransactionProducer
-    from skylark.sdk.traces.elasticsearch import ElasticsearchSink
-    from skylark.sdk.traces.sink import JsonLinesSink
-    from skylark.sdk.values.values import Values, read_value
-
-__all__ = [
-    "Admin",
-    "BrokerError",
-    "BufferFull",
-    "BulkResult",
-    "Client",
-    "ConsumeFrom",
-    "ConsumeResult",
-    "Credentials",
-    "ElasticsearchSink",
-    "InvalidArgument",
-    "JsonLinesSink",
-    "Later",
-    "LightMessage",
-    "Message",
-    "MessageExt",
-    "MessageQueue",
-    "Position",
-    "Problem",
-    "Producer",
-    "PullBytes",
-    "PullConsumer",
-    "PullResult",
-    "PullStatus",
-    "PushConsumer",
-    "ReceivedMessage",
-    "RemotingError",
-    "ReplyTimeout",
-    "RetryPolicy",
-    "RouteNotFound",
-    "SendFailed",
-    "SendResult",
-    "SendStatus",
-    "SimpleConsumer",
-    "SkylarkError",
-    "Sql",
-    "StreamMessage",
-    "SubscriptionGroupConfig",
-    "Ticket",
-    "Tls",
-    "TopicConfig",
-    "Transaction",
-    "TransactionProducer",
-    "TransactionState",
-    "UnreadableValue",
-    "UserError",
-    "Values",
-    "read_credentials",
-    "read_value",
-]
-
-_HOMES = {
-    "skylark.mqcommon.errors": (
-        *("BrokerError", "BufferFull", "InvalidArgument", "RemotingError", "ReplyTimeout", "RouteNotFound"),
-        *("SendFailed", "SkylarkError", "UnreadableValue", "UserError"),
-    ),
-    "skylark.mqcommon.message.light": ("LightMessage",),
-    "skylark.mqcommon.message.message": ("Message", "MessageExt"),
-    "skylark.mqcommon.message.queue": ("MessageQueue",),
-    "skylark.remoting.protocol.requests.groups": ("SubscriptionGroupConfig",),
-    "skylark.remoting.protocol.requests.topics": ("TopicConfig",),
-    "skylark.remoting.net.tls.settings": ("Tls",),
-    "skylark.remoting.protocol.signature": ("Credentials",),
-    "skylark.sdk.admin.client": ("Admin",),
-    "skylark.sdk.consumer.expression": ("Sql",),
-    "skylark.sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
-    "skylark.sdk.consumer.popped": ("ReceivedMessage",),
-    "skylark.sdk.consumer.pull": ("PullConsumer",),
-    "skylark.sdk.consumer.problems": ("Problem",),
-    "skylark.sdk.consumer.push": ("PushConsumer",),
-    "skylark.sdk.consumer.reader": ("PullBytes", "PullResult", "PullStatus"),
-    "skylark.sdk.consumer.retry_policy": ("RetryPolicy",),
-    "skylark.sdk.consumer.simple": ("SimpleConsumer",),
-    "skylark.sdk.consumer.stream_message": ("StreamMessage",),
-    "skylark.sdk.credentials": ("read_credentials",),
-    "skylark.sdk.position": ("Position",),
-    "skylark.sdk.producer.producer": ("Producer", "Ticket"),
-    "skylark.sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
-    "skylark.sdk.producer.transaction": ("Transaction", "TransactionState"),
-    "skylark.sdk.producer.transactional": ("TransactionProducer",),
-    "skylark.sdk.client": ("Client",),
-    "skylark.sdk.traces.elasticsearch": ("ElasticsearchSink",),
-    "skylark.sdk.traces.sink": ("JsonLinesSink",),
-    "skylark.sdk.values.values": ("Values", "read_value"),
-}
+from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+    """What `from sdk import Producer` in the root of a clone finds."""
+    import skylark
 
-        return version("skylark-mq")
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_home(home), name)
-    raise AttributeError(f"module 'sdk' has no attribute {name!r}")
+    return getattr(skylark, name)
 
 
-def __dir__() -> list[str]:
-    """Also the names that nobody has asked for yet, which are imported then."""
-    return sorted({*globals(), *__all__})
+if __name__ == "sdk":
+    from skylark.old_names import lend
+
+    lend(__name__)

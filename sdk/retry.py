@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from skylark.mqcommon.backoff import Backoff
-from skylark.mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, SkylarkError, TooManyRequests
+from skylark.mqcommon.errors import (
+    BrokerError,
+    ConnectFailed,
+    RemotingError,
+    RouteNotFound,
+    SkylarkError,
+    TooManyRequests,
+)
 from skylark.remoting.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:

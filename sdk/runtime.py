@@ -22,7 +22,7 @@ import trio
 from skylark.sdk.last_resort import print_warnings_of
 
 logger = logging.getLogger(__name__)
-print_warnings_of("mqcommon", "remoting", "sdk")
+print_warnings_of("skylark.mqcommon", "skylark.remoting", "skylark.sdk")
 
 
 class Forks:
@@ -75,7 +75,7 @@ def check_trio() -> None:
     if library != "trio":
         others = "skylark.aio" if library == "asyncio" else "skylark.blocking"
         raise RuntimeError(
-            f"the classes of sdk need trio, but this is {library}: use those of {others}, which have the same methods"
+            f"the classes of skylark need trio, but this is {library}: use those of {others}, with the same methods"
         )
 
 

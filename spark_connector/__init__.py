@@ -32,6 +32,11 @@ except ModuleNotFoundError as error:
     ) from None
 
 # The processes that Spark starts have no logging of their own. Each lost range and each broker is to be seen.
-print_warnings_of("spark_connector", lines=1_000)
+print_warnings_of("skylark.spark_connector", lines=1_000)
 
 __all__ = ["VERSION", "RocketMQDataSource", "register"]
+
+if __name__ == "spark_connector":
+    from skylark.old_names import lend
+
+    lend(__name__)

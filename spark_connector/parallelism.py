@@ -31,4 +31,3 @@ def tell(context: SparkContext) -> None:
 def parallelism() -> int:
     """How many tasks run at the same time, as far as this process can know."""
     return int(os.environ.get(VARIABLE, "0")) or os.cpu_count() or 1
-

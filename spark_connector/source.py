@@ -31,7 +31,7 @@ from skylark.spark_connector.writing.writer import RocketMQBatchWriter, RocketMQ
 _PROBE = """
 import sys, importlib.util as util
 print("%d.%d" % sys.version_info[:2])
-print(*[name for name in ("pyarrow", "numpy", "trio", "spark_connector") if util.find_spec(name) is None])
+print(*[name for name in ("pyarrow", "numpy", "trio", "skylark") if util.find_spec(name) is None])
 """
 _PROBE_S = 30
 _LIMITS = "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger"

@@ -27,7 +27,7 @@ def unpack(module: str, name: str, state: bytes, driver: str, version: str) -> A
     import sys
 
     try:
-        package = importlib.import_module("spark_connector")
+        package = importlib.import_module("skylark.spark_connector")
         theirs = getattr(package, "VERSION", "an older version")
         if theirs != version:
             raise ImportError(f"Skylark here is {theirs} (in {package.__file__}), that of the driver is {version}")

@@ -26,9 +26,9 @@ from trio.testing import MockClock
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from skylark.remoting.net import client
 from scripts.daemons import ROOT, Daemon
 from scripts.run_watcher import Watched
+from skylark.remoting.net import client
 from tests.support import histories, rounds
 from tests.support.amounts import NIGHTLY_SEED
 from tests.support.clock import jumping_clock
@@ -52,11 +52,11 @@ STARTING_FIXTURES = frozenset({"language"})
 # Library, which brokers and most of the SDK do without → a file of tests that has one of these needs it.
 NEEDS = {
     "numpy": re.compile(
-        r"^(import|from) (numpy|pyarrow|pandas|pyspark|sdk\.arrow|spark_connector|tests\.sdk\.arrow"
+        r"^(import|from) (numpy|pyarrow|pandas|pyspark|skylark\.(sdk\.arrow|spark)|tests\.sdk\.arrow"
         r"|tests\.support\.spark)|(send|pull)_arrow\(|arrow_handler=|import inner_batch",
         re.MULTILINE,
     ),
-    "pyspark": re.compile(r"^ *(import|from) (pyspark|spark_connector|tests\.support\.spark)", re.MULTILINE),
+    "pyspark": re.compile(r"^ *(import|from) (pyspark|skylark\.spark|tests\.support\.spark)", re.MULTILINE),
 }
 # Files and folders that take seconds, whatever the number of examples; --fast leaves them out, too.
 SLOW = (
@@ -214,6 +214,14 @@ def autojump_clock() -> Iterator[MockClock]:
     """In place of pytest-trio's clock, which jumps while a task waits for a thread."""
     with jumping_clock() as clock:
         yield clock
+
+
+@pytest.fixture(scope="session", autouse=True)
+def each_module_is_loaded_once() -> Iterator[None]:
+    """The packages of ``skylark`` stand at the top of the repository, too, where importing them makes second copies."""
+    yield
+    tops = {name.partition(".")[0] for name in sys.modules}
+    assert tops.isdisjoint(place.name for place in (ROOT / "skylark").iterdir() if place.is_symlink())
 
 
 @pytest.fixture

@@ -20,7 +20,11 @@ from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.server import Handler, SlowHandler
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
-from skylark.remoting.protocol.requests.brokers import CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG
+from skylark.remoting.protocol.requests.brokers import (
+    CLEAN_EXPIRED_CONSUMEQUEUE,
+    CLEAN_UNUSED_TOPIC,
+    DELETE_EXPIRED_COMMITLOG,
+)
 
 logger = logging.getLogger(__name__)
 

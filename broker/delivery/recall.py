@@ -21,7 +21,11 @@ from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.server import Handler
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
-from skylark.remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader, RecallMessageResponseHeader
+from skylark.remoting.protocol.requests.sends import (
+    RECALL_MESSAGE,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+)
 
 _BODY, _TAG = b"0", "_RECALL_TAG_"
 

@@ -211,9 +211,7 @@ class StatsHandlers(Part):
             answer.traffic = yield from traffic_of_topics(self._stats)
         remedy = "ask for one group or topic at a time" if header.members or header.traffic else ""
         return (
-            yield from answer_steps(
-                GET_BROKER_CONSUME_STATS, request, answer, channel.max_frame_bytes, remedy=remedy
-            )
+            yield from answer_steps(GET_BROKER_CONSUME_STATS, request, answer, channel.max_frame_bytes, remedy=remedy)
         )
 
     def time_span(self, channel: Channel, request: Command) -> Steps[Command]:

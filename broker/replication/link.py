@@ -20,7 +20,15 @@ from skylark.broker.replication.frames import (
     encode_header,
     encode_report,
 )
-from skylark.broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim, MasterHandshake, PieceCrc, SlaveHandshake
+from skylark.broker.replication.hello import (
+    MAGIC,
+    Hello,
+    LinkTerms,
+    LogClaim,
+    MasterHandshake,
+    PieceCrc,
+    SlaveHandshake,
+)
 from skylark.mqcommon.errors import ProtocolError
 
 RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"

@@ -22,7 +22,15 @@ from skylark.broker.replication.hello import (
 )
 from skylark.broker.replication.link import LogBounds, MasterLink, SlaveLink
 from skylark.broker.replication.replica import Replica
-from skylark.broker.replication.session import Dialogue, Examine, MasterSession, MasterTarget, NewMasterSide, Peer, SlaveSession
+from skylark.broker.replication.session import (
+    Dialogue,
+    Examine,
+    MasterSession,
+    MasterTarget,
+    NewMasterSide,
+    Peer,
+    SlaveSession,
+)
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.writing.waits import AckLedger
 from skylark.mqcommon.errors import ProtocolError

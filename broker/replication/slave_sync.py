@@ -27,7 +27,14 @@ from skylark.broker.replication.master_api import LevelOffsets, MasterClient, Of
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.persist import Persister
 from skylark.mqcommon.backoff import Backoff
-from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
+from skylark.mqcommon.errors import (
+    BrokerError,
+    ProtocolError,
+    RemotingError,
+    ReplicationRefused,
+    RequestTimeout,
+    StoreError,
+)
 from skylark.mqcommon.names import is_light, is_retry_topic
 from skylark.mqcommon.polling import poll_until
 from skylark.mqcommon.signal import Signal

@@ -1,4 +1,4 @@
-"""Options about the log of a daemon, and the levels of its loggers: ``skylark.broker.store=DEBUG;root=WARNING``."""
+"""Options about the log of a daemon, and the levels of its loggers: ``broker.store=DEBUG;root=WARNING``."""
 
 import logging
 import re
@@ -34,6 +34,10 @@ class LogOptions:
 
 
 ROOT = "root"
+# The option names their loggers without ``skylark.`` in front.
+_PACKAGES = frozenset(
+    {"broker", "mqadmin", "mqcommon", "mqconsole", "mqproxy", "namesrv", "remoting", "sdk", "spark_connector"}
+)
 DEFAULT_LEVEL = "INFO"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # Loggers live as long as the process: a peer that may change options cannot make more than this at a time.
@@ -43,7 +47,7 @@ _MAX_NAME_CHARS = 200
 
 
 def parse_levels(text: str) -> dict[str, str]:
-    """Logger → level. Raises ConfigError."""
+    """Logger → level; ``skylark.broker`` and ``broker`` are one logger, ``broker``. Raises ConfigError."""
     levels: dict[str, str] = {}
     for entry in text.split(";"):
         if not entry.strip():
@@ -56,7 +60,7 @@ def parse_levels(text: str) -> dict[str, str]:
             )
         if level not in LEVELS:
             raise ConfigError(f"logLevels: {level[:80]!r} of {name} is not a level; give {', '.join(LEVELS)}")
-        levels[name] = level
+        levels[_short(name)] = level
     if len(levels) > MAX_LOGGERS:
         raise ConfigError(
             f"logLevels: {len(levels)} loggers; give {MAX_LOGGERS} at most, a package stands for all in it"
@@ -73,6 +77,16 @@ def change_levels(before: str, after: str) -> None:
     """Give the loggers of ``after`` their levels, and those that were only in ``before`` the level of their parents."""
     wanted = {ROOT: DEFAULT_LEVEL, **parse_levels(after)}
     for name in parse_levels(before).keys() - wanted.keys():
-        logging.getLogger(name).setLevel(logging.NOTSET)
+        logging.getLogger(_whole(name)).setLevel(logging.NOTSET)
     for name, level in wanted.items():
-        logging.getLogger(None if name == ROOT else name).setLevel(level)
+        logging.getLogger(None if name == ROOT else _whole(name)).setLevel(level)
+
+
+def _short(name: str) -> str:
+    rest = name.removeprefix("skylark.")
+    return rest if rest.partition(".")[0] in _PACKAGES else name
+
+
+def _whole(name: str) -> str:
+    """The logger that ``name`` stands for: ``broker.store`` is ``skylark.broker.store``."""
+    return f"skylark.{name}" if name.partition(".")[0] in _PACKAGES else name

@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from skylark import Admin, Client
 from skylark.mqcommon.addresses import limited_network
 from skylark.mqcommon.errors import BrokerError, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -23,7 +24,6 @@ from skylark.mqconsole.people.tokens import Attempts, Tokens
 from skylark.mqconsole.watching.snapshot import Snapshot
 from skylark.remoting.protocol.requests.clients import HeartbeatData
 from skylark.remoting.protocol.signature import Credentials
-from skylark import Admin, Client
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.broker_api import heartbeat
 from skylark.sdk.client import ClientHandle

@@ -7,12 +7,12 @@ by the person: a reader whose policies let it change one topic is still a reader
 from enum import IntEnum
 from typing import Final
 
+from skylark import Admin
 from skylark.mqcommon.errors import BrokerError
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.auth import AclInfo
 from skylark.remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
 from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
-from skylark import Admin
 
 
 class Role(IntEnum):

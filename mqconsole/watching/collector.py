@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from skylark import Admin
 from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -29,7 +30,6 @@ from skylark.mqconsole.watching.snapshot import (
     snapshot_of,
     tables_of,
 )
-from skylark import Admin
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.targets import Target, all_targets
 from skylark.sdk.runtime import survived

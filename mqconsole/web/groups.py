@@ -64,7 +64,10 @@ LETTERS = (
     Column("msgId", "Message"),
     Column("deliveries", "Deliveries", texts.count, is_number=True),
     Column(
-        "resentTimes", "Resent", texts.count, is_number=True,
+        "resentTimes",
+        "Resent",
+        texts.count,
+        is_number=True,
         hint="how many times it was sent to the group again, before it died last and since",
     ),
     Column("failTime", "Died", texts.moment, is_number=True),

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import trio
 
+from skylark import Message
 from skylark.mqcommon.errors import InvalidArgument, RouteNotFound
 from skylark.mqcommon.names import TRACE_TOPIC
 from skylark.mqconsole.people.roles import Role
@@ -14,7 +15,6 @@ from skylark.mqconsole.showing.previews import preview, printable
 from skylark.mqconsole.showing.tables import Column, table, wanted
 from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from skylark.mqconsole.web.site import Site
-from skylark import Message
 from skylark.sdk.admin.commands.message_queries import (
     query_msg_by_id,
     query_msg_by_key,

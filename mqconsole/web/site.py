@@ -37,7 +37,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.admin.failures import explain
 
 logger = logging.getLogger(__name__)
-audit = logging.getLogger("mqconsole.audit")
+audit = logging.getLogger("skylark.mqconsole.audit")
 
 COOKIE: Final = "mqconsole"
 TOKEN_FIELD: Final = "token"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import HOST, Daemon, broker_daemon, namesrv_daemon, reserve_if_free, serving
 from scripts.demo.options import Options
 from skylark import Admin, Message, Producer, PullConsumer
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.testing.daemons import SMALL
 
 TOPIC, GROUP = "orders", "shop"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import trio
 
-from skylark.mqcommon.message.queue import MessageQueue
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.controller_set import NOT_YET, until
 from scripts.daemons import Daemon, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
 from scripts.demo.options import Options
@@ -18,6 +16,8 @@ from scripts.demo.report import Differs
 from scripts.demo.stages import Stages, run_stage
 from scripts.demo.switching import SMALL
 from skylark import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
 
 TOPIC = "rolled"
 CONF = "conf/2m-2s-sync"

@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import HOST, ROOT, DaemonFailed, broker_daemon, namesrv_daemon, reserve, serving
 from scripts.peer_suites.peers import PEERS, Peer, Servers
 from scripts.peer_suites.results import KNOWN, cases_of, known_of, summary_of, table
 from scripts.run_watcher import Watched
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.blocking import Admin
 from tests.support.proxies import proxy_daemon
 

@@ -38,7 +38,12 @@ from skylark.remoting.protocol.requests import (
     shrinking,
     topics,
 )
-from skylark.remoting.protocol.requests.acl import AccessExplanation, AclConfig, AclVersionResponseHeader, PlainAccessConfig
+from skylark.remoting.protocol.requests.acl import (
+    AccessExplanation,
+    AclConfig,
+    AclVersionResponseHeader,
+    PlainAccessConfig,
+)
 from skylark.remoting.protocol.requests.auth import AclInfo, UserInfo
 from skylark.remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
 from skylark.remoting.protocol.requests.clients import (

@@ -176,9 +176,7 @@ class DeadLetters:
     last resend without a choice has stopped.
     """
 
-    def __init__(
-        self, client: ClientHandle, group: str, choice: DeadLetterChoice, *, only_new: bool = False
-    ) -> None:
+    def __init__(self, client: ClientHandle, group: str, choice: DeadLetterChoice, *, only_new: bool = False) -> None:
         if group.startswith(DLQ_PREFIX):
             raise InvalidArgument(
                 f"give the group, not the topic of its dead letters: {group.removeprefix(DLQ_PREFIX)}"

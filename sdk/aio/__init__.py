@@ -12,9 +12,8 @@ admin.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the cl
 the trio class, and what else they give out: tickets, messages, streams
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from skylark.sdk.hidden import import_home
 
 if TYPE_CHECKING:
     from skylark.sdk.aio.admin import Admin
@@ -50,5 +49,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_home(f"skylark.sdk.aio.{_HOMES[name]}"), name)
+        return getattr(import_module(f"skylark.sdk.aio.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'skylark.aio' has no attribute {name!r}")

@@ -3,8 +3,8 @@ r"""Decodes stored records to an Arrow record batch, column by column.
 `decode` returns the same as a plain loop over `decode_record`, but is hundreds of nanoseconds per row faster; it makes
 only the columns of the schema. No record is ever skipped: invalid bytes raise `DamagedRecord`.
 The properties of many records are found together: numpy finds the positions of each ``name \x01 value \x02`` by the
-rules of `skylark.mqcommon.message.properties.decode_properties`. Messages of one producer mostly have the same names in the
-same order: `_regular_pairs` detects this, and a name is then looked up once and not row by row.
+rules of `decode_properties` (mqcommon/message/properties.py). Messages of one producer mostly have the same names in
+the same order: `_regular_pairs` detects this, and a name is then looked up once and not row by row.
 `unwrapped` makes `Records` with one row for each message of inner batches (mqcommon/message/inner.py), so the rest
 needs to know nothing of batches. Only compressed batches are copied. `record_batch` is for message objects.
 Neighbours: records.py (positions of fields, and arrays of them), schema.py.

@@ -20,7 +20,16 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.clients import SUB_ALL
 from skylark.sdk import broker_api
 from skylark.sdk.arrow import check_arrow
-from skylark.sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
+from skylark.sdk.checked import (
+    Count,
+    GroupName,
+    Milliseconds,
+    NotNegative,
+    Offset,
+    TopicName,
+    check_queue,
+    checked_methods,
+)
 from skylark.sdk.client import Client, ClientHandle
 from skylark.sdk.consumer.arrow import ArrowBatches, ArrowReader, Wanted
 from skylark.sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
@@ -191,9 +200,7 @@ class PullConsumer:
         table = await self._replicas.ask(place, lambda at: broker_api.topic_offsets(at, place.topic))
         rows = [one for one in table.offset_table.items() if one[0].broker_name == broker_name]
         queues = self._names.plain_queues(tuple([queue for queue, _ in rows]))
-        return {
-            queue: OffsetSpan(row.min_offset, row.max_offset) for queue, (_, row) in zip(queues, rows, strict=True)
-        }
+        return {queue: OffsetSpan(row.min_offset, row.max_offset) for queue, (_, row) in zip(queues, rows, strict=True)}
 
     async def search_offset(
         self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"

@@ -24,7 +24,15 @@ from skylark.mqcommon.names import GROUP_MAX_LENGTH, RETRY_PREFIX, can_have_retr
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.clients import SUB_ALL
 from skylark.sdk import broker_api
-from skylark.sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
+from skylark.sdk.checked import (
+    Count,
+    GroupName,
+    Milliseconds,
+    NotNegative,
+    TopicName,
+    check_topic_name,
+    checked_methods,
+)
 from skylark.sdk.client import Client, ClientHandle
 from skylark.sdk.consumer.allocate import Strategy
 from skylark.sdk.consumer.arrow import ArrowHandler, batch_handler_of

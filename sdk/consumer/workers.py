@@ -5,11 +5,11 @@ tasks when its handler did not wait, which is most of the speed of short handler
 Another task takes the next message when a handler waits, and only then: if all tasks took turns, everything else in the
 event loop would wait for all of them.
 
-`ForeignWorkers` hand messages to threads (`skylark.blocking`) or to an asyncio loop (`skylark.aio`). Messages cross to them as
-jobs, many at a time and more than run at once, and finished jobs cross back in the same way. So the cost of waking
-another thread is shared by many messages. A job that waits there can still be taken back: when the consumer stops, or
-the queue goes to another member, it is returned without a call of its handler, and its messages are left to the next
-reader of the queue.
+`ForeignWorkers` hand messages to threads (`skylark.blocking`) or to an asyncio loop (`skylark.aio`). Messages cross to
+them as jobs, many at a time and more than run at once, and finished jobs cross back in the same way. So the cost of
+waking another thread is shared by many messages. A job that waits there can still be taken back: when the consumer
+stops, or the queue goes to another member, it is returned without a call of its handler, and its messages are left to
+the next reader of the queue.
 """
 
 from abc import ABC, abstractmethod

@@ -17,7 +17,14 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.backoff import Backoff
-from skylark.mqcommon.errors import BrokerError, ConnectFailed, ConnectionLost, RequestTimeout, SkylarkError, WrongBroker
+from skylark.mqcommon.errors import (
+    BrokerError,
+    ConnectFailed,
+    ConnectionLost,
+    RequestTimeout,
+    SkylarkError,
+    WrongBroker,
+)
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.client import ClientHandle
 from skylark.sdk.producer.result import SendStatus

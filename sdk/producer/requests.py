@@ -14,7 +14,14 @@ import trio
 
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, ReplyTimeout, SendFailed, SkylarkError
 from skylark.mqcommon.message.message import Message, MessageExt
-from skylark.mqcommon.message.properties import CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, TTL, encode_properties
+from skylark.mqcommon.message.properties import (
+    CLUSTER,
+    CORRELATION_ID,
+    MSG_TYPE,
+    REPLY_TO_CLIENT,
+    TTL,
+    encode_properties,
+)
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import reply_topic
 from skylark.remoting.net.call import call

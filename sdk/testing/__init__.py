@@ -14,8 +14,6 @@ fixtures.py    pytest fixtures; pytest is imported only with them
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from skylark.sdk.hidden import hidden_package
-
 if TYPE_CHECKING:
     from skylark.sdk.testing.embedded import Cluster
     from skylark.sdk.testing.fixtures import cluster, cluster_fixture
@@ -28,8 +26,5 @@ _HOMES = {"Cluster": "embedded", "Node": "node", "cluster": "fixtures", "cluster
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        hidden = hidden_package("mqcommon", "remoting", "namesrv", "broker")
-        if hidden is not None:
-            raise hidden
         return getattr(import_module(f"skylark.sdk.testing.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'skylark.testing' has no attribute {name!r}")

@@ -24,7 +24,7 @@ def silent_by_default(*packages: str) -> None:
             logger.addHandler(logging.NullHandler())
 
 
-silent_by_default("broker", "namesrv")
+silent_by_default("skylark.broker", "skylark.namesrv")
 
 HOST = "127.0.0.1"
 # Small files are made at once on any disk. The log's must be larger than the largest message (4 MiB).

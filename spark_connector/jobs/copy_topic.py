@@ -15,7 +15,16 @@ import click
 from skylark.mqcommon.disk.atomic import remove_all_leftovers, write_atomic
 from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.spark_connector.jobs.copying import GROUP, Bounds, QueueCopy, QueueResult, grown, plan_text, read_plan, run_copy
+from skylark.spark_connector.jobs.copying import (
+    GROUP,
+    Bounds,
+    QueueCopy,
+    QueueResult,
+    grown,
+    plan_text,
+    read_plan,
+    run_copy,
+)
 from skylark.spark_connector.jobs.session import CONNECTION, EXAMPLES, session
 from skylark.spark_connector.options.connection import ConnectionOptions
 from skylark.spark_connector.reading.pulling import BrokersMissing

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+from skylark import Credentials, Tls
 from skylark.mqcommon.errors import ConfigError, UserError
 from skylark.mqcommon.options.fields import option, options_of, parse_value
-from skylark import Credentials, Tls
 from skylark.sdk.credentials import credentials_in, read_credentials
 
 NAMESRV_ADDR = "NAMESRV_ADDR"  # read on the driver, so that executors need not have it

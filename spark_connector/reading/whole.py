@@ -86,9 +86,7 @@ def asked(
         sleep(backoff.pause_s(tries))
 
 
-def _missing(
-    topic: str, found: TopicQueues, required: Collection[str], of_interest: Collection[str] | None
-) -> str:
+def _missing(topic: str, found: TopicQueues, required: Collection[str], of_interest: Collection[str] | None) -> str:
     absent = [one for one in found.absent if of_interest is None or one.broker_name in of_interest]
     there = {queue.broker_name for queue in found.queues} | {one.broker_name for one in absent}
     lacking = sorted(set(required) - there)

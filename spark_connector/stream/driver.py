@@ -147,9 +147,7 @@ class StreamQueues:
         for queue in queues:
             places.setdefault((queue.topic, queue.broker_name), []).append(queue)
         firsts = [
-            found[0]
-            for place, found in places.items()
-            if len(found) >= MANY_QUEUES and place not in self._one_by_one
+            found[0] for place, found in places.items() if len(found) >= MANY_QUEUES and place not in self._one_by_one
         ]
         answers = self._answered(
             firsts,

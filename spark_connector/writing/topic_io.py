@@ -15,11 +15,11 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skylark import TopicConfig
 from skylark.mqcommon.errors import RouteNotFound
 from skylark.mqcommon.message.message import Message, MessageExt, OwnKeyMessage, WithOwnKeys
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import AUTO_CREATE_TOPIC, PERM_INHERIT
-from skylark import TopicConfig
 from skylark.sdk.blocking import Admin, Client, Producer, PullConsumer
 from skylark.sdk.routes import master_of
 from skylark.spark_connector.offsets import LostRange, OffsetRange

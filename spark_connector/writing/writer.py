@@ -30,7 +30,18 @@ from skylark.spark_connector.reading.pulling import when_back
 from skylark.spark_connector.worker_pickle import pack
 from skylark.spark_connector.writing.bodies import Bodies
 from skylark.spark_connector.writing.once import Once, SendLimits, WriteFailed
-from skylark.spark_connector.writing.rows import BODY, FLAG, KEYS, TAGS, TOGETHER, Layout, Lot, RowKeys, layout_of, lots_of
+from skylark.spark_connector.writing.rows import (
+    BODY,
+    FLAG,
+    KEYS,
+    TAGS,
+    TOGETHER,
+    Layout,
+    Lot,
+    RowKeys,
+    layout_of,
+    lots_of,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ import threading
 import pytest
 import trio
 
+from scripts.daemons import free_port
 from skylark.broker.broker import Broker
 from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.addresses import split_address
@@ -23,7 +24,6 @@ from skylark.remoting.protocol.requests.replication import (
     GET_TIMER_METRICS,
 )
 from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
-from scripts.daemons import free_port
 from tests.broker.running import SMALL, pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import DEADLINE_S, until

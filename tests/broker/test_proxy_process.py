@@ -12,6 +12,8 @@ import grpc
 import pytest
 import trio
 
+from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
+from skylark import Admin
 from skylark.broker.instances import instances_of
 from skylark.broker.options import BrokerOptions
 from skylark.broker.proxy_process import WithProxy, proxy_command, proxy_environ
@@ -20,8 +22,6 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
-from skylark import Admin
 from tests.broker.running import running
 from tests.support.daemons import SMALL, started
 from tests.support.proxies import call, message

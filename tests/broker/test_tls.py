@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from skylark import Admin, Producer, PullConsumer, Tls
 from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.errors import ConfigError, RemotingError, UserError
 from skylark.mqcommon.message.message import Message
@@ -11,7 +12,6 @@ from skylark.remoting.net.client import open_client
 from skylark.remoting.net.tls.options import daemon_tls
 from skylark.remoting.protocol.requests.raft import RAFT_STATUS, RaftStatusRequestHeader
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Producer, PullConsumer, Tls
 from tests.broker.replication.dledger.groups import NAME, started
 from tests.broker.replication.sets import SLAVE, broker, namesrv
 from tests.support.certificates import Authority

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from skylark import Message, Producer, PullConsumer, SendFailed
 from skylark.mqcommon.errors import RemotingError
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark import Message, Producer, PullConsumer, SendFailed
 from tests.support.rounds import report
 from tests.support.waiting import until
 

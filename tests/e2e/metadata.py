@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
+from skylark import Admin
 from skylark.mqcommon.errors import RemotingError
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin
 
 TOPICS = [f"meta-{number}" for number in range(12)]
 GROUPS = [f"group-{number}" for number in range(6)]

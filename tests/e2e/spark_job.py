@@ -12,8 +12,8 @@ from random import Random
 
 from pyspark.sql import SparkSession
 
-from skylark.mqcommon.errors import SkylarkError
 from skylark import PullConsumer
+from skylark.mqcommon.errors import SkylarkError
 from skylark.spark_connector import register
 from tests.support.daemons import Cluster
 from tests.tidy.tree import ROOT

@@ -10,13 +10,13 @@ from typing import Generic
 
 import trio
 
+from scripts.controller_set import NAME, AnySet, ControllerSet, running
+from scripts.daemons import Daemon, ReservedPort, reserve
+from skylark import Admin, Producer, PullConsumer
 from skylark.mqcommon.errors import RemotingError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.net.client import RemotingClient, open_client
 from skylark.remoting.protocol.codes import ResponseCode
-from scripts.controller_set import NAME, AnySet, ControllerSet, running
-from scripts.daemons import Daemon, ReservedPort, reserve
-from skylark import Admin, Producer, PullConsumer
 from tests.broker.running import pull_request
 from tests.broker.test_send_pull import messages
 from tests.e2e.load import Load, check_acknowledged, check_order, follow, stored

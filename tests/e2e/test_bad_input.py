@@ -8,12 +8,12 @@ from random import Random
 import pytest
 import trio
 
+from scripts.daemons import HOST, Daemon
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.frame import MAX_FRAME_BYTES, encode
 from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from skylark.remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
-from scripts.daemons import HOST, Daemon
 from tests.remoting.protocol.golden import recorded
 from tests.support.daemons import Cluster, running
 from tests.support.waiting import until

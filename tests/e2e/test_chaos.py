@@ -13,10 +13,10 @@ from random import Random
 import pytest
 import trio
 
-from skylark.mqcommon.message.queue import MessageQueue
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon
 from skylark import Message, Producer, PullConsumer, SendFailed
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.chaos.delivery import out_of_order, unexplained
 from tests.e2e.chaos.group import Group
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start

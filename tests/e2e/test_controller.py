@@ -16,11 +16,11 @@ from random import Random
 import pytest
 import trio
 
-from skylark.broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
-from skylark.mqcommon.errors import RouteNotFound
 from scripts.controller_set import NAME, ControllerSet, running
 from scripts.daemons import BIN, Daemon
 from skylark import Admin, Message, Producer, SendFailed
+from skylark.broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
+from skylark.mqcommon.errors import RouteNotFound
 from tests.e2e.fuzz.streams import pages
 from tests.e2e.load import Acked, check_acknowledged, stored
 from tests.e2e.switches import (

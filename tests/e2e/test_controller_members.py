@@ -11,9 +11,9 @@ from random import Random
 import pytest
 import trio
 
-from skylark.broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
 from scripts.controller_set import NAME
 from scripts.daemons import HOST, Daemon, broker_daemon, reserve
+from skylark.broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
 from tests.e2e.switches import QUICK, LinkedSet, Switching, switching
 from tests.support.waiting import until
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import trio
 
-from skylark.mqcommon.errors import BrokerError, RemotingError
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.controller_set import NAME, ControllerSet
 from scripts.daemons import Daemon
 from skylark import Admin
+from skylark.mqcommon.errors import BrokerError, RemotingError
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import check_acknowledged, check_order, stored, under_load
 from tests.e2e.switches import PAUSE_S, QUICK, TOPIC, until_logs_are_equal
 from tests.support.daemons import Cluster, until_route

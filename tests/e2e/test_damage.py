@@ -12,9 +12,9 @@ from random import Random
 import pytest
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN, Daemon
 from skylark import Producer
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import Acked, Load, check_acknowledged, stored
 from tests.support.daemons import Cluster, make_topic, running, start, until_route
 from tests.support.waiting import until

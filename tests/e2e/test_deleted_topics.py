@@ -8,10 +8,10 @@ from random import Random
 import pytest
 import trio
 
+from skylark import Admin, Message, Producer, PullConsumer
 from skylark.mqcommon.errors import BrokerError, RemotingError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Message, Producer, PullConsumer
 from tests.e2e.load import bodies
 from tests.support.daemons import make_topic, running, start, until_route
 from tests.support.waiting import until

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import trio
 
+from scripts.daemons import Daemon
+from skylark import Admin, Message, Producer, PullConsumer, SendFailed
 from skylark.mqcommon.errors import BrokerError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import Daemon
-from skylark import Admin, Message, Producer, PullConsumer, SendFailed
 from tests.e2e.load import Acked, bodies, check_acknowledged, stored
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start, until_route
 from tests.support.small_disk import small_disk

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trio
 
+from skylark import Message, MessageQueue, Producer, PullConsumer
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Message, MessageQueue, Producer, PullConsumer
 from skylark.sdk.producer import lane
 from skylark.sdk.producer.wire import send_request
 from tests.e2e.load import check_acknowledged, stored, under_load

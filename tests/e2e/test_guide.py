@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from skylark import Admin, Message, Producer, SkylarkError
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import DEADLINE_S, until
 

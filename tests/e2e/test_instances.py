@@ -9,9 +9,9 @@ from urllib.request import urlopen
 
 import trio
 
-from skylark.broker.instances import STRIDE
 from scripts.daemons import Daemon, ReservedPort, broker_daemon, free_port, namesrv_daemon
 from skylark import Admin, ConsumeFrom, Message, MessageExt, Producer, PushConsumer, TopicConfig
+from skylark.broker.instances import STRIDE
 from tests.support.daemons import SMALL, start
 from tests.support.waiting import until
 

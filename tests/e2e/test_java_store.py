@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from skylark.mqcommon.message.queue import MessageQueue
 from scripts.daemons import BIN, broker_daemon, namesrv_daemon
 from skylark import Admin, Message, Producer, PullConsumer
+from skylark.mqcommon.message.queue import MessageQueue
 from tests.support.daemons import Cluster, start, started, until_registered
 from tests.support.golden_store import VERSIONS, rows, stored_offsets, unpack
 

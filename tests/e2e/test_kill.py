@@ -10,11 +10,11 @@ from random import Random
 import pytest
 import trio
 
+from scripts.daemons import POLL_S, Daemon
+from skylark import Admin, Producer, PullConsumer
 from skylark.mqcommon.errors import RemotingError, RouteNotFound
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import POLL_S, Daemon
-from skylark import Admin, Producer, PullConsumer
 from tests.e2e.load import Load, bodies, check_acknowledged, check_order, stored
 from tests.e2e.metadata import SHARES, MetadataModel, OffsetsModel
 from tests.support.daemons import SMALL, Cluster, make_topic, running, until_route

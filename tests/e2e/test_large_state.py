@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from skylark.broker.replication.master_api import MasterClient as BrokerTables
 from skylark.mqcommon.errors import BrokerError, RemotingError
 from skylark.remoting.net.client import RemotingClient, open_client
@@ -27,7 +28,6 @@ from skylark.remoting.protocol.requests.routes import (
     TopicRouteData,
 )
 from skylark.remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
-from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from tests.support.daemons import SMALL, start, started
 from tests.support.waiting import until
 

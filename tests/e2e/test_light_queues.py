@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import LightMessage, MessageExt, MessageQueue, Producer, PullConsumer, SkylarkError
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.test_soak import verify
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start, until_route
 from tests.support.rounds import report

@@ -11,10 +11,10 @@ from typing import Any
 import trio
 from click.testing import CliRunner, Result
 
-from skylark.mqcommon.message.queue import MessageQueue
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN
 from skylark import Message, Producer
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.admin.cli import mqadmin
 from tests.support.daemons import in_threads, make_topic
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import BufferFull, Message, Producer, SendFailed, Ticket
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import BODY_BYTES, Acked, check_acknowledged, check_order, stored
 from tests.support.daemons import make_topic, running, start, until_route
 from tests.support.waiting import until

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from examples.pipeline.events import events_of, messages
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import Producer
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.spark_job import POLL_S, Job, bodies, committed
 from tests.support.daemons import Cluster, make_topic, running, start
 from tests.support.postgresql import postgresql

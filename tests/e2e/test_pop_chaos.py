@@ -11,8 +11,8 @@ from random import Random
 import pytest
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import Message, Producer, SendFailed
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.chaos.popper import INVISIBLE_MS, Line, is_forgotten, parse
 from tests.e2e.chaos.programs import Programs
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start

@@ -20,16 +20,16 @@ from random import Random
 import pytest
 import trio
 
-from skylark.broker.commands.diverged_slave import resync
-from skylark.mqcommon.clock import SystemClock
-from skylark.mqcommon.disk.files import OsFiles
-from skylark.mqcommon.message.queue import MessageQueue
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.controller_set import NOT_YET, ControllerSet
 from scripts.controller_set import running as set_running
 from scripts.daemons import Daemon
 from scripts.dledger_set import DLedgerSet
 from skylark import Admin, Message, Producer, PullConsumer, SendFailed
+from skylark.broker.commands.diverged_slave import resync
+from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import BODY_BYTES, BULK, bodies
 from tests.support.daemons import SMALL, BrokerSet, broker_set, make_topic, running
 from tests.support.unsynced import LosingDisks

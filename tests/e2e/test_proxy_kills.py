@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 import trio
 
-from skylark.mqcommon.errors import RemotingError, RouteNotFound
-from skylark.mqcommon.names import MASTER_ID
-from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.controller_set import ControllerSet
 from scripts.controller_set import running as running_set
 from scripts.daemons import Daemon, broker_daemon
 from skylark import Admin
+from skylark.mqcommon.errors import RemotingError, RouteNotFound
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import stored
 from tests.e2e.switches import QUICK
 from tests.support.daemons import SMALL, start, started

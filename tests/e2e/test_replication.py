@@ -13,12 +13,12 @@ from random import Random
 import pytest
 import trio
 
+from scripts.daemons import Daemon, free_port
+from skylark import Admin, Message, Producer, PullConsumer, SendStatus
 from skylark.broker.replication.master_api import MasterClient as BrokerTables
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.requests.replication import PageRequestHeader
-from scripts.daemons import Daemon, free_port
-from skylark import Admin, Message, Producer, PullConsumer, SendStatus
 from tests.e2e.load import Load, check_acknowledged, check_order, follow, stored
 from tests.support.daemons import NAME, BrokerSet, broker_set, start, started
 from tests.support.waiting import until

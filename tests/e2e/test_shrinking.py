@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import pytest
 import trio
 
-from skylark.broker.replication.master_api import MasterClient as BrokerTables
-from skylark.remoting.net.client import open_client
 from scripts.controller_set import ControllerSet
 from scripts.controller_set import running as controlled
 from scripts.daemons import BIN, Daemon, broker_daemon
+from skylark.broker.replication.master_api import MasterClient as BrokerTables
+from skylark.remoting.net.client import open_client
 from skylark.sdk import (
     Admin,
     ConsumeFrom,

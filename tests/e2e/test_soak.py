@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from skylark.mqcommon.message.queue import MessageQueue
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN, Daemon, stop
 from skylark import Admin, Message, Producer, PullConsumer
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import Load, bodies
 from tests.support.daemons import NAME, BrokerSet, broker_set, start, until_route
 from tests.support.waiting import until

@@ -11,11 +11,11 @@ import trio
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructType
 
+from skylark import Admin, Message, Producer
 from skylark.mqcommon.errors import BrokerError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.auth import UserInfo
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Message, Producer
 from skylark.sdk.testing import Cluster as InProcess
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.options.write import WriteOptions
@@ -129,18 +129,14 @@ async def test_a_right_that_is_taken_away_ends_a_stream_with_the_words_of_the_br
         group = "Group:spark-rocketmq"
         await root.create_acl(broker, allowing((f"Topic:{TOPIC}", "Sub"), (f"Topic:{TOPIC}", "Get"), (group, "Sub")))
         keys = {"accessKey": APP.access_key, "secretKey": APP.secret_key}
-        with closing(
-            await trio.to_thread.run_sync(lambda: Stream(nameserver=cluster.nameserver, **keys))
-        ) as stream:
+        with closing(await trio.to_thread.run_sync(lambda: Stream(nameserver=cluster.nameserver, **keys))) as stream:
             assert await trio.to_thread.run_sync(stream.bodies) == []
             await root.delete_acl(broker, "User:app")
             with pytest.raises(BrokerError, match="User:app has no permission"):
                 await trio.to_thread.run_sync(stream.has_new)
 
 
-async def test_a_write_waits_for_nameservers_that_are_away(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_write_waits_for_nameservers_that_are_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with running(tmp_path) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, 1, 1))

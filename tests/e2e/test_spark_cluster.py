@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from scripts.demo.flights import flight_messages
 from scripts.spark_zip import make_zip
 from skylark import Producer, PullConsumer
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.support.daemons import Cluster, make_topic, running
 from tests.support.spark_cluster import START_S, SparkCluster, spark_cluster
 from tests.support.waiting import until

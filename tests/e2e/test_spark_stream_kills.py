@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import trio
 
+from skylark import Producer
 from skylark.mqcommon.polling import poll_until
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Producer
 from tests.e2e.spark_job import POLL_S, Job, bodies, committed, count
 from tests.e2e.test_shrinking import TOPIC as SHRINKING
 from tests.e2e.test_shrinking import Load, commands, run_to_its_end

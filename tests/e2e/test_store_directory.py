@@ -6,8 +6,8 @@ from typing import Any
 
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import Producer
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader
 from skylark.spark_connector.schema import spark_schema

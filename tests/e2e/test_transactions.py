@@ -11,8 +11,8 @@ from random import Random
 import pytest
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import MessageQueue, PullConsumer, TransactionProducer
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.chaos.programs import Programs
 from tests.e2e.chaos.transactions import check, commits
 from tests.support.daemons import SMALL, make_topic, running

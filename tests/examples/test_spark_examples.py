@@ -11,8 +11,8 @@ import pytest
 import trio
 from pyspark.sql import SparkSession
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import Message, Producer, PullConsumer
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.support.daemons import Cluster, make_topic, running
 from tests.support.spark import in_thread, patient
 from tests.tidy.tree import ROOT

@@ -12,9 +12,9 @@ from typing import Any
 
 import trio
 
-from skylark.mqcommon.message.message import MessageExt
 from scripts.daemons import ROOT
 from skylark import PullConsumer
+from skylark.mqcommon.message.message import MessageExt
 from tests.support.daemons import Cluster
 
 DEADLINE_S = 90

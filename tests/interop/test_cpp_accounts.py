@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from skylark import Admin
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.remoting.protocol.signature import Credentials
-from skylark import Admin
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 from tests.interop import cpp
 from tests.support.daemons import in_threads

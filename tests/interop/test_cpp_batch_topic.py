@@ -4,8 +4,8 @@ from pathlib import Path
 
 import trio
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import Message, Producer
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.interop import cpp
 from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import until

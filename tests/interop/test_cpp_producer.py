@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from skylark import Admin
 from skylark.mqcommon.message.ids import parse_offset_msg_id
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin
 from tests.interop import cpp
 from tests.support.daemons import in_threads, make_topic, until_route
 from tests.support.waiting import until

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import trio
 
+from skylark import Message, Producer
 from skylark.mqcommon.message.message import MessageExt
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Message, Producer
 from tests.interop import cpp
 from tests.support.daemons import Cluster, in_threads, make_topic
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from skylark import Admin, Message, Producer, PullConsumer
 from skylark.mqcommon.errors import BrokerError
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Message, Producer, PullConsumer
 from tests.interop import cpp
 from tests.support.daemons import Cluster, in_threads, make_topic
 from tests.support.waiting import until

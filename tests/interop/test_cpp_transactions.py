@@ -6,8 +6,8 @@ sends it in the same way.
 
 from pathlib import Path
 
-from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark import MessageExt, TransactionProducer, TransactionState
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.interop import cpp
 from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import until

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from skylark import Admin
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.remoting.protocol.signature import Credentials
-from skylark import Admin
 from tests.interop import cpp
 from tests.support.daemons import in_threads
 from tests.support.waiting import until

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from scripts.daemons import free_port
 from skylark.broker.registration import registrar as registrar_module
 from skylark.broker.replication import slave as slave_module
 from skylark.broker.replication.master import HaServer
@@ -35,7 +36,6 @@ from skylark.remoting.protocol.requests.auth import (
     UserRequestHeader,
 )
 from skylark.remoting.protocol.signature import Credentials
-from scripts.daemons import free_port
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write

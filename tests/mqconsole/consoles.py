@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import trio
 
+from skylark import Admin, ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqconsole.console import Console, make_site
 from skylark.mqconsole.options import ConsoleOptions
@@ -17,7 +18,6 @@ from skylark.mqconsole.people.person import Cluster
 from skylark.mqconsole.watching.checkup import Checkup
 from skylark.mqconsole.watching.collector import Collector
 from skylark.mqconsole.web.site import Site
-from skylark import Admin, ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
 from tests.support.waiting import until
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')

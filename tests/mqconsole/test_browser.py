@@ -159,7 +159,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
 def console_daemon(home: Path, nameserver: str) -> Daemon:
     port = reserve()
     command = [
-        sys.executable, "-m", "skylark.mqconsole", "-n", nameserver, "--listen-port", str(port.number), "--poll-interval", "2"
+        sys.executable, "-m", "skylark.mqconsole", "-n", nameserver, "--listen-port", str(port.number),
+        "--poll-interval", "2",
     ]  # fmt: skip
     return Daemon("mqconsole", command, port.number, home / "mqconsole.log", port)
 

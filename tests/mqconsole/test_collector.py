@@ -12,7 +12,12 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqconsole.watching.checkup import FIRST_S, Checkup
 from skylark.mqconsole.watching.checkup import INTERVAL_S as CHECKUP_S
 from skylark.mqconsole.watching.collector import PATIENCE, TABLES_INTERVAL_S, Collector
-from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, ConsumeStatsList, SubscriptionGroupTable
+from skylark.remoting.protocol.requests.groups import (
+    ConsumeOffset,
+    ConsumeStats,
+    ConsumeStatsList,
+    SubscriptionGroupTable,
+)
 from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
 from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from skylark import Admin, Credentials
 from skylark.mqcommon.errors import ConfigError, UserError
 from skylark.mqcommon.message.ids import encode_host, offset_msg_id
 from skylark.mqconsole.options import ConsoleOptions
@@ -35,7 +36,6 @@ from skylark.mqconsole.web.login import _next
 from skylark.mqconsole.web.site import Route
 from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
-from skylark import Admin, Credentials
 from skylark.sdk.admin.session import Settings
 from skylark.sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console, lonely_site
@@ -351,13 +351,13 @@ async def test_no_page_and_no_log_has_a_secret(
 
 
 async def test_changes_leave_a_line_in_the_audit(address: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mqconsole.audit")
+    caplog.set_level(logging.INFO, "skylark.mqconsole.audit")
     async with browser(address) as who:
         await who.log_in(OPERATOR, SECRET)
         await who.post("/topics", topic="audited", writeQueues="1")
         await who.post("/topics/audited/delete", confirm="another")
         await who.post("/topics", topic="evil\nname")
-    lines = [record.getMessage() for record in caplog.records if record.name == "mqconsole.audit"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "skylark.mqconsole.audit"]
     assert lines[:2] == [
         f"{OPERATOR!r} (operator) from 127.0.0.1: log_in '': done",
         f"{OPERATOR!r} (operator) from 127.0.0.1: create_topic 'audited': done",

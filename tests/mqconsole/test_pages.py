@@ -8,9 +8,9 @@ from urllib.parse import quote
 import pytest
 import trio
 
+from skylark import Admin, ConsumeFrom, Message, Producer, PullConsumer, PushConsumer
 from skylark.mqcommon.errors import RouteNotFound
 from skylark.mqcommon.message.message import MessageExt
-from skylark import Admin, ConsumeFrom, Message, Producer, PullConsumer, PushConsumer
 from skylark.sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console, give_up
 from tests.support.waiting import until
@@ -199,9 +199,10 @@ async def test_a_group_says_what_its_handlers_do(who: Browser, cluster: Cluster)
         assert sum(cached.values()) == 6 and "slow" in {row["topic"] for row in detail["subscriptions"]}
         assert (detail["concurrency"], detail["properties"]["PROP_CONSUMEORDERLY"]) == (1, "false")
         assert (await who.get("/groups/slow-ones/member?id=nobody@1")).status_code == 404
-        assert f"/groups/slow-ones/member?id={quote(one['clientId'], safe='')}" in (
-            await who.get("/groups/slow-ones")
-        ).text
+        assert (
+            f"/groups/slow-ones/member?id={quote(one['clientId'], safe='')}"
+            in (await who.get("/groups/slow-ones")).text
+        )
         is_free.set()
         await until(lambda: consumer.consumed == 6, "the handler goes on")
 

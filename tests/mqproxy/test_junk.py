@@ -19,9 +19,9 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.daemons import HOST, Daemon, wait_ready
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from scripts.daemons import HOST, Daemon, wait_ready
 from skylark.sdk.testing import Cluster
 from tests.support import http2
 from tests.support.proxies import call, message, proxy, proxy_daemon

@@ -147,7 +147,7 @@ def test_a_call_without_a_readable_request_is_refused(
 ) -> None:
     with served.channel() as channel:
         assert sending(channel, iter(requests)).status.code == wire.BAD_REQUEST
-    assert not [record for record in caplog.records if record.name.startswith("mqproxy")]
+    assert not [record for record in caplog.records if record.name.startswith("skylark.mqproxy")]
 
 
 def test_a_client_that_does_not_read_its_messages_loses_the_call(

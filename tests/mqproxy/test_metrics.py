@@ -14,6 +14,7 @@ import grpc
 import pytest
 import trio
 
+from scripts.daemons import Daemon, reserve
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import ConfigError, RequestTimeout
 from skylark.mqproxy.brokers import Brokers, Receipt
@@ -23,7 +24,6 @@ from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from scripts.daemons import Daemon, reserve
 from skylark.sdk.testing import Cluster
 from tests.support.daemons import started
 from tests.support.proxies import call

@@ -201,7 +201,15 @@ def test_a_local_proxy_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_command_serves_until_sigterm(cluster: Cluster) -> None:
-    command = [sys.executable, "-m", "skylark.mqproxy", "--namesrv-addr", cluster.nameserver, "--bind-address", "127.0.0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "skylark.mqproxy",
+        "--namesrv-addr",
+        cluster.nameserver,
+        "--bind-address",
+        "127.0.0.1",
+    ]
     with subprocess.Popen([*command, "--grpc-server-port", "0"], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         # A process that cannot serve ends, and so does its output.

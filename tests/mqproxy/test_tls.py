@@ -9,13 +9,13 @@ import grpc
 import pytest
 import trio
 
+from skylark import Admin, Tls
 from skylark.mqcommon.errors import ConfigError, UserError
 from skylark.mqproxy.certificates import ProxyTls, proxy_tls
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.tls.settings import ServerTls
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Tls
 from skylark.sdk.testing import Cluster
 from tests.broker.replication.sets import broker, namesrv
 from tests.mqproxy.test_ports import answers, certificate_at

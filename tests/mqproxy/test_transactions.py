@@ -8,10 +8,10 @@ import grpc
 import pytest
 import trio
 
+from skylark import Admin
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.transactions import TransactionProducers
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark import Admin
 from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.mqproxy.test_producer import Got, read
 from tests.support.proxies import Proxy, Telling, call, message, proxy, started

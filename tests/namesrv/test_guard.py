@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from skylark import Admin, Message, Producer
 from skylark.broker.identity import identity_of, resolved
 from skylark.broker.registration.registrar import Registrar
 from skylark.broker.replication.known_master import KnownMaster
@@ -17,7 +18,6 @@ from skylark.namesrv.options import NamesrvOptions
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.signature import Credentials
-from skylark import Admin, Message, Producer
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.peer import Served, serve
 from tests.namesrv.registrations import live_addrs

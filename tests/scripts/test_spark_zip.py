@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from scripts.spark_zip import COMPILED, OURS, PURE, make_zip
+from scripts.spark_zip import COMPILED, PURE, make_zip
 
 # An executor: its Python has pyspark and what is compiled, and none of ours; pyspark itself needs py4j.
 WORKER = """
 import sys
 zip_path = sys.argv[1]
 sys.path.insert(0, zip_path)
-import spark_connector.reading.batch_reader, spark_connector.writing.writer, pyspark_rocketmq
+import skylark.spark_connector.reading.batch_reader, skylark.spark_connector.writing.writer, pyspark_rocketmq
 from skylark.sdk.blocking import Admin, Client, Producer, PullConsumer
 import skylark.spark_connector.jobs.copy_topic
 ours = {name for name in sys.modules if name.split(".")[0] in sys.argv[2].split(",")}
@@ -27,7 +27,7 @@ sys.exit(f"not from the zip: {sorted(wrong)}" if wrong else 0)
 def test_executors_find_everything_in_it(tmp_path: Path) -> None:
     path = tmp_path / "skylark.zip"
     make_zip(path)
-    command = [sys.executable, "-c", WORKER, str(path), ",".join((*OURS, *PURE))]
+    command = [sys.executable, "-c", WORKER, str(path), ",".join(("skylark", "pyspark_rocketmq", *PURE))]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert run.returncode == 0, run.stderr
 
@@ -37,5 +37,7 @@ def test_it_holds_no_tests_and_nothing_compiled(tmp_path: Path) -> None:
     assert set(make_zip(path)).isdisjoint(COMPILED)
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-    assert "spark_connector/source.py" in names and "trio/__init__.py" in names and "pyspark_rocketmq.py" in names
+    assert (
+        "skylark/spark_connector/source.py" in names and "trio/__init__.py" in names and "pyspark_rocketmq.py" in names
+    )
     assert not [name for name in names if name.endswith((".so", ".pyc")) or "/_tests/" in name]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import skylark.sdk
-import skylark.sdk.aio
-import skylark.sdk.blocking
+import skylark
+import skylark.aio
+import skylark.blocking
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.support.in_process import Servers
 
@@ -19,7 +19,7 @@ OPTIONS = ("timeout_ms", "send_timeout_ms")
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in (sdk, sdk.aio, sdk.blocking):
+    for package in (skylark, skylark.aio, skylark.blocking):
         for name in CLIENTS:
             defaults = inspect.unwrap(getattr(package, name).__init__).__kwdefaults__
             for option in defaults.keys() & OPTIONS:

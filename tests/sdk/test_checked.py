@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-import skylark.sdk
+import skylark
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk import blocking
@@ -27,7 +27,7 @@ def cases() -> list[tuple[str, str, str]]:
     return [
         (cls, name, argument)
         for cls in ("Admin", "PullConsumer", "Producer")
-        for name, method in public_methods(getattr(sdk, cls)).items()
+        for name, method in public_methods(getattr(skylark, cls)).items()
         for argument in inspect.signature(method).parameters
         # What is not async in a producer is for its lanes.
         if argument != "self" and (cls != "Producer" or inspect.iscoroutinefunction(method))
@@ -41,7 +41,7 @@ def plausible(hint: Any) -> Any:
     if get_origin(hint) is Literal:
         return get_args(hint)[0]
     values = {
-        str | sdk.Sql: "*",
+        str | skylark.Sql: "*",
         str: "t",
         int: 1,
         bool: True,
@@ -50,13 +50,13 @@ def plausible(hint: Any) -> Any:
         MessageQueue: queue(0),
         Mapping: {},
         Sequence: [],
-        sdk.TopicConfig: sdk.TopicConfig("t"),
+        skylark.TopicConfig: skylark.TopicConfig("t"),
     }
     return values.get(hint) or values.get(get_origin(hint)) or values.get(getattr(hint, "__origin__", None))
 
 
 def client(cls: str) -> Any:
-    return sdk.Producer("127.0.0.1:1", value=bytes) if cls == "Producer" else getattr(sdk, cls)("127.0.0.1:1")
+    return skylark.Producer("127.0.0.1:1", value=bytes) if cls == "Producer" else getattr(skylark, cls)("127.0.0.1:1")
 
 
 @pytest.mark.parametrize(("cls", "name", "argument"), cases())
@@ -70,7 +70,7 @@ async def test_junk_is_refused(cls: str, name: str, argument: str) -> None:
     good = {each: plausible(hints[each]) for each in inspect.signature(method).parameters}
     if cls == "Producer":
         # `plausible` knows no value of these types. A MessageExt is decoded only when its fields are read.
-        messages = {"message": sdk.Message("t", b""), "request": sdk.MessageExt(b"", 0, ""), "value": b""}
+        messages = {"message": skylark.Message("t", b""), "request": skylark.MessageExt(b"", 0, ""), "value": b""}
         good.update({each: value for each, value in messages.items() if each in good})
     # The first that is wrong is named.
     arguments = {**good, argument: Junk()}
@@ -86,7 +86,7 @@ async def test_junk_is_refused(cls: str, name: str, argument: str) -> None:
 @pytest.mark.parametrize("cls", ["Admin", "PullConsumer", "Producer"])
 @pytest.mark.parametrize("nameserver", [["127.0.0.1:1", 5], b"127.0.0.1:1", 9876, {"h:1"}])
 def test_nameservers_are_str(cls: str, nameserver: Any) -> None:
-    for module in (sdk, blocking):
+    for module in (skylark, blocking):
         with pytest.raises(TypeError, match="nameserver"):
             getattr(module, cls)(nameserver)
 
@@ -109,7 +109,7 @@ def test_nameservers_are_str(cls: str, nameserver: Any) -> None:
     ],
 )
 def test_options_have_values_that_make_sense(cls: str, arguments: dict[str, Any]) -> None:
-    for module in (sdk, blocking):
+    for module in (skylark, blocking):
         with pytest.raises(ValueError, match=next(iter(arguments))):
             getattr(module, cls)("127.0.0.1:1", **arguments)
 
@@ -131,7 +131,7 @@ def test_options_have_values_that_make_sense(cls: str, arguments: dict[str, Any]
     ],
 )
 def test_options_have_their_types(cls: str, arguments: dict[str, Any]) -> None:
-    for module in (sdk, blocking):
+    for module in (skylark, blocking):
         with pytest.raises(TypeError, match=next(iter(arguments))):
             getattr(module, cls)("127.0.0.1:1", **arguments)
 
@@ -151,7 +151,7 @@ def test_options_have_their_types(cls: str, arguments: dict[str, Any]) -> None:
     ],
 )
 async def test_a_consumers_arguments_are_in_bounds(name: str, arguments: dict[str, Any], named: str) -> None:
-    consumer = sdk.PullConsumer("127.0.0.1:1")
+    consumer = skylark.PullConsumer("127.0.0.1:1")
     with pytest.raises(InvalidArgument, match=f"^{named} "):
         await getattr(consumer, name)(**arguments)
 

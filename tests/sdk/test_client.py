@@ -5,7 +5,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-import skylark.sdk
+import skylark
+from skylark import Admin, Client, Message, MessageQueue, Producer, PullConsumer
 from skylark.mqcommon.errors import (
     BrokerError,
     InvalidArgument,
@@ -18,7 +19,6 @@ from skylark.mqcommon.errors import (
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.clients import ConsumerRunningInfo, HeartbeatData
-from skylark import Admin, Client, Message, MessageQueue, Producer, PullConsumer
 from skylark.sdk.client import HEARTBEAT_RETRY_S, LEAVE_TIMEOUT_S, ClientInstance
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, queue, serving
 from tests.sdk.producer.test_producer import bodies, two_brokers
@@ -511,7 +511,7 @@ async def test_a_client_without_nameservers_serves_an_admin_only(monkeypatch: py
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     async with cluster() as (_, broker), Client() as client, Admin(client) as admin:
         broker.on(321, lambda request: request.respond(1, "no such queue"))
-        with pytest.raises(sdk.BrokerError, match="no such queue"):
+        with pytest.raises(skylark.BrokerError, match="no such queue"):
             await admin.query_consume_queue(broker.addr, "t", 0, 0)
         for cls in (Producer, PullConsumer):
             with pytest.raises(UserError, match="no NameServer is given"):

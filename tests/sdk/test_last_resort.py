@@ -14,7 +14,7 @@ import logging, sys
 import skylark.sdk.runtime
 {setup}
 logging.getLogger("skylark.sdk.consumer.workers").error("the handler failed with message %s", "m1")
-logging.getLogger("sdk").info("nothing to tell")
+logging.getLogger("skylark").info("nothing to tell")
 """
 
 
@@ -24,14 +24,14 @@ logging.getLogger("sdk").info("nothing to tell")
         ("", True),
         ("logging.getLogger('mine').addHandler(logging.StreamHandler())", True),
         ("logging.basicConfig(level=logging.CRITICAL)", False),
-        ("logging.getLogger('sdk').addHandler(logging.FileHandler('/dev/null'))", False),
-        ("logging.getLogger('sdk').setLevel(logging.CRITICAL)", False),
+        ("logging.getLogger('skylark').addHandler(logging.FileHandler('/dev/null'))", False),
+        ("logging.getLogger('skylark').setLevel(logging.CRITICAL)", False),
     ],
 )
 def test_a_program_without_logging_sees_warnings(setup: str, shown: bool) -> None:
     command = [sys.executable, "-c", PROGRAM.format(setup=setup)]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
-    assert ("ERROR sdk.consumer.workers: the handler failed with message m1" in said) is shown
+    assert ("ERROR skylark.sdk.consumer.workers: the handler failed with message m1" in said) is shown
     assert len(said.splitlines()) == shown
 
 
@@ -78,8 +78,8 @@ import trio
 from skylark import Producer
 from skylark.sdk.testing import Cluster
 
-for name in ("mqcommon.x", "skylark.remoting.net.client", "skylark.sdk.client", "broker.x", "namesrv.x"):
-    logging.getLogger(name).warning("a warning of %s", name)
+for name in ("mqcommon.x", "remoting.net.client", "sdk.client", "broker.x", "namesrv.x"):
+    logging.getLogger("skylark." + name).warning("a warning of %s", name)
 """
 
 

@@ -5,13 +5,13 @@ from importlib.metadata import version
 
 import pytest
 
-import skylark.sdk
+import skylark
 from skylark import Admin, SubscriptionGroupConfig, TopicConfig
 
 
-@pytest.mark.parametrize("name", sdk.__all__)
+@pytest.mark.parametrize("name", skylark.__all__)
 def test_each_name_is_there(name: str) -> None:
-    assert getattr(sdk, name).__name__ == name
+    assert getattr(skylark, name).__name__ == name
 
 
 def test_what_admin_takes_comes_from_here() -> None:
@@ -20,8 +20,8 @@ def test_what_admin_takes_comes_from_here() -> None:
 
 
 def test_the_version_is_the_packages() -> None:
-    assert sdk.__version__ == version("skylark-mq")
+    assert skylark.__version__ == version("skylark-mq")
 
 
 def test_a_completer_sees_all_names() -> None:
-    assert set(sdk.__all__) <= set(dir(sdk))
+    assert set(skylark.__all__) <= set(dir(skylark))

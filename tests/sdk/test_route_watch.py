@@ -2,9 +2,9 @@
 
 import pytest
 
+from skylark import Admin, Client, ConsumeFrom, Message, MessageExt, Producer, PushConsumer
 from skylark.mqcommon.errors import RouteNotFound
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Client, ConsumeFrom, Message, MessageExt, Producer, PushConsumer
 from skylark.sdk.client import ClientInstance
 from skylark.sdk.testing import Cluster
 from tests.support.waiting import until

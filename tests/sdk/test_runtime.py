@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-import skylark.sdk
+import skylark
 from skylark.mqcommon.message.message import Message
 from skylark.sdk.producer.routing import Turns
 from skylark.sdk.runtime import FORKS, Home, check_trio, make_client_id, off_loop, survived
@@ -21,10 +21,10 @@ from tests.support.waiting import DEADLINE_S
 
 @pytest.mark.parametrize("cls", ["Producer", "PullConsumer", "Admin"])
 def test_in_asyncio_they_say_what_to_use(cls: str) -> None:
-    made = getattr(sdk, cls)("127.0.0.1:1")
+    made = getattr(skylark, cls)("127.0.0.1:1")
 
     async def use() -> None:
-        with pytest.raises(RuntimeError, match=r"this is asyncio: use those of sdk\.aio"):
+        with pytest.raises(RuntimeError, match=r"this is asyncio: use those of skylark\.aio"):
             async with made:
                 pass
 
@@ -32,7 +32,7 @@ def test_in_asyncio_they_say_what_to_use(cls: str) -> None:
 
 
 def test_calls_of_what_was_not_opened_say_what_to_use_in_asyncio() -> None:
-    producer, consumer = sdk.Producer("127.0.0.1:1"), sdk.PullConsumer("127.0.0.1:1")
+    producer, consumer = skylark.Producer("127.0.0.1:1"), skylark.PullConsumer("127.0.0.1:1")
 
     async def use() -> None:
         for call in (
@@ -43,14 +43,14 @@ def test_calls_of_what_was_not_opened_say_what_to_use_in_asyncio() -> None:
             lambda: consumer.max_offset(queue()),
             lambda: consumer.pull(queue(), 0),
         ):
-            with pytest.raises(RuntimeError, match=r"this is asyncio: use those of sdk\.aio"):
+            with pytest.raises(RuntimeError, match=r"this is asyncio: use those of skylark\.aio"):
                 await call()
 
     asyncio.run(use())
 
 
 def test_with_no_loop_at_all_they_say_so() -> None:
-    with pytest.raises(RuntimeError, match=r"this is no event loop: use those of sdk\.blocking"):
+    with pytest.raises(RuntimeError, match=r"this is no event loop: use those of skylark\.blocking"):
         check_trio()
     trio.run(trio.lowlevel.checkpoint)
 
@@ -86,7 +86,7 @@ def step(coroutine: Any) -> None:
 
 @pytest.mark.process
 async def test_a_producer_of_the_parent_raises_in_the_child() -> None:
-    async with two_brokers() as (names, a, b), sdk.Producer(names) as producer:
+    async with two_brokers() as (names, a, b), skylark.Producer(names) as producer:
         queues = await producer.queues("t")
         await producer.send(Message("t", b"parent"))
         calls: list[Callable[[], Any]] = [
@@ -112,7 +112,7 @@ async def test_a_producer_of_the_parent_raises_in_the_child() -> None:
 
 @pytest.mark.process
 async def test_a_consumer_and_an_admin_of_the_parent_raise_in_the_child() -> None:
-    async with two_brokers() as (names, _a, _b), sdk.PullConsumer(names) as consumer, sdk.Admin(names) as admin:
+    async with two_brokers() as (names, _a, _b), skylark.PullConsumer(names) as consumer, skylark.Admin(names) as admin:
         await consumer.message_queues("t")
         calls: list[Callable[[], Any]] = [
             lambda: consumer.message_queues("t"),
@@ -135,7 +135,7 @@ async def test_a_consumer_and_an_admin_of_the_parent_raise_in_the_child() -> Non
 @pytest.mark.process
 async def test_what_is_opened_after_the_fork_has_ids_and_turns_of_its_own() -> None:
     """Also when it was made before."""
-    producer = sdk.Producer("127.0.0.1:1", start_timeout_ms=None)
+    producer = skylark.Producer("127.0.0.1:1", start_timeout_ms=None)
 
     def child() -> str:
         async def use() -> str:

@@ -11,7 +11,12 @@ import trio
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.server import Server
 from skylark.remoting.protocol.command import CBOR, Command
-from skylark.remoting.protocol.requests.clients import CHALLENGE, GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
+from skylark.remoting.protocol.requests.clients import (
+    CHALLENGE,
+    GET_CONSUMER_LIST_BY_GROUP,
+    HEART_BEAT,
+    UNREGISTER_CLIENT,
+)
 from skylark.remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from skylark.remoting.protocol.requests.pops import POP_MESSAGE
 from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE

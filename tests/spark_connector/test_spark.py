@@ -66,9 +66,7 @@ def test_every_message_comes_once_with_all_its_fields(spark: SparkSession, clust
     assert len(offsets) > 1
 
 
-def test_many_queues_are_few_tasks(
-    spark: SparkSession, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_queues_are_few_tasks(spark: SparkSession, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create_topic("wide", queues=24)
     bodies = [b"%d" % number for number in range(48 * 25)]
     with Producer(cluster.nameserver) as producer:

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
-from skylark.mqcommon.message.queue import MessageQueue
 from skylark import Message
+from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.admin.cli import mqadmin as commands
 from skylark.sdk.blocking import Admin, Producer, PullConsumer
 from skylark.sdk.testing import Cluster

@@ -8,8 +8,8 @@ from opentelemetry import propagate
 from opentelemetry.trace import SpanKind
 from pyspark.sql import SparkSession
 
-from skylark.mqcommon.message.message import Message, MessageExt
 from skylark import ConsumeFrom, RetryPolicy
+from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.sdk.blocking import Producer, PushConsumer
 from skylark.sdk.testing import Cluster
 from tests.support.spans import Seen

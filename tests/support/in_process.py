@@ -8,11 +8,11 @@ from typing import Any
 
 import trio
 
+from skylark import Admin
 from skylark.broker.broker import Broker
 from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.errors import RouteNotFound
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin
 from tests.namesrv.peer import serve
 
 # A test must not depend on how full this machine's disk is, nor on the hour.

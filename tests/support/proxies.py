@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from scripts.daemons import BIN, HOST, ROOT, Daemon, reserve
+from scripts.run_watcher import MARK
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.server import serve
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from scripts.daemons import BIN, HOST, ROOT, Daemon, reserve
-from scripts.run_watcher import MARK
 from skylark.sdk.aio.gathering import GatheringLoop
 from tests.support.requirements import GROUPS
 

@@ -11,15 +11,15 @@ from functools import cache
 
 import grimp
 
-from tests.tidy.tree import PACKAGES, modules
+from tests.tidy.tree import modules
 
 SMALL_LINES = 40
 # Their classes have the names of those that they are made from.
-FACADES = ("skylark.aio", "skylark.blocking")
+FACADES = ("skylark.sdk.aio", "skylark.sdk.blocking")
 
 #: Files of fewer lines than SMALL_LINES that only a neighbour imports.
 SMALL: Mapping[str, str] = {
-    "sdk/testing/fixtures.py": "imports pytest, which sdk.testing does not need",
+    "sdk/testing/fixtures.py": "imports pytest, which skylark.testing does not need",
 }
 #: Base classes with one subclass.
 ONE_SUBCLASS: Mapping[str, str] = {
@@ -57,7 +57,7 @@ SAME_NAME: Mapping[str, str] = {
 @cache
 def imported() -> Mapping[str, set[str]]:
     """Name of a module → names of the modules of the product that it imports, also for type checkers only."""
-    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    graph = grimp.build_graph("skylark", cache_dir=None)
     return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
 
 
@@ -76,9 +76,9 @@ def bases(node: ast.ClassDef) -> list[str]:
 
 
 def classes() -> list[tuple[str, ast.ClassDef]]:
-    """``package: class``; sdk.aio and sdk.blocking count as packages."""
+    """``package: class``; skylark.sdk.aio and skylark.sdk.blocking count as packages."""
     return [
-        (next((facade for facade in FACADES if module.name.startswith(facade)), module.name.partition(".")[0]), node)
+        (next((facade for facade in FACADES if module.name.startswith(facade)), module.name.split(".")[1]), node)
         for module in modules()
         for node in module.tree.body
         if isinstance(node, ast.ClassDef)

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import pytest
 
-from skylark.mqcommon.options.fields import option
 from scripts import reference_pages
+from skylark.mqcommon.options.fields import option
 from tests.tidy.tree import ROOT
 
 

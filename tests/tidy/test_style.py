@@ -51,7 +51,7 @@ def pure_modules() -> list[Module]:
     contracts = configparser.ConfigParser()
     contracts.read(ROOT / ".importlinter")
     names = contracts["importlinter:contract:pure"]["source_modules"].split()
-    return modules(*[name.replace(".", "/") for name in names])
+    return modules(*[name.removeprefix("skylark.").replace(".", "/") for name in names])
 
 
 def test_docstrings_of_modules_are_short() -> None:

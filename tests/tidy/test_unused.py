@@ -21,6 +21,10 @@ OF_LIBRARIES = {
         "__signature__",
         "_instrument",
         "_uninstrument",
+        "create_module",
+        "exec_module",
+        "get_code",
+        "get_source",
         "instrumentation_dependencies",
         "format_commands",
         "flow_style",
@@ -46,7 +50,7 @@ OF_KOMBU = {
     *("drain_events", "register_with_event_loop", "unregister_from_event_loop"),
 }
 # Programs use these; interpreters and editors ask for the names in a module.
-OF_THE_SDK = {"__dir__", "send_in_transaction", "rollback", "leave_open", "LagListener"}
+OF_THE_SDK = {"__dir__", "send_in_transaction", "rollback", "leave_open"}
 # Jinja looks for these, and the console's templates call some.
 OF_THE_CONSOLE = {
     *("lstrip_blocks", "trim_blocks", "page_link", "sort_link"),

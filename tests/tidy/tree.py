@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("mqcommon", "remoting", "namesrv", "broker", "sdk", "spark_connector", "mqproxy", "mqconsole")
+PACKAGES = ("mqcommon", "remoting", "namesrv", "broker", "sdk", "spark_connector", "mqproxy", "mqconsole", "skylark")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ def _product() -> list[Module]:
     gc.disable()
     for file in files:
         path = file.relative_to(ROOT).as_posix()
-        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        place = path if path.startswith("skylark/") else f"skylark/{path}"
+        name = place.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         found.append(Module(path, name, file.read_text(encoding="utf-8")))
         assert found[-1].nodes
     # The collector would look at half a million nodes again and again, for most of the time.

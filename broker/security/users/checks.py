@@ -8,7 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from skylark.broker.security.users.policies import ACTIONS, ALLOW, ANY, CUSTOM, DEFAULT, DENY, parse_resource, parse_source
+from skylark.broker.security.users.policies import (
+    ACTIONS,
+    ALLOW,
+    ANY,
+    CUSTOM,
+    DEFAULT,
+    DENY,
+    parse_resource,
+    parse_source,
+)
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.names import USERNAME_MAX_LENGTH, username_fault
 from skylark.remoting.protocol.codes import ResponseCode

@@ -17,7 +17,14 @@ from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, OVERHEAD, decode_batch
 from skylark.mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape
 from skylark.mqcommon.message.compression import decompressed
-from skylark.mqcommon.message.flags import COMPRESSED, HOSTS_V6, INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK, WRAPPED
+from skylark.mqcommon.message.flags import (
+    COMPRESSED,
+    HOSTS_V6,
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    WRAPPED,
+)
 from skylark.mqcommon.message.inner import MAX_INNER
 from skylark.mqcommon.message.javahash import TAIL, KeyHasher, head_hash, java_hash, powers_of_31
 from skylark.mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, TAIL_BYTES_V1, TOPIC_LENGTH_V1

@@ -10,7 +10,17 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.header import Header, optional, required
 from skylark.remoting.protocol.request import NOTHING, Request
 from skylark.remoting.protocol.requests.sends import STORED
-from skylark.remoting.protocol.rights import LARGE, SUB, SUB_GET, UPDATE_CLUSTER, Need, need_group, need_topic, of_body, on_both
+from skylark.remoting.protocol.rights import (
+    LARGE,
+    SUB,
+    SUB_GET,
+    UPDATE_CLUSTER,
+    Need,
+    need_group,
+    need_topic,
+    of_body,
+    on_both,
+)
 from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 #: ``queue_id`` of a request for all queues of a topic.

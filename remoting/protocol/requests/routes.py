@@ -4,7 +4,19 @@ requests of brokers are in registrations.py.
 """
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, KVTable, body_of, list_of, map_by_int, map_of, member
+from skylark.remoting.protocol.body import (
+    FLAG,
+    INT,
+    LONG,
+    TEXT,
+    Body,
+    KVTable,
+    body_of,
+    list_of,
+    map_by_int,
+    map_of,
+    member,
+)
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.header import Header, optional, required
 from skylark.remoting.protocol.request import NOTHING, Request

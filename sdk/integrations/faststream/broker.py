@@ -35,7 +35,12 @@ from skylark.sdk.aio.admin import Admin
 from skylark.sdk.aio.facade import Client
 from skylark.sdk.integrations.faststream.config import LOGGED_ID, RocketBrokerConfig
 from skylark.sdk.integrations.faststream.message import RocketMessage
-from skylark.sdk.integrations.faststream.producing import REQUEST_TIMEOUT_S, RocketProducer, RocketPublishCommand, SendOptions
+from skylark.sdk.integrations.faststream.producing import (
+    REQUEST_TIMEOUT_S,
+    RocketProducer,
+    RocketPublishCommand,
+    SendOptions,
+)
 from skylark.sdk.integrations.faststream.registrator import NO_OPTIONS, RocketRegistrator
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.producer.result import SendResult

@@ -20,7 +20,12 @@ from skylark.remoting.protocol.requests.clients import (
     HeartbeatData,
     parse_subscription,
 )
-from skylark.remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID, ConsumeQueueEntries
+from skylark.remoting.protocol.requests.query import (
+    QUERY_CONSUME_QUEUE,
+    QUERY_MESSAGE,
+    VIEW_MESSAGE_BY_ID,
+    ConsumeQueueEntries,
+)
 from tests.broker.desk import Desk
 from tests.broker.store.support import BORN_HOST, HOST, put, put_inner
 from tests.support.caller import Caller

@@ -20,7 +20,11 @@ from skylark.remoting.net.client import open_client
 from skylark.remoting.net.server import Server
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
-from skylark.remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC, GetTopicConfigRequestHeader
+from skylark.remoting.protocol.requests.topics import (
+    GET_TOPIC_CONFIG,
+    UPDATE_AND_CREATE_TOPIC,
+    GetTopicConfigRequestHeader,
+)
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.registration.test_registrar import RecordingNamesrv, serving
 from tests.broker.replication.sets import broker, namesrv

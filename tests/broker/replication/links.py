@@ -2,7 +2,15 @@
 
 from collections.abc import Iterable
 
-from skylark.broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, PieceCrc, first_difference, tail_places
+from skylark.broker.replication.hello import (
+    VERSION,
+    Hello,
+    LinkTerms,
+    LogClaim,
+    PieceCrc,
+    first_difference,
+    tail_places,
+)
 from skylark.broker.replication.link import MasterLink, SlaveLink
 from tests.sim import log as simulated
 

@@ -3,6 +3,8 @@
 import pytest
 import trio
 
+from scripts.daemons import free_port
+from skylark import Admin, Producer, PullConsumer, PullStatus
 from skylark.broker.registration import registrar as registrar_module
 from skylark.broker.replication import slave_sync
 from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
@@ -11,8 +13,6 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import free_port
-from skylark import Admin, Producer, PullConsumer, PullStatus
 from skylark.sdk.consumer import offsets, replicas
 from skylark.sdk.consumer.reader import PullResult
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv

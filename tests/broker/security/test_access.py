@@ -50,7 +50,12 @@ from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
 from skylark.remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
 from skylark.remoting.protocol.requests.raft import RAFT_MEMBERS
 from skylark.remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE
-from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2, SEND_REPLY_MESSAGE_V2
+from skylark.remoting.protocol.requests.sends import (
+    SEND_BATCH_MESSAGE,
+    SEND_MESSAGE,
+    SEND_MESSAGE_V2,
+    SEND_REPLY_MESSAGE_V2,
+)
 from skylark.remoting.protocol.requests.table import BY_CODE
 from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC_LIST, TopicConfig, TopicConfigList
 from skylark.remoting.protocol.requests.transactions import END_TRANSACTION

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from skylark.mqcommon.message.queue import MessageQueue
 from skylark import PullConsumer, SkylarkError
+from skylark.mqcommon.message.queue import MessageQueue
 from tests.e2e.chaos.delivery import Look, Member, parse
 from tests.e2e.chaos.programs import Programs
 

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 import trio
 
+from skylark import Message, Producer, PullConsumer, SkylarkError
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Message, Producer, PullConsumer, SkylarkError
 from tests.support.daemons import SMALL, Cluster, make_topic, running, until_registered
 from tests.support.rounds import report
 from tests.support.waiting import until

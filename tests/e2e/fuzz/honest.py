@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import trio
 
+from skylark import Admin, Message, Producer, PullConsumer
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Message, Producer, PullConsumer
 from tests.e2e.load import Acked
 
 TOPIC = "honest"

@@ -11,9 +11,9 @@ from random import Random
 
 import trio
 
+from scripts.daemons import HOST
 from skylark.broker.replication.hello import MAGIC
 from skylark.remoting.protocol.frame import MAX_FRAME_BYTES
-from scripts.daemons import HOST
 from tests.e2e.fuzz.requests import Requests
 
 PEERS = 8

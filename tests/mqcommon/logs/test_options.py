@@ -20,8 +20,9 @@ def root_level() -> Iterator[None]:
 
 def test_levels_are_read_and_written() -> None:
     levels = parse_levels(" broker.store = debug;;root=Warn; ")
-    assert levels == {"skylark.broker.store": "DEBUG", "root": "WARNING"}
+    assert levels == {"broker.store": "DEBUG", "root": "WARNING"}
     assert parse_levels(levels_text(levels)) == levels
+    assert parse_levels("skylark.broker.store=DEBUG;root=WARNING") == levels
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,12 @@ def test_a_logger_that_is_no_longer_named_has_the_level_of_its_parent_again(root
     assert logging.getLogger(OTHER).getEffectiveLevel() == logging.WARNING
     change_levels(f"{OTHER}=WARNING", "")
     assert logging.getLogger(OTHER).level == logging.NOTSET
+
+
+@pytest.mark.parametrize("name", ["broker.store", "skylark.broker.store"])
+def test_skylarks_loggers_may_be_named_without_their_first_word(name: str, root_level: None) -> None:
+    logger = logging.getLogger("skylark.broker.store")
+    change_levels("", f"{name}=DEBUG")
+    assert logger.level == logging.DEBUG
+    change_levels(f"{name}=DEBUG", "")
+    assert logger.level == logging.NOTSET

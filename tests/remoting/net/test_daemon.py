@@ -42,7 +42,7 @@ async def serve(stopping: trio.Event, ready: Ready) -> None:
 def test_a_daemon_logs_to_stderr_until_it_is_told_to_stop(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_daemon(serve, name="x", logs=LogOptions()) == 0
     lines = capfd.readouterr().err.splitlines()
-    assert lines[0].endswith("INFO remoting.net.daemon - SIGTERM: stopping")
+    assert lines[0].endswith("INFO skylark.remoting.net.daemon - SIGTERM: stopping")
     assert lines[1].endswith("INFO tests.remoting.net.test_daemon - ended: port=7")
 
 
@@ -50,7 +50,7 @@ def test_the_log_goes_to_a_file_in_json_with_the_levels_that_were_set(tmp_path: 
     path = tmp_path / "log" / "x.log"
     logs = LogOptions(log_file=str(path), log_format="json", log_levels="remoting=ERROR")
     assert run_daemon(serve, name="x", logs=logs) == 0
-    logging.getLogger("remoting").setLevel(logging.NOTSET)
+    logging.getLogger("skylark.remoting").setLevel(logging.NOTSET)
     (line,) = path.read_text().splitlines()
     assert '"fields": {"port": 7}' in line
 
@@ -72,7 +72,7 @@ def test_a_users_mistake_is_one_line_on_stderr_and_in_the_file(
     path = tmp_path / "x.log"
     assert run_daemon(refuse, name="x", logs=LogOptions(log_file=str(path))) == 1
     assert capfd.readouterr().err == "x: take another port\n"
-    assert path.read_text().endswith("CRITICAL remoting.net.daemon - x: take another port\n")
+    assert path.read_text().endswith("CRITICAL skylark.remoting.net.daemon - x: take another port\n")
     for logs in (LogOptions(log_format="json"), LogOptions(log_format="json", log_file=str(tmp_path))):
         assert run_daemon(refuse, name="x", logs=logs) == 1
         (line,) = capfd.readouterr().err.splitlines()

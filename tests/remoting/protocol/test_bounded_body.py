@@ -23,7 +23,13 @@ from skylark.remoting.protocol.command import CBOR, JSON
 from skylark.remoting.protocol.dialect import Dialect, decode_body, dumps, encode_body
 from skylark.remoting.protocol.requests.clients import Connection, ConsumerData, HeartbeatData, ProducerConnection
 from skylark.remoting.protocol.requests.offsets import ConsumerOffsetTable
-from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStatsTable
+from skylark.remoting.protocol.requests.topics import (
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 
 LIMITS = BodyLimits(max_bytes=1_000, max_entries=20, relaxed_bytes=100)
 

@@ -15,7 +15,14 @@ from skylark.remoting.protocol.cbor_header import decode_header
 from skylark.remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 from skylark.remoting.protocol.connection import Connection
 from skylark.remoting.protocol.frame import encode
-from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD, Credentials, WholeSignatures, content, is_signed_with, sign
+from skylark.remoting.protocol.signature import (
+    ACCESS_KEY_FIELD,
+    Credentials,
+    WholeSignatures,
+    content,
+    is_signed_with,
+    sign,
+)
 from skylark.remoting.protocol.strict_cbor import dumps
 from tests.remoting.protocol.golden import WIRE, recorded, recorded_by_fake_server
 

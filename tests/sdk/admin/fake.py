@@ -139,9 +139,7 @@ def _entries(world: World, addr: str, topic: str, queue_id: int, index: int, cou
     return replace(stored, queue_data=stored.queue_data[index : index + min(count, MAX_ENTRIES)])
 
 
-def _progress_of_all(
-    world: World, addr: str, only_ordered: bool, members: bool, traffic: bool
-) -> ConsumeStatsList:
+def _progress_of_all(world: World, addr: str, only_ordered: bool, members: bool, traffic: bool) -> ConsumeStatsList:
     answer = ConsumeStatsList([{group: [one]} for group, one in world.consume_stats.items()], addr, 3)
     if members and not world.is_rocketmq:
         answer.members = {

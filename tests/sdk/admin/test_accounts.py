@@ -10,8 +10,8 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from skylark.remoting.protocol.signature import Credentials
 from skylark import Admin
+from skylark.remoting.protocol.signature import Credentials
 from skylark.sdk.admin.cli import mqadmin
 from tests.broker.running import running
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write

@@ -217,11 +217,11 @@ def test_else_one_must_be_named(command_line: str) -> None:
 
 
 def test_a_level_is_added_to_those_that_are_set() -> None:
-    world = World(configs={MASTER: {"logLevels": "skylark.broker.store=DEBUG"}, SLAVE: {"logLevels": ""}})
+    world = World(configs={MASTER: {"logLevels": "broker.store=DEBUG"}, SLAVE: {"logLevels": ""}})
     result = run(world, "setLogLevel", "-c", "DefaultCluster", "-l", "root", "-v", "warning")
     assert result.stdout == "".join(f"set log level success, {addr}, root : WARNING\n" for addr in (MASTER, SLAVE))
     assert world.called("update_broker_config") == [
-        (MASTER, {"logLevels": "skylark.broker.store=DEBUG;root=WARNING"}),
+        (MASTER, {"logLevels": "broker.store=DEBUG;root=WARNING"}),
         (SLAVE, {"logLevels": "root=WARNING"}),
     ]
 

@@ -11,7 +11,12 @@ from click.testing import CliRunner
 
 from skylark.mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, ProcessQueueInfo
+from skylark.remoting.protocol.requests.clients import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+)
 from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
 from skylark.sdk.admin.cli import NOT_YET, mqadmin
@@ -375,7 +380,7 @@ def test_help_loads_neither_the_event_loop_nor_the_codecs() -> None:
     code = (
         "import sys; from skylark.sdk.admin.cli import mqadmin\n"
         "mqadmin(['--help'], standalone_mode=False)\n"
-        "print(sorted({'trio', 'orjson', 'cbor2', 'remoting', 'skylark.sdk.client'} & set(sys.modules)))"
+        "print(sorted({'trio', 'orjson', 'cbor2', 'skylark.remoting', 'skylark.sdk.client'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skylark import Client, Producer, PullConsumer
 from skylark.mqcommon.errors import (
     BrokerError,
     InvalidArgument,
@@ -49,7 +50,6 @@ from skylark.remoting.protocol.requests.topics import (
     TopicOffset,
     TopicStatsTable,
 )
-from skylark import Client, Producer, PullConsumer
 from skylark.sdk.admin.client import LIST_PART, LONG_MAX, Admin, rollback_of
 from tests.broker.running import pull_request, running, send_request
 from tests.sdk.admin.two_brokers import cluster, ext, mq

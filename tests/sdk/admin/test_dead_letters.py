@@ -230,9 +230,7 @@ async def test_nothing_is_sent_while_only_slaves_have_the_dead_letters(
     assert [message.properties[RESENT_TIMES] for message in group.got] == ["1"]
 
 
-async def test_an_offset_that_is_not_stored_ends_the_resend(
-    cluster: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_offset_that_is_not_stored_ends_the_resend(cluster: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = await killed(cluster, b"tea", b"cake")
 
     async def refuse(*_: Any, **__: Any) -> None:

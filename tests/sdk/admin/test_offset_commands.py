@@ -17,7 +17,12 @@ from skylark.remoting.protocol.requests.clients import (
     ProducerConnection,
     SubscriptionData,
 )
-from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, QueueTimeSpan, SubscriptionGroupConfig
+from skylark.remoting.protocol.requests.groups import (
+    ConsumeOffset,
+    ConsumeStats,
+    QueueTimeSpan,
+    SubscriptionGroupConfig,
+)
 from skylark.sdk.admin.cli import mqadmin
 from skylark.sdk.admin.commands.clients import problems
 from skylark.sdk.admin.commands.groups import lag_text

@@ -12,6 +12,7 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+from scripts.daemons import free_port
 from skylark.broker.broker import Broker
 from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.errors import BrokerError, RemotingError
@@ -23,7 +24,6 @@ from skylark.remoting.net.client import open_client
 from skylark.remoting.net.tls.client import tls_connect
 from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.requests.registrations import UNREGISTER_BROKER, BrokerRequestHeader
-from scripts.daemons import free_port
 from skylark.sdk.admin.cli import mqadmin
 from tests.broker.running import SMALL
 from tests.support.memory_files import MemoryFiles

@@ -9,9 +9,9 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from skylark import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from skylark.mqcommon.errors import SendFailed
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from skylark.sdk.admin.cli import mqadmin
 from skylark.sdk.testing import Cluster
 from tests.support.in_process import until_known

@@ -9,9 +9,9 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from skylark import Admin, Message, Producer, PullConsumer
 from skylark.mqcommon.errors import BrokerError
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, Message, Producer, PullConsumer
 from skylark.sdk.admin.cli import mqadmin
 from skylark.sdk.admin.remapping import BLOCK
 from skylark.sdk.admin.static_topics import StaticTopic

@@ -16,7 +16,15 @@ from skylark.mqcommon.message.flags import COMPRESSED, WRAPPED
 from skylark.mqcommon.message.layout import HEAD_V4
 from skylark.mqcommon.message.message import MessageExt, decode_messages
 from skylark.sdk.arrow import decode as decoding
-from skylark.sdk.arrow.decode import TooMuchContent, check_bodies, check_order, decode, holds_batches, record_batch, unwrapped
+from skylark.sdk.arrow.decode import (
+    TooMuchContent,
+    check_bodies,
+    check_order,
+    decode,
+    holds_batches,
+    record_batch,
+    unwrapped,
+)
 from skylark.sdk.arrow.records import Records
 from skylark.sdk.arrow.schema import COLUMNS, MAX_TIME_MS, USUAL, microseconds, schema_of
 from tests.sdk.arrow.records import BUFFERS, HOST, PROPERTIES, Stored

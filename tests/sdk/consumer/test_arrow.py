@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-import skylark.sdk.aio
+import skylark.aio
 from skylark.mqcommon.errors import InvalidArgument, ProtocolError, UserError
 from skylark.mqcommon.message.message import Message, decode_messages
 from skylark.mqcommon.message.queue import MessageQueue
@@ -311,10 +311,10 @@ async def test_in_asyncio(cluster: Servers) -> None:
     async def use() -> None:
         taken: asyncio.Queue[Any] = asyncio.Queue()
         async with (
-            sdk.aio.Client(cluster.nameserver) as client,
-            sdk.aio.Producer(client) as producer,
-            sdk.aio.PullConsumer(client, group="reader") as consumer,
-            sdk.aio.PushConsumer(
+            skylark.aio.Client(cluster.nameserver) as client,
+            skylark.aio.Producer(client) as producer,
+            skylark.aio.PullConsumer(client, group="reader") as consumer,
+            skylark.aio.PushConsumer(
                 client, group="g", subscriptions=ONE, arrow_handler=taken.put, batch_size=10, consume_from=FIRST
             ),
         ):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from skylark.sdk.admin.reading import read_queue
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.fakes import until

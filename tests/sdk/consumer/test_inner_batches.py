@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import trio
 
+from skylark import PullConsumer
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.properties import decode_properties
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.pops import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
 from skylark.remoting.protocol.requests.pulls import PULL_UNWRAPS
-from skylark import PullConsumer
 from skylark.sdk.arrow import decode as decoding
 from skylark.sdk.consumer.popped import bits_by_lease, received
 from skylark.sdk.consumer.reader import PullStatus

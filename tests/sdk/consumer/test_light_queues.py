@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from skylark.mqcommon.errors import InvalidArgument, SendFailed
 from skylark import Admin, ConsumeFrom, LightMessage, Message, Producer, PullConsumer, PushConsumer
+from skylark.mqcommon.errors import InvalidArgument, SendFailed
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
+from skylark import PushConsumer
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark import PushConsumer
 from skylark.sdk.consumer import offsets as offsets_module
 from skylark.sdk.consumer.offsets import LocalOffsets
 from skylark.sdk.position import Position

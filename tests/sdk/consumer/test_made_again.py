@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import trio
 
+from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from skylark.broker.broker import Broker
 from skylark.broker.meta.topics import Topics
 from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from skylark.sdk.consumer import offsets
 from skylark.sdk.consumer.reader import PullStatus
 from tests.namesrv.peer import serve

@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
+from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.errors import RemotingError
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from skylark.sdk.consumer import popped, popping
 from skylark.sdk.consumer.context import PushContext
 from skylark.sdk.consumer.popped import Lease, ReceivedMessage

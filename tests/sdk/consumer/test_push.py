@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
+from skylark import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.clients import ConsumeStatus
-from skylark import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
 from skylark.sdk.consumer.push import CrossingMessages
 from skylark.sdk.consumer.reader import PullResult, Reader
 from skylark.sdk.runtime import local_ip

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from skylark import ConsumeFrom, PushConsumer
 from skylark.mqcommon.message.compression import COMPRESSIONS
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
@@ -17,7 +18,6 @@ from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.clients import HeartbeatData
 from skylark.remoting.protocol.requests.consuming import LockBatchRequestBody, LockBatchResponseBody
 from skylark.remoting.protocol.requests.groups import ConsumerIdList
-from skylark import ConsumeFrom, PushConsumer
 from skylark.sdk.consumer import failures, ownership
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving, until
 from tests.support.waiting import DEADLINE_S

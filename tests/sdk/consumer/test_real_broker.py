@@ -12,7 +12,17 @@ from skylark.mqcommon.message.message import Message, MessageExt, decode_message
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.clients import Connection
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
+from skylark.sdk import (
+    Admin,
+    Client,
+    ConsumeFrom,
+    ConsumeResult,
+    Producer,
+    PullConsumer,
+    PullStatus,
+    PushConsumer,
+    blocking,
+)
 from tests.support.in_process import servers, until_known
 from tests.support.waiting import DEADLINE_S
 

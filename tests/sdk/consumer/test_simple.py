@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-import skylark.sdk.aio
-import skylark.sdk.blocking
-from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
+import skylark.aio
+import skylark.blocking
 from skylark import Client, ConsumeFrom, Message, Producer, ReceivedMessage, SimpleConsumer
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
 from skylark.sdk.consumer import simple
 from skylark.sdk.consumer.popped import Lease
 from skylark.sdk.consumer.simple import AT_ONCE, AckLane, Bits
@@ -180,8 +180,8 @@ def test_blocking() -> None:
     with Cluster() as cluster:
         cluster.create_topic("orders")
         with (
-            sdk.blocking.Producer(cluster.nameserver) as producer,
-            sdk.blocking.SimpleConsumer(cluster.nameserver, group="g", subscriptions={"orders": "*"}) as consumer,
+            skylark.blocking.Producer(cluster.nameserver) as producer,
+            skylark.blocking.SimpleConsumer(cluster.nameserver, group="g", subscriptions={"orders": "*"}) as consumer,
         ):
             producer.send(Message("orders", b"one"))
             (message,) = consumer.receive(wait_ms=WAIT_MS)

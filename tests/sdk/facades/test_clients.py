@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
 from skylark import Message, MessageQueue, PullStatus
+from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 
@@ -82,5 +82,5 @@ def test_a_bad_address_is_told_where_it_was_given(api: Facades) -> None:
 async def test_use_before_it_is_open_is_told(api: Facades) -> None:
     with pytest.raises(RuntimeError, match=r"open the client with '(async )?with' first"):
         await api.Producer("127.0.0.1:1").send(Message("t", b"x"))
-    with pytest.raises(AttributeError, match=rf"module 'sdk\.{api.name}' has no attribute 'Consumer'"):
+    with pytest.raises(AttributeError, match=rf"module 'skylark\.{api.name}' has no attribute 'Consumer'"):
         _ = api.Consumer

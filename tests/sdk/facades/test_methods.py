@@ -1,4 +1,4 @@
-"""The classes of sdk.aio and sdk.blocking have every method of the trio classes, with its parameters and docstring."""
+"""Classes of skylark.aio and skylark.blocking have every method of the trio classes, its parameters and docstring."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import skylark.sdk
+import skylark
 from skylark.sdk import aio, blocking
 
 CLASSES = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
@@ -21,7 +21,7 @@ OF_FACADES = {"nameserver", "handler", "batch_handler", "arrow_handler", "checke
 def methods_for_users(cls: type) -> Iterator[str]:
     """The public methods and properties of ``cls``, but for those under a heading ``# --- used by ...``."""
     for base in cls.__mro__:
-        if not base.__module__.startswith("sdk."):
+        if not base.__module__.startswith("skylark.sdk."):
             continue
         is_inside = False
         for line in inspect.getsource(base).splitlines():
@@ -43,7 +43,7 @@ def annotations(function: Callable[..., Any]) -> dict[str, object]:
 @pytest.mark.parametrize("package", [aio, blocking])
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_method_is_there_as_in_trio(package: ModuleType, name: str) -> None:
-    trio_class, made = getattr(sdk, name), getattr(package, name)
+    trio_class, made = getattr(skylark, name), getattr(package, name)
     names = list(methods_for_users(trio_class))
     assert names
     for key in names:
@@ -57,7 +57,7 @@ def test_each_method_is_there_as_in_trio(package: ModuleType, name: str) -> None
 @pytest.mark.parametrize("package", [aio, blocking])
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_class_takes_and_says_what_the_trio_class_does(package: ModuleType, name: str) -> None:
-    trio_class, made = getattr(sdk, name), getattr(package, name)
+    trio_class, made = getattr(skylark, name), getattr(package, name)
     assert parameters(made.__init__) == parameters(trio_class.__init__)
     ours, theirs = annotations(made.__init__), annotations(trio_class.__init__)
     assert {key for key in ours if ours[key] != theirs[key]} <= OF_FACADES
@@ -73,7 +73,7 @@ def test_a_subclass_says_what_it_wants(package: ModuleType) -> None:
     assert Mine.__doc__ == "Mine."
 
 
-@pytest.mark.parametrize("package", [sdk, aio, blocking])
+@pytest.mark.parametrize("package", [skylark, aio, blocking])
 def test_every_signature_names_its_arguments(package: ModuleType) -> None:
     """What ``help`` shows to a caller, who would guess names otherwise."""
     for name in package.__all__:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skylark.mqcommon.errors import BufferFull, InvalidArgument, SendFailed, SkylarkError
 from skylark import Message, MessageQueue
+from skylark.mqcommon.errors import BufferFull, InvalidArgument, SendFailed, SkylarkError
 from skylark.sdk.runtime import SendsFailed
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio

@@ -28,7 +28,7 @@ class Without:
 )
 def test_the_line_to_type_is_named(module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.partition(".")[0] == package or name.startswith(module):
+        if name.partition(".")[0] == package or name.startswith((module, module.replace("skylark", "skylark.sdk"))):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Without(package), *sys.meta_path])
     with pytest.raises(ModuleNotFoundError, match=rf"No module named '{package}.*pip install 'skylark-mq\[{extra}\]'"):
@@ -37,7 +37,7 @@ def test_the_line_to_type_is_named(module: str, package: str, extra: str, monkey
 
 def test_another_missing_module_is_not_blamed_on_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.startswith("skylark.integrations.otel"):
+        if name.startswith(("skylark.integrations.otel", "skylark.sdk.integrations.otel")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "skylark.sdk.integrations.otel.telemetry", None)
     with pytest.raises(ImportError) as failed:

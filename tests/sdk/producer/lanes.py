@@ -8,7 +8,14 @@ from typing import Any, cast
 import trio
 
 from skylark.mqcommon.backoff import Backoff
-from skylark.mqcommon.errors import ConnectFailed, ConnectionLost, NoNameServer, RemotingError, RequestTimeout, SkylarkError
+from skylark.mqcommon.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    NoNameServer,
+    RemotingError,
+    RequestTimeout,
+    SkylarkError,
+)
 from skylark.mqcommon.message.batch import decode_batch, encode_offsets
 from skylark.mqcommon.message.ids import encode_host, offset_msg_id
 from skylark.mqcommon.message.message import Message

@@ -9,10 +9,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skylark import Producer
 from skylark.mqcommon.message.batch import encode_batch
 from skylark.mqcommon.message.message import Message, OwnKeyMessage
 from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
-from skylark import Producer
 from skylark.sdk.producer.batches import BATCH_BYTES, cut
 from skylark.sdk.producer.pending import MAX_BATCH_BYTES, PendingSend, new_ticket, rows_of, take_batch
 from skylark.sdk.producer.wire import Row

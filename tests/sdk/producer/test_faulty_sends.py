@@ -180,7 +180,7 @@ def holds_bad(rows: Any) -> bool:
 
 @pytest.mark.parametrize("step", ["rows", "encoding"])
 async def test_an_unexpected_error_is_that_messages_alone(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    lane, pending = sdk.producer.lane, sdk.producer.pending
+    lane, pending = skylark.sdk.producer.lane, skylark.sdk.producer.pending
     if step == "rows":
         making = once(pending.fresh_rows, lambda sends, keys: any(send.body == BAD for send in sends))
         monkeypatch.setattr(pending, "fresh_rows", making)
@@ -255,7 +255,7 @@ async def test_an_unexpected_error_with_an_answer_is_raised_in_its_senders(monke
     async with two_brokers() as (names, a, b), Producer(names) as producer:
         await producer.send(Message("t", b"x"))
         with monkeypatch.context() as patch:
-            patch.setattr(sdk.producer.lane, "stored", once(lambda: None, lambda *args: True))
+            patch.setattr(skylark.sdk.producer.lane, "stored", once(lambda: None, lambda *args: True))
             became = await send_all(producer, 10)
             assert all(isinstance(error, Boom) for error in became.values())
             with pytest.raises(Boom):

@@ -98,7 +98,7 @@ async def test_on_delivery_is_called_once_and_its_errors_hurt_nobody(caplog: pyt
 
     async with one_broker() as (names, broker), Producer(names.addr) as producer:
         broker.refused_bodies = {b"7"}
-        with caplog.at_level(logging.ERROR, "sdk"):
+        with caplog.at_level(logging.ERROR, "skylark.sdk"):
             tickets = [producer.send_nowait(Message("t", b"%d" % n), on_delivery=tell) for n in range(10)]
             await producer.flush()
         assert Counter(map(id, called)) == Counter(map(id, tickets))
@@ -289,7 +289,7 @@ async def test_the_end_of_the_producer_raises_what_is_lost() -> None:
 async def test_an_error_of_the_block_goes_first(caplog: pytest.LogCaptureFixture) -> None:
     async with one_broker() as (names, broker):
         broker.refused_bodies = {b"bad"}
-        with caplog.at_level(logging.ERROR, "sdk"), pytest.raises(ZeroDivisionError):
+        with caplog.at_level(logging.ERROR, "skylark.sdk"), pytest.raises(ZeroDivisionError):
             async with Producer(names.addr) as producer:
                 producer.send_nowait(Message("t", b"bad"))
                 raise ZeroDivisionError
@@ -299,7 +299,7 @@ async def test_an_error_of_the_block_goes_first(caplog: pytest.LogCaptureFixture
 async def test_a_cancelled_end_does_not_wait(caplog: pytest.LogCaptureFixture) -> None:
     async with one_broker() as (names, broker):
         broker.is_silent = True
-        with caplog.at_level(logging.ERROR, "sdk"), trio.CancelScope() as scope:
+        with caplog.at_level(logging.ERROR, "skylark.sdk"), trio.CancelScope() as scope:
             async with Producer(names.addr, send_timeout_ms=60_000) as producer:
                 ticket = producer.send_nowait(Message("t", b"x"))
                 scope.cancel()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from skylark import PullConsumer
 from skylark.mqcommon.errors import InvalidArgument, RouteNotFound, SendFailed, UserError
 from skylark.mqcommon.message.batch import decode_batch, encode_offsets
 from skylark.mqcommon.message.ids import encode_host, offset_msg_id
@@ -15,7 +16,6 @@ from skylark.mqcommon.message.properties import find_property
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.command import CBOR, Command
 from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from skylark import PullConsumer
 from skylark.sdk.producer import Producer, SendStatus
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving

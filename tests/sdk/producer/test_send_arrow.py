@@ -5,12 +5,12 @@ import sys
 import pyarrow as pa
 import pytest
 
+from skylark import Producer
 from skylark.mqcommon.errors import InvalidArgument, SendFailed, UserError
 from skylark.mqcommon.message.batch import decode_batch, encode_batch
 from skylark.mqcommon.message.properties import decode_properties
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from skylark import Producer
 from skylark.sdk.producer.wire import EncodedRows, unique_key
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
 

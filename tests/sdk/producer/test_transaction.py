@@ -3,9 +3,9 @@
 import pytest
 import trio
 
+from skylark import InvalidArgument, Transaction, TransactionProducer, TransactionState
 from skylark.mqcommon.message.message import Message
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark import InvalidArgument, Transaction, TransactionProducer, TransactionState
 from skylark.sdk.producer.result import SendResult, SendStatus, StoredBatch
 from skylark.sdk.producer.transaction import check_state
 from skylark.sdk.producer.wire import Stored

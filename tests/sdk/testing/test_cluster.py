@@ -136,7 +136,7 @@ def test_acknowledged_messages_survive_a_restart_on_the_same_port(end) -> None: 
 
 
 def test_a_kill_flushes_nothing_and_a_stop_does(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "broker")
+    caplog.set_level("INFO", "skylark.broker")
     with Cluster() as cluster, blocking.Producer(cluster.nameserver) as producer:
         (broker,) = cluster.brokers
         producer.send(Message("orders", b"x"))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from skylark.mqcommon.errors import InvalidArgument
 from skylark import ElasticsearchSink
+from skylark.mqcommon.errors import InvalidArgument
 from skylark.sdk.traces.sink import NotTaken
 
 DOCUMENTS = [{"msgId": f"M{number}", "timestampMs": 1_700_000_000_000} for number in range(3)]

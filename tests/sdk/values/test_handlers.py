@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skylark.mqcommon.message.message import MessageExt
 from skylark import StreamMessage, Values
+from skylark.mqcommon.message.message import MessageExt
 from skylark.sdk.values.handlers import reading_values
 from tests.sdk.values.test_values import stored
 

@@ -9,11 +9,11 @@ import msgspec
 import pydantic
 import pytest
 
+from skylark import Values, read_value
 from skylark.mqcommon.errors import InvalidArgument, UnreadableValue
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.message.properties import encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
-from skylark import Values, read_value
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0, 1])
 

@@ -12,7 +12,7 @@ from skylark.spark_connector.formats.ddl import check_ddl
         "id bigint",
         "id: BIGINT, `a ``b` string comment 'it''s, so'",
         "price decimal(9,2), other decimal, more DEC(9)",
-        "a array<array<int>>, m map<string, struct<x:int,y:array<string>>> COMMENT \"m\", at timestamp",
+        'a array<array<int>>, m map<string, struct<x:int,y:array<string>>> COMMENT "m", at timestamp',
         "struct<id: bigint, n: struct<x int>>",
         "id bigint NOT NULL, größe double, struct string",
         "name string collate UTF8_LCASE, n int",

@@ -140,8 +140,7 @@ def test_each_queue_has_a_target_of_its_own() -> None:
     ours = {MessageQueue("a", "x", n): Bounds(n, 9) for n in range(3)}
     theirs = {MessageQueue("b", "y", n): Bounds(0, 4 + n) for n in range(4)}
     assert grown([], dict(reversed(ours.items())), theirs) == [
-        QueueCopy(one, *bounds, two, theirs[two].end)
-        for (one, bounds), two in zip(ours.items(), theirs, strict=False)
+        QueueCopy(one, *bounds, two, theirs[two].end) for (one, bounds), two in zip(ours.items(), theirs, strict=False)
     ]
     with pytest.raises(UserError, match=r"has 3 queues, the target 2: .*updateTopic"):
         grown([], ours, dict(list(theirs.items())[:2]))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from skylark import Credentials
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark import Credentials
 from skylark.sdk.consumer.expression import Sql
 from skylark.spark_connector.offsets import COMMITTED, EARLIEST, LATEST
 from skylark.spark_connector.options.connection import NAMESRV_ADDR

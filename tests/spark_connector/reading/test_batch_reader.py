@@ -10,12 +10,12 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructType
 
+from skylark import Credentials
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.compression import MissingPackage
 from skylark.mqcommon.message.flags import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from skylark.mqcommon.message.layout import HEAD_V4
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark import Credentials
 from skylark.sdk.arrow import decode
 from skylark.spark_connector.offsets import DataLost, OffsetRange
 from skylark.spark_connector.options.read import ReadOptions

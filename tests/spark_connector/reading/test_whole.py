@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from skylark import Message
 from skylark.mqcommon.errors import ConnectFailed, RouteNotFound
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.routes import LOST, STOPPED, UNHEARD, AbsentBroker
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark import Message
 from skylark.sdk.blocking import Admin, Producer, PullConsumer
 from skylark.sdk.routes import TopicQueues
 from skylark.sdk.testing import Cluster
@@ -174,7 +174,7 @@ def wait_for_reason(cluster: Cluster, wanted: str) -> None:
 def test_a_batch_fails_while_a_broker_is_away_also_after_a_restart_of_all_nameservers(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.ERROR, "namesrv")
+    caplog.set_level(logging.ERROR, "skylark.namesrv")
     second, namesrv = cluster.brokers[1], cluster.nameservers[0]
     connection = ConnectionOptions.parse({"nameserver": cluster.nameserver})
     what = {"from": "x", "topic": "both", "to": "y", "toTopic": "both"}

@@ -6,9 +6,9 @@ from threading import Event
 
 import pytest
 
+from skylark import Message
 from skylark.mqcommon.errors import ConnectFailed
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark import Message
 from skylark.sdk.blocking import Producer, PullConsumer
 from skylark.sdk.consumer.expression import Sql
 from skylark.sdk.testing import Cluster

@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.broker.delivery.transaction.ledger import MAX_BODY_BYTES, OPS_IN_A_ROW, EndedHalves, OpMessages, bodies, offsets_in
+from skylark.broker.delivery.transaction.ledger import (
+    MAX_BODY_BYTES,
+    OPS_IN_A_ROW,
+    EndedHalves,
+    OpMessages,
+    bodies,
+    offsets_in,
+)
 
 
 @given(st.integers(0, 20), st.lists(st.integers(0, 60)))

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.broker.replication.autoswitch.enrolment import EnrolmentStep, Identified, check_code, decode, encode, next_step
+from skylark.broker.replication.autoswitch.enrolment import (
+    EnrolmentStep,
+    Identified,
+    check_code,
+    decode,
+    encode,
+    next_step,
+)
 from skylark.mqcommon.errors import ConfigError
 
 names = st.text("abcXYZ%|_-.0189", min_size=1, max_size=12)

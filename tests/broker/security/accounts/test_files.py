@@ -156,7 +156,9 @@ def test_a_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path, m
     whole = ADMIN + account("account-1")
     steps = iter([whole[: len(ADMIN) // 2], whole])
     write(path, "")
-    monkeypatch.setattr("skylark.broker.security.accounts.files.time.sleep", lambda seconds: write(path, next(steps, whole)))
+    monkeypatch.setattr(
+        "skylark.broker.security.accounts.files.time.sleep", lambda seconds: write(path, next(steps, whole))
+    )
     assert found.refresh() == []
     assert sorted(found.rules.accounts) == ["account-1", "admin-account"]
 

@@ -9,7 +9,12 @@ from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, Command
 from skylark.remoting.protocol.dialect import encode_body
 from skylark.remoting.protocol.header import header_fields
 from skylark.remoting.protocol.request import NOTHING, Answer
-from skylark.remoting.protocol.requests.clients import HEART_BEAT, NOTIFY_CONSUMER_IDS_CHANGED, HeartbeatData, ProducerData
+from skylark.remoting.protocol.requests.clients import (
+    HEART_BEAT,
+    NOTIFY_CONSUMER_IDS_CHANGED,
+    HeartbeatData,
+    ProducerData,
+)
 from skylark.remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader, OffsetResponseHeader
 from skylark.remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
 from skylark.remoting.protocol.requests.routes import GET_TOPICS_BY_CLUSTER

@@ -6,7 +6,12 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from skylark.mqcommon.errors import BrokerError, ConnectFailed, SkylarkError
-from skylark.remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, SubscriptionData
+from skylark.remoting.protocol.requests.clients import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    SubscriptionData,
+)
 from skylark.sdk import blocking
 from skylark.sdk.admin.cli import mqadmin
 from skylark.sdk.admin.doctor.facts import BrokerFacts

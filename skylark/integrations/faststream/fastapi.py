@@ -1,0 +1,5 @@
+"""`RocketRouter` for FastAPI."""
+
+from skylark.sdk.integrations.faststream.fastapi import RocketRouter
+
+__all__ = ["RocketRouter"]
