@@ -4,7 +4,7 @@
 
 skylark             the classes for trio, messages, errors
 skylark.aio         the same classes for asyncio; skylark.blocking: for threads
-skylark.admin       what an administrator asks and changes
+skylark.admin       what an administrator asks and changes; skylark.errors: all errors
 skylark.spark       the data source ``rocketmq`` of Spark, and how far its queries are behind
 skylark.testing     a cluster inside of a test process
 skylark.integrations.faststream, .kombu, .otel: FastStream, Celery, OpenTelemetry
