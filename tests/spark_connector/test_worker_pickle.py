@@ -27,7 +27,7 @@ except ImportError as error:
 """
 
 
-@pytest.mark.parametrize("missing", [("spark_connector", "mqcommon"), ("pyarrow",), ("numpy",)])
+@pytest.mark.parametrize("missing", [("skylark",), ("pyarrow",), ("numpy",)])
 @pytest.mark.parametrize(
     "thing",
     [

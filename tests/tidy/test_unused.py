@@ -23,7 +23,6 @@ OF_LIBRARIES = {
         "_uninstrument",
         "create_module",
         "exec_module",
-        "get_code",
         "get_source",
         "instrumentation_dependencies",
         "format_commands",

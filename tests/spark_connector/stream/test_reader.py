@@ -203,7 +203,7 @@ def test_warnings_in_the_output_of_a_stream_have_time_and_level(
     query.trigger()
     said = capsys.readouterr().err
     assert re.match(
-        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING spark_connector.stream.driver: broker b is away, ", said
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING skylark.spark_connector.stream.driver: broker b is away, ", said
     )
     assert len(said.splitlines()) == 1
 
