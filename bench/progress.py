@@ -62,7 +62,10 @@ def seconds_of(at: Cluster, command: str) -> tuple[float, int]:
     """How long a command took, and how many lines it printed."""
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "mqadmin", command, "-n", at.nameserver], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "skylark.mqadmin", command, "-n", at.nameserver],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return time.perf_counter() - began, done.stdout.count("\n")
 

@@ -98,8 +98,8 @@ def measure(spark: SparkSession, nameserver: str, run: str, many: int, seconds: 
     for queues in (FEW_QUEUES, many):
         times = in_turn(
             rounds,
-            lambda queues=queues: empty_trigger_ms(ours(queues)),
-            lambda: empty_trigger_ms(rate()),  # type: ignore[misc]
+            lambda queues=queues: empty_trigger_ms(ours(queues)),  # type: ignore[misc]
+            lambda: empty_trigger_ms(rate()),
         )
         yield row(f"empty trigger, {queues} queues; limit: rate", "ms", *times, TRIGGERS, smaller_is_better=True)
 

@@ -76,6 +76,15 @@ _SYSTEM_TOPICS = frozenset(
         TRANS_CHECK_MAX_TIME_TOPIC,
     }
 )
+# RocketMQ's system groups: those listed in its tool, and all with this prefix.
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_SYSTEM_GROUPS = frozenset(
+    {
+        "DEFAULT_CONSUMER", "DEFAULT_PRODUCER", TOOLS_GROUP, "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL",
+    }
+)  # fmt: skip
 _UNSENDABLE_TOPICS = _SYSTEM_TOPICS - {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 
 
@@ -183,6 +192,11 @@ def username_fault(name: str) -> str | None:
 def is_system_topic(topic: str) -> bool:
     """Whether RocketMQ reserves the name on every cluster; topics named after a cluster or broker do not count."""
     return topic in _SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(name: str) -> bool:
+    """Whether RocketMQ or its tools made the group for themselves."""
+    return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIX)
 
 
 def is_retry_topic(topic: str) -> bool:

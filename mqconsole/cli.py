@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
+from skylark.mqadmin.command import common_options, given_credentials, given_tls
 from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.options.command_line import click_options, given_options
@@ -16,7 +17,6 @@ from skylark.mqcommon.options.conf_file import load_conf, to_properties
 from skylark.mqconsole.options import ConsoleOptions
 from skylark.mqconsole.people.person import Cluster
 from skylark.remoting.net.daemon import Ready, run_daemon
-from skylark.sdk.admin.command import common_options, given_credentials, given_tls
 
 if TYPE_CHECKING:
     from skylark.mqconsole.console import Console

@@ -47,12 +47,12 @@ def pages() -> dict[str, str]:
     """File name in docs/ -> content."""
     from scripts.metrics_page import metrics_page
     from skylark.broker.options import BrokerOptions
+    from skylark.mqadmin.cli import mqadmin
+    from skylark.mqadmin.reference import markdown
     from skylark.mqconsole.options import ConsoleOptions
     from skylark.mqproxy.options import ProxyOptions
     from skylark.namesrv.controller.options import ControllerDaemonOptions
     from skylark.namesrv.options import NamesrvOptions
-    from skylark.sdk.admin.cli import mqadmin
-    from skylark.sdk.admin.reference import markdown
 
     return {
         "conf.md": conf_page(

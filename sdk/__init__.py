@@ -7,7 +7,7 @@ retry.py        which failures are worth a retry; suspects.py: brokers that did 
 client.py       ClientInstance: connections, route cache, heartbeats; Client: a shared ClientInstance
 membership.py   heartbeats of groups; broker_requests.py: what brokers ask of this client; starting.py: checks
 checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; last_resort.py: what users see
-producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
+producer/  consumer/  admin/  testing/   Producer, the consumers, Admin; a cluster inside of a test process
 traces/  sends and deliveries, for a trace topic, a file or Elasticsearch; values/  dataclasses and more, not bytes
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """What `from sdk import Producer` in the root of a clone finds."""
+    """What `from skylark import Producer` in the root of a clone finds."""
     import skylark
 
     return getattr(skylark, name)

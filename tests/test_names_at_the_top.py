@@ -34,7 +34,8 @@ except ModuleNotFoundError as error:
 
 
 @pytest.mark.parametrize(
-    "module", ["broker", "namesrv", "namesrv.controller", "mqproxy", "mqconsole", "spark_connector.jobs.copy_topic"]
+    "module",
+    ["broker", "namesrv", "namesrv.controller", "mqadmin", "mqproxy", "mqconsole", "spark_connector.jobs.copy_topic"],
 )
 def test_short_names_can_be_run(module: str) -> None:
     command = [sys.executable, "-m", module, "--help"]
@@ -44,7 +45,7 @@ def test_short_names_can_be_run(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["broker.cli", "namesrv.cli", "namesrv.controller.cli", "mqproxy.cli", "mqconsole.cli", "sdk.admin.cli"]
+    "module", ["broker.cli", "namesrv.cli", "namesrv.controller.cli", "mqproxy.cli", "mqconsole.cli", "mqadmin.cli"]
 )
 def test_no_daemon_loads_a_module_by_its_short_name(module: str) -> None:
     code = f"import sys, skylark.{module}; print(*{{name.split('.')[0] for name in sys.modules}}, sep='\\n')"

@@ -29,6 +29,7 @@ from skylark.broker.replication.hello import (
     PieceCrc,
     SlaveHandshake,
 )
+from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.errors import ProtocolError
 
 RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"
@@ -57,6 +58,27 @@ class Range(NamedTuple):
     header: bytes
     offset: int
     size: int
+
+
+class Newcomer(NamedTuple):
+    """Who asks a master that Controllers have elected to be served.
+
+    ``addr`` is the address of broker ``broker_id`` for clients, "" when a plain peer did not say it; ``peer`` is the
+    other end of the connection, host:port.
+    """
+
+    broker_id: int
+    addr: str
+    peer: str
+
+    @property
+    def where(self) -> str:
+        """The address for clients, or of a plain peer the host: two brokers with one id differ in it."""
+        return self.addr or split_address(self.peer)[0]
+
+
+#: What a slave says of itself and its master judges: its log, or with Controllers which broker it is.
+Claim = LogClaim | Newcomer
 
 
 class LinkToSlave(ABC):
@@ -109,6 +131,28 @@ class LinkToSlave(ABC):
     @abstractmethod
     def _must_identify(self) -> bool:
         """Whether the handshake waits for the peer."""
+
+    @property
+    @abstractmethod
+    def claimed(self) -> Claim | None:
+        """What is to be judged; None before it is known, and afterwards."""
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether there is nothing to send but ranges, and nothing to judge."""
+
+    @abstractmethod
+    def receive(self, data: bytes, now: float) -> None:
+        """Take bytes from the slave. After a ProtocolError the connection must be closed."""
+
+    @abstractmethod
+    def next_range(self, now: float, most: int = CHUNK_BYTES) -> Range | None:
+        """What to send now: up to ``most`` bytes of the log, a heartbeat (size 0), or None."""
+
+    @abstractmethod
+    def beat_at(self) -> float:
+        """When `next_range` gives a heartbeat."""
 
 
 class MasterLink(LinkToSlave):
@@ -270,7 +314,7 @@ def _refusal(claim: LogClaim, bounds: LogBounds, difference: PieceCrc | None) ->
     return ""
 
 
-class LinkToMaster:
+class LinkToMaster(ABC):
     """What the slave's ends of both protocols share: the handshake, when each side was heard, what was reported."""
 
     #: Encodes a report of this protocol.
@@ -310,6 +354,10 @@ class LinkToMaster:
         """The bytes to send."""
         output, self._output = self._output, b""
         return output if self._handshake is None else self._handshake.take_output() + output
+
+    @abstractmethod
+    def report(self, offset: int, now: float) -> None:
+        """Report that this slave has the log up to ``offset``."""
 
     def _report(self, offset: int, now: float) -> None:
         self._reported, self._said = offset, now

@@ -9,7 +9,6 @@ from zlib import crc32
 
 import trio
 
-from skylark.broker.replication.autoswitch.link import Newcomer
 from skylark.broker.replication.hello import (
     NONCE_BYTES,
     VERSION,
@@ -20,7 +19,7 @@ from skylark.broker.replication.hello import (
     first_difference,
     tail_places,
 )
-from skylark.broker.replication.link import LogBounds, MasterLink, SlaveLink
+from skylark.broker.replication.link import Claim, LogBounds, MasterLink, SlaveLink
 from skylark.broker.replication.replica import Replica
 from skylark.broker.replication.session import (
     Dialogue,
@@ -50,7 +49,7 @@ def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMast
 def compare_logs(log: CommitLog) -> Examine:
     """Finds a piece in which a slave's log differs from ``log``."""
 
-    async def examine(claim: LogClaim | Newcomer) -> PieceCrc | None:
+    async def examine(claim: Claim) -> PieceCrc | None:
         assert isinstance(claim, LogClaim)
         return await trio.to_thread.run_sync(other_bytes_at, log, claim.tails)
 

@@ -11,10 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from skylark.broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
 from skylark.broker.replication.frames import CHUNK_BYTES, LogPiece
-from skylark.broker.replication.hello import LogClaim, PieceCrc
-from skylark.broker.replication.link import MasterLink, Range, SlaveLink
+from skylark.broker.replication.hello import PieceCrc
+from skylark.broker.replication.link import Claim, LinkToMaster, LinkToSlave, MasterLink, Range, SlaveLink
 from skylark.broker.writing.waits import AckLedger, ConnectedSlave
 from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -55,7 +54,7 @@ class MasterSide(ABC):
     grow or for ``link.beat_at()``.
     """
 
-    def __init__(self, link: MasterLink | MasterEnd, acks: AckLedger, peer: Peer) -> None:
+    def __init__(self, link: LinkToSlave, acks: AckLedger, peer: Peer) -> None:
         self.link = link
         #: Its row in the ledger while it follows.
         self.slave: ConnectedSlave | None = None
@@ -75,7 +74,7 @@ class MasterSide(ABC):
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave."""
 
-    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | LogClaim | Newcomer | Range | None:
+    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | Claim | Range | None:
         """What to send or do next; a range has up to ``most`` bytes."""
         link = self.link
         if output := link.take_output():
@@ -135,7 +134,7 @@ class MasterSession(MasterSide):
 class SlaveSide(ABC):
     """A slave's session with its master. With ``sync_flush`` it reports what is on disk, else what is appended."""
 
-    def __init__(self, link: SlaveLink | SlaveEnd, *, sync_flush: bool) -> None:
+    def __init__(self, link: LinkToMaster, *, sync_flush: bool) -> None:
         self.link = link
         self._sync_flush = sync_flush
 
@@ -191,7 +190,7 @@ class SlaveSession(SlaveSide):
 NewMasterSide = Callable[[Peer], MasterSide]
 
 #: Finds what speaks against a slave; None or "" when nothing does. May raise ProtocolError: the slave may try again.
-Examine = Callable[[LogClaim | Newcomer], Awaitable[Objection]]
+Examine = Callable[[Claim], Awaitable[Objection]]
 
 
 class MasterTarget(NamedTuple):

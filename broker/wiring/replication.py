@@ -15,7 +15,7 @@ from skylark.broker.registration.heartbeats import Heartbeats
 from skylark.broker.registration.pre_online import PreOnline
 from skylark.broker.replication.autoswitch.enrolment import Enrolment
 from skylark.broker.replication.autoswitch.frames import SlaveHello
-from skylark.broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
+from skylark.broker.replication.autoswitch.link import ElectedLog, MasterEnd
 from skylark.broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
 from skylark.broker.replication.autoswitch.member import MemberLog, Membership, MemberState
 from skylark.broker.replication.autoswitch.promised_end import PromisedEnd
@@ -31,8 +31,9 @@ from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk, check
 from skylark.broker.replication.dledger.member import GroupMember, GroupPort, LeadershipEffects
 from skylark.broker.replication.dledger.proposing import Proposing
 from skylark.broker.replication.find_master import MasterFinder, SwitchFinder
-from skylark.broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim
+from skylark.broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms
 from skylark.broker.replication.known_master import KnownMaster
+from skylark.broker.replication.link import Claim, Newcomer
 from skylark.broker.replication.master import HaServer
 from skylark.broker.replication.members import Members
 from skylark.broker.replication.offset_hand_over import OffsetHandOver
@@ -354,7 +355,7 @@ def _controlled_link(
         served = ElectedLog(lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset)
         return MasterEnd(terms, served, os.urandom(NONCE_BYTES), peer.addr, peer.since)
 
-    async def examine(newcomer: LogClaim | Newcomer) -> str:
+    async def examine(newcomer: Claim) -> str:
         assert isinstance(newcomer, Newcomer)
         return await membership.registered_replicas.objection(newcomer)
 

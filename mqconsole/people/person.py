@@ -13,6 +13,8 @@ from typing import Any, Final
 import trio
 
 from skylark import Admin, Client, Producer, PullConsumer
+from skylark.mqadmin.command import AdminCommand
+from skylark.mqadmin.session import Session, Settings
 from skylark.mqcommon.addresses import format_address, is_address, split_address
 from skylark.mqcommon.errors import InvalidArgument, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -23,8 +25,6 @@ from skylark.mqconsole.people.roles import Role
 from skylark.remoting.net.sockets import lookup
 from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.signature import Credentials
-from skylark.sdk.admin.command import AdminCommand
-from skylark.sdk.admin.session import Session, Settings
 
 #: Answers that are kept for one person.
 MOST_ANSWERS: Final = 128

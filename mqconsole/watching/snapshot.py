@@ -9,12 +9,19 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, perm_text, reply_topic
+from skylark.mqcommon.names import (
+    MASTER_ID,
+    is_dlq_topic,
+    is_retry_topic,
+    is_system_group,
+    is_system_topic,
+    perm_text,
+    reply_topic,
+)
 from skylark.mqconsole.watching.roll import AwayBroker
 from skylark.remoting.protocol.requests.groups import ConsumeStatsList
 from skylark.remoting.protocol.requests.topics import TopicConfigTable
-from skylark.sdk.admin.commands.cluster import base_row, lag_of, more_row
-from skylark.sdk.admin.commands.export import is_system_group
+from skylark.sdk.admin.broker_rows import base_row, lag_of, more_row
 from skylark.sdk.admin.targets import Target
 from skylark.sdk.admin.topology import SetFacts, lags_of, topology
 

@@ -6,6 +6,11 @@ from typing import Any
 
 import orjson
 
+from skylark.mqadmin.commands.clients import consumer_connection, consumer_status
+from skylark.mqadmin.commands.dead_letters import resend_dlq
+from skylark.mqadmin.commands.groups import consumer_progress, delete_sub_group, get_consumer_config, update_sub_group
+from skylark.mqadmin.commands.offsets import reset_offset_by_time
+from skylark.mqadmin.scope import Scope
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError, UserError
 from skylark.mqcommon.names import MASTER_ID, dlq_topic, is_retry_topic
 from skylark.mqconsole.people.roles import Role
@@ -21,14 +26,9 @@ from skylark.mqconsole.web.overview import span_of
 from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.admin.client import END_OF_QUEUE, rollback_of
-from skylark.sdk.admin.commands.clients import consumer_connection, consumer_status
-from skylark.sdk.admin.commands.dead_letters import resend_dlq
-from skylark.sdk.admin.commands.groups import consumer_progress, delete_sub_group, get_consumer_config, update_sub_group
-from skylark.sdk.admin.commands.offsets import reset_offset_by_time
 from skylark.sdk.admin.dead_letter_files import json_of
 from skylark.sdk.admin.dead_letters import DeadLetter
 from skylark.sdk.admin.failures import explain
-from skylark.sdk.admin.targets import Scope
 
 GROUPS = (
     Column("group", "Group"),

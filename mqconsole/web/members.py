@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from skylark.mqadmin.commands.clients import consumer_status
 from skylark.mqcommon.errors import BrokerError, RouteNotFound
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
@@ -11,7 +12,6 @@ from skylark.mqconsole.showing.work import Work, work_of
 from skylark.mqconsole.web.asking import Asked, NoSuchThing, View
 from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.sdk.admin.commands.clients import consumer_status
 from skylark.sdk.admin.failures import explain
 
 MEMBERS = (

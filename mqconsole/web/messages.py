@@ -6,6 +6,14 @@ from typing import Any, Final
 import trio
 
 from skylark import Message
+from skylark.mqadmin.commands.message_queries import (
+    query_msg_by_id,
+    query_msg_by_key,
+    query_msg_by_offset,
+    query_msg_by_unique_key,
+    query_msg_trace_by_id,
+)
+from skylark.mqadmin.commands.messages import consume_message
 from skylark.mqcommon.errors import InvalidArgument, RouteNotFound
 from skylark.mqcommon.names import TRACE_TOPIC
 from skylark.mqconsole.people.roles import Role
@@ -15,14 +23,6 @@ from skylark.mqconsole.showing.previews import preview, printable
 from skylark.mqconsole.showing.tables import Column, table, wanted
 from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from skylark.mqconsole.web.site import Site
-from skylark.sdk.admin.commands.message_queries import (
-    query_msg_by_id,
-    query_msg_by_key,
-    query_msg_by_offset,
-    query_msg_by_unique_key,
-    query_msg_trace_by_id,
-)
-from skylark.sdk.admin.commands.messages import consume_message
 from skylark.sdk.admin.failures import explain
 
 BY: Final = {

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from skylark.mqadmin.commands.brokers import get_broker_config
+from skylark.mqadmin.scope import Scope
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
@@ -11,8 +13,6 @@ from skylark.mqconsole.watching.history import DAY_S, HOUR_S
 from skylark.mqconsole.watching.snapshot import USER
 from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from skylark.mqconsole.web.site import Site
-from skylark.sdk.admin.commands.brokers import get_broker_config
-from skylark.sdk.admin.targets import Scope
 from skylark.sdk.admin.topology_picture import picture
 
 #: How far back charts go; the address says which.

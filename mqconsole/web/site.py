@@ -109,7 +109,7 @@ class Site:
         self._streams = 0
         self._notices: dict[str, list[tuple[str, str]]] = {}
         self.routes: list[Route] = []
-        self.app = app = QuartTrio("mqconsole", static_folder=None, template_folder="templates")
+        self.app = app = QuartTrio("skylark.mqconsole", static_folder=None, template_folder="templates")
         app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
         app.config["RESPONSE_TIMEOUT"] = None
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
@@ -414,7 +414,7 @@ def _back_to(asked: Request) -> str:
 
 def static_files() -> dict[str, bytes]:
     """The files that the pages load, by name."""
-    return {file.name: file.read_bytes() for file in resources.files("mqconsole").joinpath("static").iterdir()}
+    return {file.name: file.read_bytes() for file in resources.files("skylark.mqconsole").joinpath("static").iterdir()}
 
 
 def _jsonable(value: Any) -> Any:

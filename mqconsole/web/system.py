@@ -4,6 +4,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from skylark.mqadmin.commands.accounts import RequestKind, explain_acl, get_acl_config
+from skylark.mqadmin.commands.controllers import controller_members, dledger_members, get_controller_metadata
+from skylark.mqadmin.commands.doctor import doctor
+from skylark.mqadmin.commands.users import list_acl, list_user
+from skylark.mqadmin.scope import Scope
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqconsole.people.person import Person
 from skylark.mqconsole.people.roles import Role
@@ -14,12 +19,7 @@ from skylark.mqconsole.web.asking import Asked, View
 from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.controller import BrokerReplicasInfo
-from skylark.sdk.admin.commands.accounts import RequestKind, explain_acl, get_acl_config
-from skylark.sdk.admin.commands.controllers import controller_members, dledger_members, get_controller_metadata
-from skylark.sdk.admin.commands.doctor import doctor
-from skylark.sdk.admin.commands.users import list_acl, list_user
 from skylark.sdk.admin.failures import explain
-from skylark.sdk.admin.targets import Scope
 from skylark.sdk.admin.topology import role_text
 from skylark.sdk.endpoint import ask_all
 

@@ -3,6 +3,9 @@
 from functools import partial
 from typing import Any
 
+from skylark.mqadmin.commands.stats import stats_all
+from skylark.mqadmin.commands.topics import delete_topic, topic_route, topic_status, update_topic
+from skylark.mqadmin.scope import Scope
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
@@ -10,10 +13,7 @@ from skylark.mqconsole.showing.tables import Column, table, wanted
 from skylark.mqconsole.watching.snapshot import DEAD, RETRY, SYSTEM, USER
 from skylark.mqconsole.web.asking import Asked, Done, View
 from skylark.mqconsole.web.site import Site
-from skylark.sdk.admin.commands.stats import stats_all
-from skylark.sdk.admin.commands.topics import delete_topic, topic_route, topic_status, update_topic
 from skylark.sdk.admin.failures import explain
-from skylark.sdk.admin.targets import Scope
 
 KINDS = (USER, RETRY, DEAD, SYSTEM)
 #: RocketMQ's types of messages; a topic without one takes all.

@@ -1,13 +1,14 @@
-"""Administration: the client `Admin`, and the command line `mqadmin` on top of it.
+"""Administration: the client `Admin`, and the plans of what takes several steps.
 
 client.py           Admin, one method per operation, and the merging of several brokers' answers; requests.py: which
                     servers it asks
-cli.py              the click group, help, suggestions, completion, RocketMQ's commands that are missing
-command.py          makes a click command of an async function; params.py: options and their values
-commands/           the commands, by family
-session.py          the context of one run of a command, and runs in rounds; targets.py: the brokers of -b and -c
-render.py           tables and JSON, RocketMQ's texts for values and versions; message_text.py: for messages
-reading.py          pulls the messages of queues for commands that print them
-failures.py         errors as one line that says what to do next
-reference.py        generates docs/mqadmin.md
+dead_letters.py     reads the dead letters of a group and sends them again; resent_marks.py: which were sent again;
+                    tool_send.py: a send without a producer
+dead_letter_files.py  dead letters as JSON lines or Parquet; message_json.py: a message as plain data
+targets.py          the broker processes of a cluster; broker_rows.py: the load of a broker, the lag of a slave (pure)
+topology.py         sets, topics and groups with their lags (pure); topology_picture.py: the same as SVG (pure)
+route_diff.py       what NameServers tell differently (pure)
+reshaping.py        the steps to other numbers of queues (pure)
+static_topics.py    makes, grows and moves static topics; remapping.py: the steps (pure)
+failures.py         an error as one line that says what to do next
 """

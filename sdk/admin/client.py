@@ -686,7 +686,7 @@ class Admin:
         return (await self._ask.call(addr, shrinking.GET_DRAIN_STATUS, header)).body()
 
     async def seal_queues(self, addr: str, topic: str, first_queue: NotNegative) -> list[shrinking.SealedQueue]:
-        """Show consumers nothing of these queues that comes after what any group has reached; see sdk/admin/moving.py.
+        """Show consumers nothing of these queues that comes after what any group has reached; see mqadmin/moving.py.
 
         Returns the topic's sealed queues from number ``first_queue`` on.
         """

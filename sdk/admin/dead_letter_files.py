@@ -12,7 +12,7 @@ import orjson
 
 from skylark.mqcommon.errors import InvalidArgument, UserError
 from skylark.sdk.admin.dead_letters import DeadLetter
-from skylark.sdk.admin.message_text import body_of, message_json
+from skylark.sdk.admin.message_json import body_of, message_json
 from skylark.sdk.runtime import off_loop
 
 FORMATS = ("jsonl", "parquet")

@@ -1,4 +1,4 @@
-"""An error as the one line that mqadmin prints: what happened, at which address, and what to do next.
+"""An error as the one line that mqadmin and the console show: what happened, at which address, and what to do next.
 
 Errors that are not handled here are bugs, and are printed with their traceback.
 """
@@ -18,7 +18,7 @@ from skylark.mqcommon.errors import (
     TlsFailed,
     UserError,
 )
-from skylark.sdk.admin.render import visible
+from skylark.mqcommon.visible import visible
 
 E = TypeVar("E", bound=BaseException)
 

@@ -5,7 +5,7 @@ queues can be read, then written, so no message waits unread. Shrinking: first t
 producers know that, and all groups have read these queues to their ends, they can be read no more. Nothing is
 remembered between steps: each is decided from what brokers say. So a command that was killed goes on where it was when
 it is run again, and a step that is repeated changes nothing.
-Neighbours: reshape.py asks brokers and takes the steps.
+Neighbours: mqadmin/reshape.py asks brokers and takes the steps.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ What one NameServer tells becomes facts: a key (kind, name, what) and a plain va
 have the same facts, so differences are found key by key; None stands for a fact that a NameServer does not have. The
 order of lists does not matter, and a fact that explains others is told alone: the addresses of a set are left out of
 the routes of its topics when the sets differ, and the brokers of a topic when a NameServer does not know the topic.
-Neighbour: commands/namesrvs.py asks the NameServers.
+Neighbour: mqadmin/commands/route_diff.py asks the NameServers.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

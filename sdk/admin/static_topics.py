@@ -4,13 +4,15 @@ Each step is planned from what all brokers say, by remapping.py, so a command th
 """
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import trio
 
 from skylark.mqcommon.errors import BrokerError, RouteNotFound, UserError
+from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
+from skylark.sdk.admin.client import Admin
 from skylark.sdk.admin.remapping import (
     Part,
     State,
@@ -23,8 +25,7 @@ from skylark.sdk.admin.remapping import (
     levelled,
     moves,
 )
-from skylark.sdk.admin.session import Session
-from skylark.sdk.admin.targets import MASTER_ID, all_targets
+from skylark.sdk.admin.targets import all_targets
 
 POLL_S = 0.2
 # Brokers tell NameServers of a change at once.
@@ -34,12 +35,24 @@ SETTLE_S = 30.0
 
 
 class StaticTopic:
-    """One static topic, and the brokers that a command names: ``targets``, whose clusters know the topic, too."""
+    """One static topic, and the names of the brokers that are to have its queues: the clusters of ``targets`` know it.
 
-    def __init__(self, session: Session, topic: str, targets: Collection[str]) -> None:
-        self._session = session
-        self._admin = session.admin
+    ``say`` is called with a line about what is not known everywhere yet, ``progress`` with each step that is done.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        topic: str,
+        targets: Collection[str],
+        *,
+        say: Callable[[str], None],
+        progress: Callable[[str], None],
+    ) -> None:
+        self._admin = admin
         self._topic = topic
+        self._say = say
+        self._progress = progress
         self.targets = targets
         # Broker name → address of its master.
         self._addrs: Mapping[str, str] = {}
@@ -137,7 +150,7 @@ class StaticTopic:
                     if all(name in parts and parts[name].epoch >= state.epoch for name in state.parts):
                         return
                 await trio.sleep(POLL_S)
-        self._session.say(f"The NameServer does not show all of topic {self._topic} yet.")
+        self._say(f"The NameServer does not show all of topic {self._topic} yet.")
 
     async def _put(self, before: State, after: State, order: Collection[str]) -> None:
         changed = changed_parts(before, after)
@@ -149,7 +162,7 @@ class StaticTopic:
             if addr is None:
                 raise UserError(f"broker {name} has no master now, and must know of the change. Run this again")
             await self._admin.put_static_topic(addr, part.config, part.mapping)
-            self._session.progress(f"broker {name} knows of epoch {part.mapping.epoch}")
+            self._progress(f"broker {name} knows of epoch {part.mapping.epoch}")
 
     async def _parts(self) -> dict[str, Part]:
         found: dict[str, Part] = {}

@@ -3,7 +3,7 @@
 Lag is the number of messages that a group has not consumed. Topics of the system, and those named after clusters and
 sets, are left out. Retry and dead-letter topics belong to their groups: they count in the lag of a group, and are no
 topics here.
-Neighbours: commands/topology.py asks the brokers; topology_picture.py draws.
+Neighbours: mqadmin/commands/topology.py asks the brokers; topology_picture.py draws.
 """
 
 from collections.abc import Iterable, Mapping

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from scripts.controller_set import NOT_YET, ControllerSet, running
 from scripts.daemons import Daemon
 from skylark import Admin
-from skylark.sdk.admin.cli import mqadmin
+from skylark.mqadmin.cli import mqadmin
 from tests.e2e.switches import QUICK
 from tests.support.daemons import start
 from tests.support.waiting import until

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from scripts.daemons import BIN
 from skylark import Message, Producer
+from skylark.mqadmin.cli import mqadmin
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk.admin.cli import mqadmin
 from tests.support.daemons import in_threads, make_topic
 
 TIMEOUT_S = 60

@@ -13,7 +13,7 @@ import trio
 
 from scripts.daemons import BIN, Daemon
 from skylark import ConsumeFrom, MessageExt, PushConsumer, TopicConfig
-from skylark.sdk.admin.commands.shrinking import SETTLE_S
+from skylark.mqadmin.commands.shrinking import SETTLE_S
 from tests.interop import cpp
 from tests.support.daemons import Cluster, make_topic, running
 from tests.support.waiting import until

@@ -15,6 +15,7 @@ import trio
 import trio.testing
 
 from skylark import Admin, Credentials
+from skylark.mqadmin.session import Settings
 from skylark.mqcommon.errors import ConfigError, UserError
 from skylark.mqcommon.message.ids import encode_host, offset_msg_id
 from skylark.mqconsole.options import ConsoleOptions
@@ -36,7 +37,6 @@ from skylark.mqconsole.web.login import _next
 from skylark.mqconsole.web.site import Route
 from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
-from skylark.sdk.admin.session import Settings
 from skylark.sdk.testing import Cluster
 from tests.mqconsole.consoles import Browser, browser, console, lonely_site
 from tests.support.certificates import Authority

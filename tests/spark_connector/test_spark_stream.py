@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from skylark import Message
+from skylark.mqadmin.cli import mqadmin as commands
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.sdk.admin.cli import mqadmin as commands
 from skylark.sdk.blocking import Admin, Producer, PullConsumer
 from skylark.sdk.testing import Cluster
 from skylark.spark_connector.lag import lag

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from skylark.broker.options import BrokerOptions
+from skylark.mqadmin.securing import confs, plan_of
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.options.conf_file import load_conf
 from skylark.mqcommon.options.fields import options_of
@@ -13,7 +14,6 @@ from skylark.mqconsole.options import ConsoleOptions
 from skylark.mqproxy.options import ProxyOptions
 from skylark.namesrv.controller.options import ControllerDaemonOptions
 from skylark.namesrv.options import NamesrvOptions
-from skylark.sdk.admin.securing import confs, plan_of
 from tests.tidy.tree import ROOT
 
 # RocketMQ calls a broker's file in a set .properties

@@ -49,7 +49,6 @@ SAME_NAME: Mapping[str, str] = {
     "remoting.Connection": "h11's word for a protocol without I/O, and RocketMQ's name of a body",
     "remoting.Server": "what serves requests, and the protocol of what can be asked",
     "sdk.RocketRouter": "FastStream gives its two routers one name: the plain one, and FastAPI's in a module fastapi",
-    "sdk.Names": "names in a namespace, and a parameter of mqadmin",
     "spark_connector.Sender": "of a job, and of the writer",
 }
 

@@ -4,7 +4,7 @@ from vulture import Vulture
 
 from tests.tidy.tree import PACKAGES, ROOT
 
-CALLERS = (*PACKAGES, "scripts", "mqadmin.py", "pyspark_rocketmq.py", "kombu_rocketmq.py")
+CALLERS = (*PACKAGES, "scripts", "pyspark_rocketmq.py", "kombu_rocketmq.py")
 # RocketMQ's fields and words are listed whole, used or not.
 VOCABULARY = ("remoting/protocol/requests/", "remoting/protocol/codes.py", "mqcommon/message/", "mqcommon/names.py")
 # scripts/proto makes it.

@@ -8,7 +8,10 @@ from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("mqcommon", "remoting", "namesrv", "broker", "sdk", "spark_connector", "mqproxy", "mqconsole", "skylark")
+PACKAGES = (
+    *("mqcommon", "remoting", "namesrv", "broker", "sdk", "mqadmin", "spark_connector", "mqproxy", "mqconsole"),
+    "skylark",
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ Neighbours: frames.py (the bytes), epochs.py; replication/link.py (the same for 
 
 from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
 
 from skylark.broker.replication.autoswitch.epochs import Epochs, common_end
 from skylark.broker.replication.autoswitch.frames import (
@@ -35,10 +34,10 @@ from skylark.broker.replication.link import (
     LinkToMaster,
     LinkToSlave,
     LogBounds,
+    Newcomer,
     Range,
     file_size_refusal,
 )
-from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
@@ -46,22 +45,6 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 CONFIRM_S = 0.1
 # Most bytes that a peer may send before the owner has judged it: a hello and a few reports.
 MAX_EARLY_BYTES = 4096
-
-
-class Newcomer(NamedTuple):
-    """Who asks to be served: a broker id, and that broker's address for clients, "" when a plain peer did not say it.
-
-    ``peer`` is the other end of the connection, host:port.
-    """
-
-    broker_id: int
-    addr: str
-    peer: str
-
-    @property
-    def where(self) -> str:
-        """The address for clients, or of a plain peer the host: two brokers with one id differ in it."""
-        return self.addr or split_address(self.peer)[0]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -100,7 +83,11 @@ class MasterEnd(LinkToSlave):
         self._told = -1
         self._reader = SlaveReader()
         # Who is to be judged; None before that is known, and afterwards.
-        self.claimed: Newcomer | None = None
+        self._newcomer: Newcomer | None = None
+
+    @property
+    def claimed(self) -> Newcomer | None:
+        return self._newcomer
 
     @property
     def idle(self) -> bool:
@@ -131,7 +118,7 @@ class MasterEnd(LinkToSlave):
 
     def judge(self, refusal: str, now: float) -> None:
         """The owner has found out whether the broker that is ``claimed`` may be served: "" if it may, else why not."""
-        self.claimed = None
+        self._newcomer = None
         if self._claim is not None:
             if refusal := refusal or file_size_refusal(self._claim, self._bounds()):
                 self._handshake.refuse(refusal)
@@ -180,7 +167,7 @@ class MasterEnd(LinkToSlave):
         self._output += handshake.take_output()
         if handshake.claim is not None and handshake.hello is not None:
             self._claim = handshake.claim
-            self.claimed = Newcomer(handshake.hello.broker_id, handshake.hello.addr, self._peer)
+            self._newcomer = Newcomer(handshake.hello.broker_id, handshake.hello.addr, self._peer)
 
     def _find_plain(self) -> None:
         """Read who a plain peer is. What it sent stays in ``_early`` until it is judged."""
@@ -190,7 +177,7 @@ class MasterEnd(LinkToSlave):
             return
         if not self._terms.trusts_plain(self._peer):
             raise ProtocolError(NO_HELLO)
-        self.claimed = Newcomer(reader.hello.broker_id, "", self._peer)
+        self._newcomer = Newcomer(reader.hello.broker_id, "", self._peer)
 
     def _take(self, data: bytes, now: float) -> None:
         """Take bytes from a slave that is accepted."""

@@ -16,9 +16,10 @@ from typing import Protocol
 import trio
 
 from skylark.broker.replication.autoswitch.frames import EpochPiece, SlaveHello
-from skylark.broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
+from skylark.broker.replication.autoswitch.link import MasterEnd, SlaveEnd
 from skylark.broker.replication.autoswitch.log_epochs import LogEpochs
 from skylark.broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim, PieceCrc
+from skylark.broker.replication.link import Newcomer
 from skylark.broker.replication.replica import Replica
 from skylark.broker.replication.session import (
     Dialogue,

@@ -55,7 +55,7 @@ def test_what_cannot_be_encoded_is_escaped_as_in_json() -> None:
 @pytest.mark.parametrize("arguments", [["help"], ["--version"]])
 def test_mqadmin_says_that_its_output_is_full(arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "mqadmin", *arguments]
+        command = [sys.executable, "-m", "skylark.mqadmin", *arguments]
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert found.returncode != 0
     assert found.stderr == "mqadmin: the output cannot be written: No space left on device\n"

@@ -80,7 +80,7 @@ def test_every_command_is_imported_by_start() -> None:
         (("mqproxy.cli",), ["broker", "namesrv", "grpc", "google"]),
         (("sdk.producer", "sdk.consumer"), ["broker", "namesrv", "click"]),
         (("aio", "blocking"), ["broker", "namesrv", "click"]),
-        (("sdk.admin.cli",), ["broker", "namesrv"]),
+        (("mqadmin.cli",), ["broker", "namesrv"]),
     ],
 )
 def test_a_start_imports_nothing_that_it_does_not_need(modules: tuple[str, ...], more: list[str]) -> None:

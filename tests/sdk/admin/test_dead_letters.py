@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import trio
-from click.testing import CliRunner
 
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, UserError
 from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
@@ -23,67 +22,22 @@ from skylark.sdk import (
     ConsumeFrom,
     Producer,
     PullConsumer,
-    PushConsumer,
-    RetryPolicy,
     SimpleConsumer,
     blocking,
     broker_api,
 )
 from skylark.sdk.admin import dead_letter_files, resent_marks
-from skylark.sdk.admin.cli import mqadmin
 from skylark.sdk.admin.dead_letter_files import DeadLetterFile
 from skylark.sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.client import ClientHandle
 from skylark.sdk.consumer.reader import PullResult
 from skylark.sdk.testing import Cluster
+from tests.sdk.admin.dead_lettering import AT_ONCE, Group, consumer, killed
 from tests.sdk.arrow.records import Stored
 from tests.sdk.fakes import until
 from tests.support import waiting
 from tests.support.in_process import Servers, until_known
-
-AT_ONCE = RetryPolicy(dead_letter_on=Exception)
-
-
-def consumer(cluster: Servers, handler: Callable[[MessageExt], Any], group: str = "g", **more: Any) -> PushConsumer:
-    return PushConsumer(
-        cluster.nameserver, group=group, subscriptions={"one": "*"}, handler=handler,
-        consume_from=ConsumeFrom.FIRST_OFFSET, **more,
-    )  # fmt: skip
-
-
-async def killed(cluster: Servers, *bodies: bytes, **more: Any) -> list[str]:
-    """Send these to topic one, where group g fails on them; the ids of the dead letters."""
-
-    def fail(message: MessageExt) -> None:
-        raise ValueError(f"no {message.body.decode()} for me")
-
-    async with Producer(cluster.nameserver) as producer:
-        ids = [(await producer.send(Message("one", body, keys=f"k-{body.decode()}"))).msg_id for body in bodies]
-    async with consumer(cluster, fail, retry=AT_ONCE, **more) as made:
-        await until(lambda: made.failed == len(bodies) and made.cached == 0)
-    async with Admin(cluster.nameserver) as admin:
-        await until_known(admin, "%DLQ%g")
-        await until_known(admin, "%RETRY%g")
-    return ids
-
-
-async def run(cluster: Servers, *words: str, ends_with: int = 0) -> Any:
-    line = [*words, "-n", cluster.nameserver, "--output", "json"]
-    done = await trio.to_thread.run_sync(lambda: CliRunner().invoke(mqadmin, line))
-    assert done.exit_code == ends_with, done.output
-    return json.loads(done.stdout) if ends_with == 0 else done.stderr
-
-
-class Group:
-    """What group g gets from now on."""
-
-    def __init__(self, cluster: Servers, **more: Any) -> None:
-        self.got: list[MessageExt] = []
-        self.consumer = consumer(cluster, self.got.append, **more)
-
-    def bodies(self) -> list[bytes]:
-        return sorted(message.body for message in self.got)
 
 
 async def test_each_dead_letter_tells_its_story(cluster: Servers) -> None:
@@ -92,7 +46,7 @@ async def test_each_dead_letter_tells_its_story(cluster: Servers) -> None:
         assert [letter.message.body for letter in await admin.dead_letters("g", most=1)] == [b"tea"]
         tea, cake = await admin.dead_letters("g")
         assert (tea.group, tea.topic, tea.message.msg_id, tea.deliveries, tea.resent_times) == ("g", "one", first, 1, 0)
-        assert tea.failure.reason.startswith("ValueError: no tea for me (test_dead_letters.py:")
+        assert tea.failure.reason.startswith("ValueError: no tea for me (dead_lettering.py:")
         assert "@" in tea.failure.client and abs(tea.failure.time_ms - tea.message.store_timestamp) < 60_000
         died = cake.message.store_timestamp
         assert await admin.dead_letters("g", to_ms=tea.message.store_timestamp) == []
@@ -257,10 +211,6 @@ async def test_a_broker_that_cannot_remember_is_named(cluster: Servers, monkeypa
         everything = await admin.resend_dead_letters("g")
         assert (everything.done, everything.forgetful) == (1, []), "offsets are known to all brokers"
         assert (await admin.resend_dead_letters("g", ids=[tea])).skipped == 1
-    shown = await trio.to_thread.run_sync(
-        lambda: CliRunner().invoke(mqadmin, ["resendDlq", "-g", "g", "--id", tea, "-n", cluster.nameserver])
-    )
-    assert "left out, since sent again before: 1" in shown.output and "broker broker-a cannot remember" in shown.output
 
 
 async def test_who_may_not_read_marks_sees_dead_letters_and_resends_them_only_again(
@@ -301,7 +251,8 @@ async def test_dead_letters_of_a_topic_made_again_are_new(cluster: Servers) -> N
         async with group.consumer:
             assert (await admin.resend_dead_letters("g", matches=lambda letter: True)).done == 1
             await until(lambda: len(group.got) == 1)
-        await run(cluster, "deleteTopic", "-t", "%DLQ%g", "-c", "DefaultCluster")
+        await admin.delete_topic_in_broker(cluster.broker, "%DLQ%g")
+        await admin.delete_topic_in_namesrv("%DLQ%g")
         await killed(cluster, b"cake")
         (letter,) = await admin.dead_letters("g")
         assert (letter.message.queue_offset, letter.resends) == (0, 0)
@@ -493,47 +444,6 @@ async def test_a_file_that_does_not_fit_on_the_disk_does_not_stay(
             if fails_before:
                 raise ZeroDivisionError("first")
     assert os.listdir(tmp_path) == []
-
-
-async def test_the_commands(cluster: Servers, tmp_path: Path) -> None:
-    ids = await killed(cluster, b"tea", b"cake")
-    shown = await run(cluster, "resendDlq", "-g", "g", "--dry-run", "--reason", "cake")
-    assert (shown["chosen"], shown["read"], shown["sent"]) == (1, 2, 0)
-    (letter,) = shown["letters"]
-    assert (letter["topic"], letter["msgId"], letter["deliveries"]) == ("one", ids[1], 1)
-    assert letter["failReason"].startswith("ValueError: no cake for me")
-    assert (await run(cluster, "resendDlq", "-g", "g", "--to", "2001-01-01T00:00:00Z"))["sent"] == 0
-    assert (await run(cluster, "resendDlq", "-g", "g", "--id", ids[0], "--rate", "1000"))["sent"] == 1
-    assert "has no dead letter nothing" in await run(cluster, "resendDlq", "-g", "g", "--id", "nothing", ends_with=1)
-    assert (await run(cluster, "resendDlq", "-g", "g", "--id", ids[0]))["skipped"] == 1
-    assert (await run(cluster, "resendDlq", "-g", "g"))["sent"] == 1
-    assert (await run(cluster, "resendDlq", "-g", "g"))["sent"] == 0
-    assert (await run(cluster, "resendDlq", "-g", "g", "--id", ids[0], "--again"))["sent"] == 1
-    assert "no broker knows group nobody" in await run(cluster, "resendDlq", "-g", "nobody", ends_with=1)
-    file = tmp_path / "dead.parquet"
-    done = await run(cluster, "exportDlq", "-g", "g", "-f", str(file), "--from", "2001-01-01T00:00:00Z")
-    assert done["written"] == 2 and pq.read_table(file).num_rows == 2
-    group = Group(cluster)
-    async with group.consumer:
-        await until(lambda: len(group.got) == 3)
-    assert group.bodies() == [b"cake", b"tea", b"tea"]
-
-
-async def test_the_tables_of_the_commands(cluster: Servers, tmp_path: Path) -> None:
-    await killed(cluster, b"tea")
-
-    async def lines(*words: str) -> list[str]:
-        every = [*words, "-n", cluster.nameserver]
-        done = await trio.to_thread.run_sync(lambda: CliRunner().invoke(mqadmin, every))
-        assert done.exit_code == 0, done.output
-        return list(done.stdout.splitlines())
-
-    head, row, count = await lines("resendDlq", "-g", "g", "--dry-run")
-    assert head.split()[:3] == ["#Topic", "#MsgId", "#Deliveries"] and "ValueError: no tea for me" in row
-    assert count == "1 of 1 dead letters of g would be sent again"
-    assert await lines("resendDlq", "-g", "g") == ["1 of 1 dead letters of g were sent again"]
-    file = str(tmp_path / "dead.jsonl")
-    assert await lines("exportDlq", "-g", "g", "-f", file) == [f"1 of 1 dead letters of g are in {file}"]
 
 
 async def test_the_blocking_admin_has_them_too(cluster: Servers) -> None:

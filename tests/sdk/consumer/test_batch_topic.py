@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,6 @@ from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, Si
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk.admin.reading import read_queue
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
@@ -108,8 +105,4 @@ async def test_administrators_see_messages(cluster: Servers) -> None:
         together = await admin.view_messages(message.offset_msg_id)
         assert message.body in [each.body for each in together] and len(together) > 1
         assert [each.queue_offset for each in await admin.query_by_unique_key("b", message.msg_id)] == [27]
-        taken: list[MessageExt] = []
-        session: Any = SimpleNamespace(progress=lambda text: None)
-        _, at = await read_queue(session, consumer, mq, 3, COUNT, lambda _, found: taken.extend(found), most=30)
-        assert ([message.body for message in taken], at) == (BODIES[3:33], 33)
         assert await consumer.search_offset(mq, message.store_timestamp + 1_000_000) == COUNT

@@ -8,7 +8,7 @@ import trio
 
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.autoswitch.frames import SlaveHello
-from skylark.broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
+from skylark.broker.replication.autoswitch.link import ElectedLog, MasterEnd
 from skylark.broker.replication.autoswitch.log_epochs import LogEpochs
 from skylark.broker.replication.autoswitch.session import (
     Followers,
@@ -18,7 +18,8 @@ from skylark.broker.replication.autoswitch.session import (
     switch_sessions,
 )
 from skylark.broker.replication.copying import CopiedLog
-from skylark.broker.replication.hello import LinkTerms, LogClaim
+from skylark.broker.replication.hello import LinkTerms
+from skylark.broker.replication.link import Claim, Newcomer
 from skylark.broker.replication.master import HaServer
 from skylark.broker.replication.plain_dialogue import bounds_of
 from skylark.broker.replication.replica import Replica
@@ -143,7 +144,7 @@ class Member:
         served = ElectedLog(lambda: bounds_of(log), epochs.now, epochs.last, lambda: self.confirmed)
         return MasterEnd(self.terms, served, b"nonce", peer.addr, peer.since)
 
-    async def _examine(self, newcomer: LogClaim | Newcomer) -> str:
+    async def _examine(self, newcomer: Claim) -> str:
         assert isinstance(newcomer, Newcomer)
         return "" if self.registered is None else await self.registered_replicas.objection(newcomer)
 

@@ -16,10 +16,10 @@ from skylark.broker.replication.autoswitch.frames import (
     encode_master_hello,
     encode_slave_hello,
 )
-from skylark.broker.replication.autoswitch.link import MAX_EARLY_BYTES, ElectedLog, MasterEnd, Newcomer, SlaveEnd
+from skylark.broker.replication.autoswitch.link import MAX_EARLY_BYTES, ElectedLog, MasterEnd, SlaveEnd
 from skylark.broker.replication.frames import PLAIN_CHUNK_BYTES
 from skylark.broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, encode
-from skylark.broker.replication.link import LogBounds
+from skylark.broker.replication.link import LogBounds, Newcomer
 from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of
 

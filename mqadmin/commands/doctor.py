@@ -1,0 +1,70 @@
+"""The command that looks at everything, and says what is wrong and what to do."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import click
+
+from skylark.mqadmin.command import command
+from skylark.mqadmin.params import option
+from skylark.mqadmin.render import Table
+from skylark.mqadmin.session import Session
+from skylark.mqcommon.visible import visible
+
+_TABLE = Table(
+    (("#State", "state"), ("#Check", "check"), ("#Where", "where"), ("#What", "text")), "%-6s %-12s %-36s %s"
+)
+_COUNTED = ("OK", "INFO", "WARN", "FAIL")
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield _TABLE.head()
+    for row in found["findings"]:
+        yield _TABLE.row({key: visible(value) for key, value in row.items()})
+        if row["remedy"]:
+            yield f"{'':<7}{'':<13}-> {visible(row['remedy'])}"
+    yield ""
+    yield ", ".join(f"{found['counts'][state]} {state}" for state in _COUNTED)
+
+
+@command(
+    "doctor",
+    option("q", "quiet", "show only what is wrong: WARN and FAIL", type=bool, is_flag=True),
+    option(
+        "",
+        "maxLag",
+        "warn about a group that has more messages of a topic to consume than this",
+        type=click.IntRange(min=0),
+        default=10_000,
+        show_default=True,
+    ),
+    show=_lines,
+)
+async def doctor(session: Session, quiet: bool, max_lag: int) -> dict[str, Any]:
+    """Check NameServers, brokers, ports, clocks, disks, copies, groups and settings, and say what to do.
+
+    The exit code is 1 if anything is FAIL. Nothing is changed.
+    """
+    from skylark.mqadmin.doctor.certificates import certificate_of
+    from skylark.mqadmin.doctor.checks import run_checks
+    from skylark.mqadmin.doctor.gather import gather, knock
+
+    timeout_ms = session.settings.timeout_ms
+    facts = await gather(
+        session, partial(knock, timeout_ms=timeout_ms), partial(certificate_of, timeout_ms=timeout_ms), max_lag
+    )
+    rows = [
+        {"state": one.state, "check": check, "where": one.where, "text": one.text, "remedy": one.remedy}
+        for check, one in run_checks(facts)
+    ]
+    counts = Counter(row["state"] for row in rows)
+    session.failed = session.failed or counts["FAIL"] > 0
+    shown = [row for row in rows if not quiet or row["state"] in ("WARN", "FAIL")]
+    return {"findings": shown, "counts": {state: counts[state] for state in _COUNTED}}
+
+
+FAMILIES = {
+    "Health": (doctor,),
+}

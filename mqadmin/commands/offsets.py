@@ -1,0 +1,207 @@
+"""Commands that set the offsets of groups, and that ask consumers for their positions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skylark.mqadmin.command import command
+from skylark.mqadmin.params import ResetTime, broker_addr, option, topic_option
+from skylark.mqadmin.render import Row, Table
+from skylark.mqadmin.scope import is_known
+from skylark.mqadmin.session import Session
+from skylark.mqcommon.errors import UserError
+
+if TYPE_CHECKING:
+    from skylark.mqcommon.message.queue import MessageQueue
+
+END_OF_QUEUE = -1
+_OFFSETS = Table((("#brokerName", "brokerName"), ("#queueId", "queueId"), ("#offset", "offset")), "%-40s  %-40d  %-40d")
+_ROLLBACKS = Table(
+    (
+        ("#brokerName", "brokerName"),
+        ("#queueId", "queueId"),
+        ("#brokerOffset", "brokerOffset"),
+        ("#consumerOffset", "consumerOffset"),
+        ("#timestampOffset", "timestampOffset"),
+        ("#rollbackOffset", "rollbackOffset"),
+    ),
+    "%-20s  %-20d  %-20d  %-20d  %-20d  %-20d",
+)
+_STATUS = Table(
+    (("#clientId", "clientId"), ("#brokerName", "brokerName"), ("#queueId", "queueId"), ("#offset", "offset")),
+    "%-50s  %-15s  %-15d  %-20d",
+)
+
+
+def _group() -> click.Option:
+    return option("g", "group", "set the consumer group", required=True)
+
+
+def _force() -> click.Option:
+    return option("f", "force", "also move forward; false: only back", type=bool, default=True, show_default=True)
+
+
+def _time(*, required: bool = True) -> click.Option:
+    text = "set the timestamp[now|currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS|-1: the end of the queues]"
+    return option("s", "timestamp", text, type=ResetTime(), metavar="TIME", required=required, default=None)
+
+
+def _rows(offsets: "Mapping[MessageQueue, int]") -> list[dict[str, Any]]:
+    return [
+        {"topic": mq.topic, "brokerName": mq.broker_name, "queueId": mq.queue_id, "offset": offset}
+        for mq, offset in sorted(offsets.items())
+    ]
+
+
+def _offset_lines(rows: Sequence[Row]) -> Iterator[str]:
+    return _OFFSETS.lines(rows)
+
+
+@command(
+    "resetOffsetByTime",
+    _group(),
+    topic_option("set the topic"),
+    _time(required=False),
+    _force(),
+    option("c", "cplus", "reset c++ client offset: not needed, brokers know", type=bool, is_flag=True),
+    broker_addr("with -q: the broker of the queue", default=None),
+    option("q", "queue", "reset this queue only (brokers from 5.0 on)", type=click.IntRange(min=0), default=None),
+    option("o", "offset", "with -q: the offset, instead of a time", type=click.IntRange(min=0), default=None),
+    show=_offset_lines,
+)
+async def reset_offset_by_time(
+    session: Session,
+    group: str,
+    topic: str,
+    timestamp: int | None,
+    force: bool,
+    cplus: bool,
+    broker_addr: str | None,
+    queue: int | None,
+    offset: int | None,
+) -> list[dict[str, Any]]:
+    """Let a group go on at a time: back, to consume again, or forward, to skip. Running consumers follow.
+
+    Without running consumers the offsets are set all the same.
+    """
+    if (queue is None) != (broker_addr is None):
+        raise click.UsageError("-q/--queue and -b/--brokerAddr belong together: give both, or none.")
+    if offset is not None and queue is None:
+        raise click.UsageError("-o/--offset needs -q/--queue and -b/--brokerAddr: an offset is for one queue.")
+    if timestamp is None:
+        if offset is None:
+            raise click.UsageError("give a time with -s/--timestamp, or with -q and -b an offset with -o/--offset.")
+        timestamp = END_OF_QUEUE
+    times = f"timestamp(string)[{_shown(timestamp)}], timestamp(long)[{timestamp}]"
+    if broker_addr is not None and queue is not None:
+        one = f"queueId[{queue}], broker[{broker_addr}], {times}"
+        session.say(f"start reset consumer offset by specified, group[{group}], topic[{topic}], {one}")
+        found = await session.admin.reset_queue(broker_addr, group, topic, queue, timestamp, offset, force=force)
+        session.say(f"reset consumer offset to {next(iter(found.values()), '')}")
+        return _rows(found)
+    session.say(
+        f"start reset consumer offset by specified, group[{group}], topic[{topic}],"
+        f" force[{'true' if force else 'false'}], {times}"
+    )
+    return _rows(await session.admin.reset_offsets(group, topic, timestamp, force=force))
+
+
+@command("skipAccumulatedMessage", _group(), topic_option("set the topic"), _force(), show=_offset_lines)
+async def skip_accumulated_message(session: Session, group: str, topic: str, force: bool) -> list[dict[str, Any]]:
+    """Skip the messages that a group has not consumed yet: it goes on at the end of each queue."""
+    return _rows(await session.admin.reset_offsets(group, topic, END_OF_QUEUE, force=force))
+
+
+def _rollback_lines(rows: Sequence[Row]) -> Iterator[str]:
+    return _ROLLBACKS.lines(rows)
+
+
+@command("resetOffsetByTimeOld", _group(), topic_option("set the topic"), _time(), _force(), show=_rollback_lines)
+async def reset_offset_by_time_old(
+    session: Session, group: str, topic: str, timestamp: int, force: bool
+) -> list[dict[str, Any]]:
+    """Set a group's offsets for a time without telling its consumers: they must not run.
+
+    For brokers that cannot reset offsets themselves; use resetOffsetByTime with others.
+    """
+    session.say(
+        f"rollback consumer offset by specified group[{group}], topic[{topic}],"
+        f" force[{'true' if force else 'false'}], timestamp(string)[{_shown(timestamp)}], timestamp(long)[{timestamp}]"
+    )
+    brokers = (await session.admin.topic_route(topic)).broker_datas
+    addrs = [broker.broker_addrs[min(broker.broker_addrs)] for broker in brokers if broker.broker_addrs]
+    if not await is_known(addrs, lambda addr: session.admin.group_config(addr, group)):
+        raise UserError(f"no broker of topic {topic} knows group {group}: check its name with mqadmin consumerProgress")
+    rows = await session.admin.roll_back_offsets(group, topic, timestamp, force=force)
+    return [
+        {
+            "topic": row.queue.topic,
+            "brokerName": row.queue.broker_name,
+            "queueId": row.queue.queue_id,
+            "brokerOffset": row.broker_offset,
+            "consumerOffset": row.consumer_offset,
+            "timestampOffset": row.timestamp_offset,
+            "rollbackOffset": row.rollback_offset,
+        }
+        for row in rows
+    ]
+
+
+@command(
+    "cloneGroupOffset",
+    option("s", "srcGroup", "set source consumer group", required=True),
+    option("d", "destGroup", "set destination consumer group", required=True),
+    topic_option("set the topic"),
+    option("o", "offline", "the source group has stopped to read the topic", type=bool, is_flag=True),
+)
+async def clone_group_offset(
+    session: Session, src_group: str, dest_group: str, topic: str, offline: bool
+) -> dict[str, Any]:
+    """Give a group the offsets of another in a topic: it goes on where the other one is now."""
+    if src_group == dest_group:
+        raise click.UsageError("-s/--srcGroup and -d/--destGroup are the same group.")
+    await session.admin.clone_group_offsets(src_group, dest_group, topic, offline=offline)
+    session.say(f"clone group offset success. srcGroup[{src_group}], destGroup=[{dest_group}], topic[{topic}]")
+    return {"srcGroup": src_group, "destGroup": dest_group, "topic": topic}
+
+
+def _status_lines(rows: Sequence[Row]) -> Iterator[str]:
+    return _STATUS.lines(rows)
+
+
+@command(
+    "getConsumerStatus",
+    _group(),
+    topic_option("set the topic"),
+    option("i", "originClientId", "ask this consumer only", default=None),
+    show=_status_lines,
+)
+async def get_consumer_status(
+    session: Session, group: str, topic: str, origin_client_id: str | None
+) -> list[dict[str, Any]]:
+    """Ask the running consumers of a group how far they are in a topic."""
+    session.say(
+        f"get consumer status from client. group={group}, topic={topic}, originClientId={origin_client_id or ''}"
+    )
+    found = await session.admin.consumer_status(group, topic, origin_client_id)
+    if not found:
+        session.fail(UserError(f"no consumer of group {group} answered; see mqadmin consumerConnection -g {group}"))
+    return [{"clientId": client_id, **row} for client_id, offsets in sorted(found.items()) for row in _rows(offsets)]
+
+
+def _shown(timestamp: int) -> str:
+    from skylark.mqadmin.render import time_text
+
+    return time_text(timestamp) or str(timestamp)
+
+
+FAMILIES = {
+    "Consumer offsets": (
+        reset_offset_by_time,
+        skip_accumulated_message,
+        reset_offset_by_time_old,
+        clone_group_offset,
+        get_consumer_status,
+    ),
+}

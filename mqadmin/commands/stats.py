@@ -1,0 +1,429 @@
+"""Commands about the load: counters, test messages and how long each took, and in rounds what is not consumed yet."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skylark.mqadmin.backlog import undone_of
+from skylark.mqadmin.command import command
+from skylark.mqadmin.commands.group_progress import GroupProgress, TopicTraffic, progress_of_groups
+from skylark.mqadmin.params import broker_name, option, topic_option
+from skylark.mqadmin.reading import queue_text
+from skylark.mqadmin.render import Row, Table, java_object, seconds_text
+from skylark.mqadmin.session import Session, in_rounds
+from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.targets import all_targets
+
+if TYPE_CHECKING:
+    from skylark.mqcommon.message.message import Message
+    from skylark.mqcommon.message.queue import MessageQueue
+    from skylark.remoting.protocol.requests.brokers import BrokerStatsData
+    from skylark.sdk.producer.producer import Producer
+    from skylark.sdk.producer.result import SendResult
+
+_COLUMNS = (
+    ("#Topic", "topic"),
+    ("#Consumer Group", "consumerGroup"),
+    ("#Accumulation", "accumulation"),
+    ("#InTPS", "inTps"),
+    ("#OutTPS", "outTps"),
+    ("#InMsg24Hour", "inMsg24Hour"),
+    ("#OutMsg24Hour", "outMsg24Hour"),
+)
+_OF_GROUP = Table(_COLUMNS, "%-64s  %-64s %12d %11.2f %11.2f %14d %14d", "%-64s  %-64s %12s %11s %11s %14s %14s")
+_WITHOUT_GROUP = Table(_COLUMNS, "%-64s  %-64s %12d %11.2f %11s %14d %14s")
+
+
+def _counter_lines(rows: Sequence[Row]) -> Iterator[str]:
+    yield _OF_GROUP.head()
+    for row in rows:
+        if row["consumerGroup"] is None:
+            yield _WITHOUT_GROUP.row({**row, "consumerGroup": "", "outTps": "", "outMsg24Hour": "NO_CONSUMER"})
+        else:
+            yield _OF_GROUP.row(row)
+
+
+@command(
+    "statsAll",
+    option("a", "activeTopic", "print active topic only", type=bool, is_flag=True),
+    option("t", "topic", "print select topic only", default=None),
+    show=_counter_lines,
+)
+async def stats_all(session: Session, active_topic: bool, topic: str | None) -> list[dict[str, Any]]:
+    """Show the messages in and out of each topic and group: a second, in the last day, and those that wait."""
+    # Retry topics and dead letters are counted with their groups.
+    every = [
+        name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    ]
+    # For one topic its groups are asked for, which are few.
+    progress = await progress_of_groups(session, traffic=True) if topic is None else GroupProgress()
+    answers = await session.each(
+        every if topic is None else [name for name in every if name == topic] or [topic],
+        lambda name: _rows(session, progress, name),
+    )
+    for name, error in answers.errors.items():
+        # a topic that was deleted meanwhile has no route
+        if topic is not None or not isinstance(error, RouteNotFound):
+            session.fail(error, f"topic {name}")
+    rows = [row for rows in answers.values.values() for row in rows]
+    return [row for row in rows if not active_topic or row["inMsg24Hour"] or row["outMsg24Hour"]]
+
+
+async def _rows(session: Session, progress: GroupProgress, topic: str) -> list[dict[str, Any]]:
+    # As RocketMQ's tool: what consumers get from slaves is not counted here.
+    route = await session.admin.topic_route(topic)
+    if route.absent_brokers:
+        names = ", ".join(one.broker_name for one in route.absent_brokers)
+        session.warn(f"topic {topic}: what brokers have that are away is not counted: {names}")
+    masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
+    broker_names = [one.broker_name for one in route.broker_datas]
+    told = [progress.traffic[addr] for addr in masters if addr in progress.traffic]
+    if len(told) == len(broker_names):
+        sums = {group: _told_sums(told, topic, group) for group in ("", *_readers(told, topic))}
+    else:
+        sums = await _asked_sums(session, masters, topic)
+    put_tps, put = sums.pop("")
+    base = {"topic": topic, "accumulation": 0, "inTps": put_tps, "inMsg24Hour": put}
+    rows: list[dict[str, Any]] = []
+    for group, (got_tps, got) in sums.items():
+        left = await _accumulation(session, progress, group, topic, broker_names)
+        rows.append({**base, "consumerGroup": group, "accumulation": left, "outTps": got_tps, "outMsg24Hour": got})
+    return rows or [{**base, "consumerGroup": None, "outTps": 0.0, "outMsg24Hour": 0}]
+
+
+def _readers(told: Sequence[TopicTraffic], topic: str) -> list[str]:
+    return sorted({group for one in told for group in one.readers.get(topic, ())})
+
+
+def _told_sums(told: Sequence[TopicTraffic], topic: str, group: str) -> tuple[float, int]:
+    """As `_sums`, of what all the brokers have told; without a group of what was sent."""
+    rows = [row for one in told if (row := one.counted.get((topic, group))) is not None]
+    return sum((row.tps for row in rows), 0.0), sum(row.of_day for row in rows)
+
+
+async def _asked_sums(session: Session, masters: Sequence[str], topic: str) -> dict[str, tuple[float, int]]:
+    """The sums of each group of the topic, and under "" of what was sent to the topic, asked for one by one."""
+    sums = {"": await _sums(session, masters, "TOPIC_PUT_NUMS", topic)}
+    for group in await session.admin.groups_of_topic(topic):
+        sums[group] = await _sums(session, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+    return sums
+
+
+async def _sums(session: Session, masters: Sequence[str], name: str, key: str) -> tuple[float, int]:
+    """Messages a second in the last minute, and messages in the last day, of all the brokers."""
+    tps, total = 0.0, 0
+    for addr in masters:
+        try:
+            data = await session.admin.broker_stats(addr, name, key)
+        except BrokerError:
+            continue  # it has counted nothing
+        tps += data.stats_minute.tps
+        total += of_a_day(data)
+    return tps, total
+
+
+async def _accumulation(
+    session: Session, progress: GroupProgress, group: str, topic: str, broker_names: Sequence[str]
+) -> int:
+    lag = progress.lag(group, topic, broker_names)
+    if lag is None:
+        # It has consumed nothing yet of the topic at one of the brokers, where all messages wait.
+        try:
+            stats = await session.admin.consume_stats(group, topic)
+        except BrokerError:
+            return 0
+        lag = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
+    # A group may have offsets past the ends of a topic that was deleted and made again.
+    return max(lag, 0)
+
+
+def of_a_day(data: "BrokerStatsData") -> int:
+    """Messages in the last day. A RocketMQ broker has that only an hour after the first message."""
+    return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum
+
+
+_GROUP = "TOOLS_PRODUCER"
+_COUNT = click.IntRange(min=1)
+_SIZE = click.IntRange(min=1)
+_SENT = Table(
+    (("#Broker Name", "brokerName"), ("#QID", "queueId"), ("#Send Result", "ok"), ("#RT", "rtMs")),
+    "%-32s  %-4s  %-20s    %s",
+)
+_CLUSTER = Table(
+    (
+        ("#Cluster Name", "clusterName"),
+        ("#Broker Name", "brokerName"),
+        ("#RT", "rtText"),
+        ("#successCount", "successCount"),
+        ("#failCount", "failCount"),
+    ),
+    "%-24s  %-24s  %-8s  %-16s  %-16s",
+    "%-24s  %-24s  %-4s  %-8s  %-8s",
+)
+
+
+def _body(size: int) -> bytes:
+    return b"a" * size
+
+
+def _average_ms(times_ms: Sequence[int]) -> float:
+    """Without the first, which also opens connections."""
+    counted = times_ms[1:] or times_ms
+    return sum(counted) / len(counted)
+
+
+class _Sent:
+    """One send: its result or its error, the queue that was chosen, and how long it took."""
+
+    def __init__(self) -> None:
+        self.result: SendResult | None = None
+        self.error: SkylarkError | None = None
+        self.queue: MessageQueue | None = None
+        self.took_ms = 0
+
+
+async def _send(producer: "Producer", message: "Message", number: int | None = None) -> _Sent:
+    """Send a message; with ``number`` to that queue, counted round the topic's queues."""
+    import trio
+
+    sent = _Sent()
+
+    def choose(queues: "Sequence[MessageQueue]", message: "Message") -> "MessageQueue":
+        sent.queue = queues[(number or 0) % len(queues)]
+        return sent.queue
+
+    began = trio.current_time()
+    try:
+        sent.result = await producer.send(message, selector=None if number is None else choose)
+    except SkylarkError as error:
+        sent.error = error
+    sent.took_ms = round((trio.current_time() - began) * 1000)
+    return sent
+
+
+def _result_text(result: "SendResult") -> str:
+    """RocketMQ's ``SendResult.toString``."""
+    members = {
+        "sendStatus": result.status.name,
+        "msgId": result.msg_id,
+        "offsetMsgId": result.offset_msg_id,
+        "messageQueue": queue_text(result.queue),
+        "queueOffset": result.queue_offset,
+    }
+    return java_object("SendResult", members)
+
+
+@command(
+    "sendMsgStatus",
+    broker_name("Broker Name", required=True),
+    option("s", "messageSize", "Message Size", type=_SIZE, default=128, show_default=True),
+    option("c", "count", "send message count", type=_COUNT, default=50, show_default=True),
+)
+async def send_msg_status(session: Session, broker_name: str, message_size: int, count: int) -> list[dict[str, Any]]:
+    """Send messages to a broker's own topic, which has the broker's name, and print the result of each."""
+    from skylark.mqcommon.message.message import Message
+
+    known = sorted((await session.admin.cluster_info()).broker_addr_table)
+    if broker_name not in known:  # a send would create a topic of that name
+        raise UserError(f"there is no broker {broker_name}; the NameServer knows: {', '.join(known) or 'none'}")
+    rows: list[dict[str, Any]] = []
+    async with session.producer(_GROUP) as producer:
+        # The first message also opens the connection.
+        if (first := await _send(producer, Message(broker_name, _body(16)))).error is not None:
+            raise first.error
+        for _ in range(count):
+            sent = await _send(producer, Message(broker_name, _body(message_size)))
+            row: dict[str, Any] = {"rtMs": sent.took_ms, "sendStatus": None, "msgId": None, "error": None}
+            if sent.result is not None:
+                row |= {"sendStatus": sent.result.status.name, "msgId": sent.result.msg_id}
+                session.say(f"rt={sent.took_ms}ms, SendResult={_result_text(sent.result)}")
+            elif sent.error is not None:
+                row["error"] = session.fail(sent.error, f"rt={sent.took_ms}ms")
+            rows.append(row)
+    return rows
+
+
+@command(
+    "checkMsgSendRT",
+    topic_option(),
+    option("a", "amount", "message amount", type=_COUNT, default=100, show_default=True),
+    option("s", "size", "message size in bytes", type=_SIZE, default=128, show_default=True),
+)
+async def check_msg_send_rt(session: Session, topic: str, amount: int, size: int) -> dict[str, Any]:
+    """Send messages to the queues of a topic in turn, and print how long each took."""
+    from skylark.mqcommon.message.message import Message
+
+    rows: list[dict[str, Any]] = []
+    session.say(_SENT.head())
+    async with session.producer(_GROUP) as producer:
+        for number in range(amount):
+            sent = await _send(producer, Message(topic, _body(size)), number)
+            if sent.error is not None and sent.queue is None:
+                raise sent.error  # there is no queue to send to
+            row = {
+                "brokerName": sent.queue.broker_name if sent.queue is not None else "",
+                "queueId": sent.queue.queue_id if sent.queue is not None else -1,
+                "ok": sent.error is None,
+                "rtMs": sent.took_ms,
+            }
+            session.say(_SENT.row({**row, "ok": "true" if sent.error is None else "false"}))
+            if sent.error is not None:
+                row["error"] = session.fail(sent.error)
+            rows.append(row)
+    average = _average_ms([row["rtMs"] for row in rows])
+    session.say(f"Avg RT: {average:.2f}")
+    return {"topic": topic, "sends": rows, "avgRtMs": average}
+
+
+@command(
+    "clusterRT",
+    option("a", "amount", "message amount", type=_COUNT, default=100, show_default=True),
+    option("s", "size", "message size in bytes", type=_SIZE, default=128, show_default=True),
+    option("c", "cluster", "cluster name; default: all clusters", default=None),
+    option("p", "printLog", "print as tlog", type=bool, default=False, show_default=True),
+    option("m", "machineRoom", "machine room name", default="noname", show_default=True),
+    option(
+        "i",
+        "interval",
+        "print interval",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        default=10.0,
+        show_default=True,
+    ),
+)
+async def cluster_rt(
+    session: Session, amount: int, size: int, cluster: str | None, print_log: bool, machine_room: str, interval: float
+) -> None:
+    """Send messages to each broker, to the topic of its name, and print the mean time; repeat until Ctrl-C."""
+    if not all_targets(await session.admin.cluster_info(), cluster):
+        raise UserError("the NameServer knows no broker; see mqadmin clusterList")
+    if not print_log:
+        session.say(_CLUSTER.head())
+
+    def lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+        for row in rows:
+            if print_log:
+                mean = f"{row['rtMs']:.0f}"
+                names = (row["clusterName"], row["brokerName"])
+                yield "|".join((seconds_text(row["timestamp"]), machine_room, *names, mean))
+            else:
+                yield _CLUSTER.row({**row, "rtText": f"{row['rtMs']:.2f}"})
+
+    async with session.producer(_GROUP) as producer:
+        await in_rounds(session, interval, lambda: _probe(session, producer, cluster, amount, size), lines)
+
+
+async def _probe(
+    session: Session, producer: "Producer", cluster: str | None, amount: int, size: int
+) -> list[dict[str, Any]]:
+    from skylark.mqcommon.message.message import Message
+
+    targets = all_targets(await session.admin.cluster_info(), cluster)
+    names = list(dict.fromkeys((one.cluster, one.broker_name) for one in targets))
+    rows = []
+    for cluster_name, name in names:
+        sends = [await _send(producer, Message(name, _body(size))) for _ in range(amount)]
+        errors = [sent.error for sent in sends if sent.error is not None]
+        if errors:
+            session.warn(f"broker {name}: {explain(errors[0])}")
+        rows.append(
+            {
+                "clusterName": cluster_name,
+                "brokerName": name,
+                "rtMs": _average_ms([sent.took_ms for sent in sends]),
+                "successCount": amount - len(errors),
+                "failCount": len(errors),
+                "timestamp": int(time.time() * 1000),
+            }
+        )
+    return rows
+
+
+_PREFIX = "[MONITOR] "
+_LINE = "=" * 41
+
+
+def _backlog_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{_PREFIX}{_LINE}beginRound"
+    for row in found["undone"]:
+        members = {
+            "consumerGroup": row["consumerGroup"],
+            "topic": row["topic"],
+            "undoneMsgsTotal": row["total"],
+            "undoneMsgsSingleMQ": row["singleQueue"],
+            "undoneMsgsDelayTimeMills": row["delayMs"],
+        }
+        yield f"{_PREFIX}reportUndoneMsgs: {java_object('UndoneMsgs', members)}"
+    for row in found["dead"]:
+        members = {
+            "consumerGroup": row["consumerGroup"],
+            "topic": row["topic"],
+            "failedMsgsTotalRecently": row["total"],
+        }
+        yield f"{_PREFIX}reportFailedMsgs: {java_object('FailedMsgs', members)}"
+    yield f"{_PREFIX}{_LINE}endRound"
+
+
+@command(
+    "startMonitoring",
+    option(
+        "i",
+        "interval",
+        "time between two rounds",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        default=60.0,
+        show_default=True,
+    ),
+)
+async def start_monitoring(session: Session, interval: float) -> None:
+    """Print the messages that each group has not consumed yet, and its dead letters, every minute until Ctrl-C.
+
+    With --output json each round is one line.
+    """
+    await in_rounds(session, interval, lambda: _round(session), _backlog_lines)
+
+
+async def _round(session: Session) -> dict[str, Any]:
+    topics = sorted(await session.admin.topic_list())
+    groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
+    progress = await progress_of_groups(session) if groups else GroupProgress()
+    if not progress.is_whole:
+        groups = [group for group in groups if group in progress.stats]
+
+    async def undone(group: str) -> list[dict[str, Any]]:
+        stats = progress.stats.get(group) or await session.admin.consume_stats(group)
+        lags = {queue.topic for queue, one in stats.offset_table.items() if one.broker_offset > one.consumer_offset}
+        return undone_of(group, stats, {topic: await session.admin.topic_stats(topic) for topic in sorted(lags)})
+
+    async def dead(topic: str) -> dict[str, Any]:
+        stats = await session.admin.topic_stats(topic)
+        total = sum(one.max_offset - one.min_offset for one in stats.offset_table.values())
+        return {"consumerGroup": topic.removeprefix(DLQ_PREFIX), "topic": topic, "total": total}
+
+    waiting = await session.each(groups, undone)
+    lost = await session.each([topic for topic in topics if topic.startswith(DLQ_PREFIX)], dead)
+    for name, error in (waiting.errors | lost.errors).items():
+        # a group or topic that was deleted meanwhile
+        if not isinstance(error, (BrokerError, RouteNotFound)):
+            session.fail(error, name)
+    return {
+        "undone": [row for rows in waiting.values.values() for row in rows],
+        "dead": [row for row in lost.values.values() if row["total"]],
+    }
+
+
+FAMILIES = {
+    "Statistics": (
+        stats_all,
+        send_msg_status,
+        check_msg_send_rt,
+        cluster_rt,
+        start_monitoring,
+    ),
+}

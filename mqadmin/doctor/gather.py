@@ -1,0 +1,311 @@
+"""Asks all servers for the facts. What does not answer becomes a fact, too, so nothing here fails as a whole."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from skylark.mqadmin.backlog import undone_of
+from skylark.mqadmin.doctor.certificates import not_after_ms
+from skylark.mqadmin.doctor.facts import (
+    BrokerFacts,
+    CertificateFacts,
+    ControllerFacts,
+    Facts,
+    GroupFacts,
+    NameServerFacts,
+    OrderFacts,
+    PortFacts,
+    ReplicaSetFacts,
+    few,
+)
+from skylark.mqadmin.order_records import NAMESPACE, lacking
+from skylark.mqadmin.session import Session
+from skylark.mqcommon.addresses import format_address, split_address
+from skylark.mqcommon.errors import BrokerError, NotNameServer, RouteNotFound, SkylarkError
+from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
+from skylark.remoting.net.sockets import connect
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.group_subscriptions import Wanted, wanted_of
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.endpoint import ask_all
+from skylark.sdk.routes import away_because
+
+if TYPE_CHECKING:
+    from skylark.sdk.admin.client import Admin
+
+#: More groups than this are not looked at: each costs a request to each broker.
+MAX_GROUPS = 200
+#: Ordered topics that are looked at: each costs a request to each NameServer.
+MAX_ORDERS = 1_000
+#: Members of a group that are asked what they subscribe to.
+MAX_MEMBERS = 32
+
+# The answers about a group or topic that was deleted meanwhile, or that a broker does not have.
+_GONE = (
+    ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.CONSUMER_NOT_ONLINE,
+)  # fmt: skip
+
+#: The certificate of the server at (host, port), in DER. Raises OSError.
+Peek = Callable[[str, int], Awaitable[bytes]]
+# Options about TLS that have one of these values say that a broker speaks it.
+_TLS_VALUES = ("true", "permissive", "enforcing")
+
+#: Connects to (host, port), and closes the connection. Raises OSError.
+Knock = Callable[[str, int], Awaitable[None]]
+
+
+async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Facts:
+    """Everything that the checks look at."""
+    name_servers = tuple([await _name_server(session, addr) for addr in session.namesrv_addrs])
+    brokers = await _brokers(session, knock, name_servers)
+    topics = sorted({topic for one in name_servers for topic in one.topics})
+    groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
+    unanswered: list[tuple[str, str]] = []
+    lags = await _answers(session, groups[:MAX_GROUPS], lambda group: _group(session.admin, group), unanswered)
+    dead = await _answers(
+        session,
+        [topic for topic in topics if topic.startswith(DLQ_PREFIX)][:MAX_GROUPS],
+        lambda topic: _count(session.admin, topic),
+        unanswered,
+    )
+    wanted = await _answers(session, groups[:MAX_GROUPS], lambda group: _wanted(session, group), unanswered)
+    controllers, replica_sets = await _controllers(session, brokers)
+    orders = tuple([
+        order
+        for one in name_servers
+        if one.error is None
+        for order in await _orders(session, one.addr, unanswered)
+    ])  # fmt: skip
+    return Facts(
+        name_servers=name_servers,
+        brokers=brokers,
+        groups=tuple(one for rows in lags.values() for one in rows),
+        certificates=await _certificates(session, peek, brokers),
+        now_ms=time.time_ns() // 1_000_000,
+        groups_left_out=max(len(groups) - MAX_GROUPS, 0),
+        dead_letters={topic.removeprefix(DLQ_PREFIX): count for topic, count in dead.items()},
+        unanswered=tuple(unanswered),
+        max_lag=max_lag,
+        controllers=controllers,
+        replica_sets=replica_sets,
+        wanted={group: members for group, members in wanted.items() if members},
+        orders=orders,
+    )
+
+
+async def knock(host: str, port: int, timeout_ms: int) -> None:
+    """Open a connection, and close it. Raises OSError with a short reason."""
+    from skylark.remoting.net.sockets import connect_reason
+
+    with trio.move_on_after(timeout_ms / 1000):
+        try:
+            await (await connect(host, port)).aclose()
+        except OSError as error:
+            raise OSError(connect_reason(error)) from None
+        return
+    raise OSError(f"cannot be reached within {timeout_ms} ms")
+
+
+async def _name_server(session: Session, addr: str) -> NameServerFacts:
+    try:
+        async with session.admin_at(addr) as admin:
+            info = await admin.cluster_info()
+            topics = await admin.topic_list()
+            is_guarded = await _is_guarded(admin, addr)
+    except SkylarkError as error:
+        refused = isinstance(error, BrokerError) and not isinstance(error, NotNameServer)
+        return NameServerFacts(addr, explain(error), refused)
+    brokers = {name: dict(one.broker_addrs) for name, one in info.broker_addr_table.items()}
+    absent = {one.broker_name: away_because(one) for one in info.absent_brokers or ()}
+    return NameServerFacts(addr, None, False, brokers, info.contested or {}, frozenset(topics), is_guarded, absent)
+
+
+async def _is_guarded(admin: "Admin", addr: str) -> bool:
+    """Whether the NameServer takes registrations only from users that its conf file names."""
+    try:
+        config = (await admin.namesrv_config([addr]))[addr]
+    except BrokerError:
+        # Its options are for administrators, so it has access control.
+        return True
+    return config.get("aclEnable") == "true" or bool(config.get("registrationUsers"))
+
+
+async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:
+    # NameServers may have different addresses for one broker: each is looked at, and the checks tell of the difference.
+    known = {
+        f"{name} {broker_id} {addr}": BrokerFacts(name, broker_id, addr)
+        for one in name_servers
+        for name, addrs in one.brokers.items()
+        for broker_id, addr in addrs.items()
+    }
+    answers = await session.each(sorted(known), lambda key: _broker(session.admin, knock, known[key]))
+    return tuple(answers.values[key] for key in sorted(answers.values))
+
+
+async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFacts:
+    began_ms = time.time_ns() // 1_000_000
+    try:
+        # The first request may also connect. `clock_skew_ms` allows for the time that it took, on both sides.
+        info = await admin.broker_runtime_info(known.addr)
+        took_ms = time.time_ns() // 1_000_000 - began_ms
+        config = await admin.broker_config(known.addr)
+    except SkylarkError as error:
+        return replace(known, error=explain(error), refused=isinstance(error, BrokerError))
+    ports = []
+    for kind, addr in ports_of(known, config):
+        try:
+            await knock(*split_address(addr))
+        except OSError as error:
+            ports.append(PortFacts(kind, addr, str(error)))
+        else:
+            ports.append(PortFacts(kind, addr))
+    return replace(
+        known, info=info, config=config, asked_ms=began_ms + took_ms // 2, took_ms=took_ms, ports=tuple(ports)
+    )
+
+
+async def _controllers(
+    session: Session, brokers: Iterable[BrokerFacts]
+) -> tuple[tuple[ControllerFacts, ...], dict[str, ReplicaSetFacts]]:
+    """The Controllers of all brokers that have some, and what these know of the sets."""
+    names: dict[tuple[str, ...], set[str]] = {}
+    for broker in brokers:
+        addrs = tuple(sorted(addr for addr in broker.config.get("controllerAddr", "").split(";") if addr))
+        if broker.has_controllers and addrs:
+            names.setdefault(addrs, set()).add(broker.name)
+
+    async def look(addr: str) -> ControllerFacts:
+        try:
+            known = await session.admin.controller_metadata(addr)
+        except SkylarkError as error:
+            return ControllerFacts(addr, explain(error))
+        return ControllerFacts(addr, None, known.is_leader, known.controller_leader_address or "")
+
+    every = sorted({addr for group in names for addr in group})
+    found = tuple((await session.each(every, look)).values.values())
+    sets: dict[str, ReplicaSetFacts] = {}
+    for group, of_group in names.items():
+        if any(one.is_leader for one in found if one.addr in group):
+            with suppress(SkylarkError):  # the leader has gone meanwhile; what it would say is not checked
+                table = (await session.admin.sync_state_sets(group, sorted(of_group))).replicas_info_table
+                sets |= {
+                    name: ReplicaSetFacts(
+                        one.master_address or "",
+                        {each.broker_address: each.alive for each in one.in_sync_replicas},
+                        {each.broker_address: each.alive for each in one.not_in_sync_replicas},
+                    )
+                    for name, one in table.items()
+                }
+    return found, sets
+
+
+async def _certificates(session: Session, peek: Peek, brokers: Iterable[BrokerFacts]) -> tuple[CertificateFacts, ...]:
+    known = {broker.addr: broker for broker in brokers if speaks_tls(broker.config)}
+
+    async def look(addr: str) -> CertificateFacts:
+        try:
+            return CertificateFacts(known[addr].where, not_after_ms(await peek(*split_address(addr))))
+        except (OSError, ValueError) as error:
+            return CertificateFacts(known[addr].where, None, str(error))
+
+    return tuple((await session.each(sorted(known), look)).values.values())
+
+
+def speaks_tls(config: Mapping[str, str]) -> bool:
+    """Whether options say so. A broker that does not speak TLS would take a handshake for a bad frame, and log it."""
+    return bool(config.get("tlsConfigFile")) or any(
+        "tls" in key.lower() and "test" not in key.lower() and value.lower() in _TLS_VALUES
+        for key, value in config.items()
+    )
+
+
+def ports_of(broker: BrokerFacts, config: dict[str, str]) -> list[tuple[str, str]]:
+    """The fast port and, of a master, that for slaves, or that of its DLedger group: kind and address."""
+    host, port = split_address(broker.addr)
+
+    def number(key: str, default: int) -> int:
+        text = config.get(key, "")
+        return int(text) if text.lstrip("-").isdecimal() else default
+
+    found = []
+    fast = number("fastListenPort", 0)
+    fast = port - 2 if fast < 0 else fast
+    if 0 < fast < 65_536:
+        found.append(("fast", format_address(host, fast)))
+    if config.get("enableDLegerCommitLog") == "true":
+        peers = dict(each.strip().partition("-")[::2] for each in config.get("dLegerPeers", "").split(";") if each)
+        if own := peers.get(config.get("dLegerSelfId", "")):
+            found.append(("DLedger", own))
+        return found
+    ha = number("haListenPort", 0) or port + 1
+    if broker.is_master and ha < 65_536:
+        found.append(("HA", format_address(config.get("brokerIP2") or host, ha)))
+    return found
+
+
+async def _answers(
+    session: Session, keys: list[str], ask: Callable[[str], Awaitable[Any]], unanswered: list[tuple[str, str]]
+) -> dict[str, Any]:
+    answers = await session.each(keys, ask)
+    failed: dict[str, list[str]] = {}
+    for key, error in answers.errors.items():
+        is_gone = isinstance(error, BrokerError) and error.code in _GONE
+        if not is_gone and not isinstance(error, RouteNotFound):
+            failed.setdefault(explain(error), []).append(key)
+    unanswered += [(few(keys), reason) for reason, keys in failed.items()]
+    return answers.values
+
+
+async def _group(admin: "Admin", group: str) -> list[GroupFacts]:
+    stats = await admin.consume_stats(group)
+    late = {queue.topic for queue, one in stats.offset_table.items() if one.broker_offset > one.consumer_offset}
+    rows = undone_of(group, stats, {topic: await admin.topic_stats(topic) for topic in sorted(late)})
+    try:
+        members = len((await admin.consumer_connection(group)).connection_set)
+    except BrokerError:  # none is connected
+        members = 0
+    return [GroupFacts(group, row["topic"], row["total"], row["delayMs"], members) for row in rows]
+
+
+async def _orders(session: Session, namesrv_addr: str, unanswered: list[tuple[str, str]]) -> list[OrderFacts]:
+    """The records of ordered topics at a NameServer, and what their routes there lack."""
+    found: list[OrderFacts] = []
+    try:
+        async with session.admin_at(namesrv_addr) as admin:
+            for topic, record in sorted((await admin.kv_list(NAMESPACE)).items())[:MAX_ORDERS]:
+                try:
+                    route = await admin.topic_route(topic)
+                except RouteNotFound:
+                    found.append(OrderFacts(namesrv_addr, topic, record, has_route=False))
+                else:
+                    is_told = bool(route.order_topic_conf)
+                    found.append(OrderFacts(namesrv_addr, topic, record, is_told=is_told, lacks=lacking(record, route)))
+    except SkylarkError as error:
+        unanswered.append((f"ordered topics at {namesrv_addr}", explain(error)))
+    return found
+
+
+async def _wanted(session: Session, group: str) -> dict[Wanted, list[str]]:
+    """What the members of the group subscribe to; members that choose their queues themselves are left out."""
+    clients = [one.client_id for one in (await session.admin.consumer_connection(group)).connection_set]
+    found: dict[Wanted, list[str]] = {}
+    if len(clients) < 2:
+        return found
+    # The subscriptions of members that do not answer stay unknown.
+    infos = await ask_all(
+        sorted(clients)[:MAX_MEMBERS], lambda client_id: session.admin.consumer_running_info(group, client_id)
+    )
+    for client_id, info in infos.values.items():
+        if info.properties.get("PROP_CONSUME_TYPE") != "CONSUME_ACTIVELY":
+            found.setdefault(wanted_of(group, info.subscription_set), []).append(client_id)
+    return found
+
+
+async def _count(admin: "Admin", topic: str) -> int:
+    stats = await admin.topic_stats(topic)
+    return sum(one.max_offset - one.min_offset for one in stats.offset_table.values())

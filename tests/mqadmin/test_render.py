@@ -1,0 +1,101 @@
+"""Tables, JSON, times, Java's spellings, and version numbers."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skylark.mqadmin.render import (
+    VERSION_NAMES,
+    Table,
+    java_object,
+    java_value,
+    seconds_text,
+    time_text,
+    to_json,
+    version_name,
+)
+
+# --- Tables, JSON, times and Java's spellings
+
+
+TABLE = Table((("#Name", "name"), ("#Count", "count")), "%-6s  %4d|")
+
+
+def test_heads_in_the_widths_of_the_rows() -> None:
+    assert list(TABLE.lines([{"name": "a", "count": 7, "more": None}])) == ["#Name   #Count|", "a          7|"]
+
+
+def test_heads_in_widths_of_their_own() -> None:
+    assert Table(TABLE.columns, "%-6s  %4d|", "%-8s %s").head() == "#Name    #Count"
+
+
+def test_wide_names_are_not_cut() -> None:
+    assert TABLE.row({"name": "a-wide-name", "count": 1}) == "a-wide-name     1|"
+
+
+def test_times() -> None:
+    assert time_text(1795229975054).endswith(",054")
+    assert [time_text(0), time_text(-1)] == ["", ""]
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_any_number_is_shown_as_a_time(timestamp_ms: int) -> None:
+    assert time_text(timestamp_ms) is not None
+    assert seconds_text(timestamp_ms)
+
+
+def test_java_values() -> None:
+    value = {"a": None, "b": True, "c": [1, False], "d": {"e": 1.5}}
+    assert java_value(value) == "{a=null, b=true, c=[1, false], d={e=1.5}}"
+    assert java_object("A", {"x": 1, "y": "z"}) == "A [x=1, y=z]"
+    assert java_object("A", {}, "{}") == "A{}"
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(documents)
+def test_both_kinds_of_json_say_the_same(document: Any) -> None:
+    assert json.loads(to_json(document)) == document
+    assert json.loads(to_json(document, one_line=True)) == document
+    assert "\n" not in to_json(document, one_line=True)
+
+
+def test_json_has_no_nan() -> None:
+    with pytest.raises(ValueError):
+        to_json(float("nan"))
+
+
+# --- Version numbers against those that are known
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        (0, "V3_0_0_SNAPSHOT"),
+        (37, "V3_0_11"),
+        (62, "V3_1_8_SNAPSHOT"),
+        (121, "V3_4_9"),
+        (233, "V4_1_0"),
+        (401, "V4_9_4"),
+        (409, "V4_9_8"),
+        (413, "V5_0_0"),
+        (479, "V5_3_3"),
+        (612, "HIGHER_VERSION"),
+        (9999, "HIGHER_VERSION"),
+        (-1, "-1"),
+    ],
+)
+def test_names(version: int, name: str) -> None:
+    assert version_name(version) == name
+
+
+def test_each_name_is_there_once() -> None:
+    assert len(set(VERSION_NAMES)) == len(VERSION_NAMES) == 613
