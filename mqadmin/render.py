@@ -11,13 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.admin.reports.report import plain
 
-Row = Mapping[str, Any]
+Row = Any
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Table:
-    """Columns as (head, key of the row), the printf format of a row, and that of the heads if it differs."""
+    """Columns as (head, member of the row), the printf format of a row, and that of the heads if it differs."""
 
     columns: tuple[tuple[str, str], ...]
     row_format: str
@@ -29,8 +30,10 @@ class Table:
         return head_format % tuple(head for head, _ in self.columns)
 
     def row(self, row: Row) -> str:
-        """One line; ``row`` has a value for the key of every column."""
-        return self.row_format % tuple(row[key] for _, key in self.columns)
+        """One line; ``row`` is a report with the member of every column, by its name in Python."""
+        return self.row_format % tuple(
+            row[name] if isinstance(row, Mapping) else getattr(row, name) for _, name in self.columns
+        )
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:
         """The heads, then each row."""
@@ -40,8 +43,8 @@ class Table:
 
 
 def to_json(document: Any, *, one_line: bool = False) -> str:
-    """Standard JSON: quoted keys, no NaN, non-ASCII text unescaped."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=None if one_line else 2)
+    """Standard JSON: quoted keys, no NaN, non-ASCII text unescaped. Reports are objects."""
+    return json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=None if one_line else 2)
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -9,8 +9,9 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.admin.reports.report import member, plain
 
-Row = Mapping[str, Any]
+Row = Any
 PAGE_SIZE: Final = 50
 MOST_ON_PAGE: Final = 500
 _MOST_DIGITS: Final = 9
@@ -18,7 +19,7 @@ _MOST_DIGITS: Final = 9
 
 @lazy_dataclass(frozen=True, slots=True)
 class Column:
-    """``name`` is the key in the rows. ``show`` makes the text; a number is aligned to the right."""
+    """``name`` is the member of the rows, as JSON has it. ``show`` makes the text; a number is aligned to the right."""
 
     name: str
     title: str
@@ -99,10 +100,14 @@ class Table:
     def page_link(self, page: int) -> str:
         return self.wanted.link(page=page)
 
+    def value(self, row: Row, name: str) -> Any:
+        """A row's value in the column ``name``."""
+        return value_of(row, name)
+
     def plain(self) -> dict[str, Any]:
         """The page for JSON."""
         return {
-            "rows": [dict(row) for row in self.rows],
+            "rows": plain(self.rows),
             "found": self.found,
             "total": self.total,
             "page": self.wanted.page,
@@ -118,15 +123,20 @@ def table(
     found = every
     if asked.q:
         part = asked.q.casefold()
-        found = [row for row in every if any(part in str(row.get(name, "")).casefold() for name in searched)]
+        found = [row for row in every if any(part in str(value_of(row, name)).casefold() for name in searched)]
     names = {column.name for column in columns}
     chosen = asked.sort if asked.sort.removeprefix("-") in names else sort
     name = chosen.removeprefix("-")
     if name:
-        found = sorted(found, key=lambda row: _order(row.get(name)), reverse=chosen.startswith("-"))
+        found = sorted(found, key=lambda row: _order(value_of(row, name)), reverse=chosen.startswith("-"))
     page = min(asked.page, max(-(-len(found) // asked.size), 1))
     shown = Wanted(asked.q, chosen, page, asked.size, asked.kept)
     return Table(columns, found[(page - 1) * asked.size : page * asked.size], len(found), len(every), shown)
+
+
+def value_of(row: Row, name: str) -> Any:
+    """The value in the column ``name``; empty when the row has none."""
+    return row.get(name, "") if isinstance(row, Mapping) else member(row, name)
 
 
 def _order(value: Any) -> tuple[int, Any]:

@@ -1,0 +1,7 @@
+"""What an administrator learns of a cluster: one file a subject, with its reports and the functions that ask for them.
+
+A function takes an `Admin`, and what to ask about. It returns frozen dataclasses with units in their names. `mqadmin`
+prints them as tables and JSON, the console shows them, programs use them without parsing either (`skylark.admin`).
+
+report.py  reports as JSON, and their members by JSON's names
+"""

@@ -1,0 +1,71 @@
+"""Reports as JSON: members have the names that the tools print. Pure.
+
+A member is printed by its own name in camel case (``consumer_offset`` as ``consumerOffset``). Other names, and members
+that may be left out, are the metadata of fields: ``last_timestamp_ms: int = field(metadata=named("lastTimestamp"))``.
+"""
+
+import re
+from collections.abc import Mapping, Set
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+_NAME, _OPTIONAL, _FLAT = "skylark.json.name", "skylark.json.optional", "skylark.json.flat"
+#: Metadata of a member that is left out when it is None.
+OPTIONAL: Mapping[str, object] = {_OPTIONAL: True}
+#: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts.
+FLAT: Mapping[str, object] = {_FLAT: True}
+
+
+def named(name: str, *, is_optional: bool = False) -> Mapping[str, object]:
+    """Metadata of a member that has a name of its own. ``is_optional``: the member is left out when it is None."""
+    return {_NAME: name, _OPTIONAL: is_optional}
+
+
+def plain(value: object) -> Any:
+    """``value`` as JSON has it: reports as objects, sets and tuples as arrays, what JSON knows already unchanged."""
+    if is_dataclass(value) and not isinstance(value, type):
+        document: dict[str, Any] = {}
+        for attribute, (name, is_optional, is_flat) in _members(type(value)).items():
+            item = getattr(value, attribute)
+            if is_flat:
+                document |= plain(item)
+            elif item is not None or not is_optional:
+                document[name] = plain(item)
+        return document
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | Set):
+        return [plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def member(report: object, json_name: str) -> Any:
+    """The member that JSON shows as ``json_name``, also one of a flat member. Raises AttributeError."""
+    for attribute, (name, _, is_flat) in _members(type(report)).items():
+        if name == json_name and not is_flat:
+            return getattr(report, attribute)
+        if is_flat and is_dataclass(inside := getattr(report, attribute)):
+            try:
+                return member(inside, json_name)
+            except AttributeError:
+                continue
+    raise AttributeError(f"{type(report).__name__} has no member {json_name!r}")
+
+
+@cache
+def _members(cls: type) -> dict[str, tuple[str, bool, bool]]:
+    """Attribute → its name in JSON, whether it may be left out, and whether it is flat."""
+    return {
+        each.name: (
+            each.metadata.get(_NAME, _camel_case(each.name)),
+            each.metadata.get(_OPTIONAL, False),
+            each.metadata.get(_FLAT, False),
+        )
+        for each in fields(cls)
+    }
+
+
+def _camel_case(name: str) -> str:
+    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
