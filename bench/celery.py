@@ -52,9 +52,19 @@ class Side:
     def worker(self) -> Iterator[None]:
         environment = {**os.environ, BROKER: self._broker, DONE: str(self._done)}
         command = [
-            sys.executable, "-m", "celery", "-A", "bench.celery_tasks", "worker", "-c", "2", "-Q", SINGLE,
-            "--loglevel", "WARNING",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "bench.celery_tasks",
+            "worker",
+            "-c",
+            "2",
+            "-Q",
+            SINGLE,
+            "--loglevel",
+            "WARNING",
+        ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -172,9 +182,13 @@ def measure(ours: Side, theirs: Side, redis_app: Any, arguments: argparse.Namesp
     ]
     for number, name in enumerate(("worker", "broker")):
         yield Row(
-            f"memory of the {name}, tasks waiting for their ETA", "MB", round(grown[0][number], 2),
-            round(grown[1][number], 2), round(grown[1][number] / max(grown[0][number], 0.1), 1), count,
-        )  # fmt: skip
+            f"memory of the {name}, tasks waiting for their ETA",
+            "MB",
+            round(grown[0][number], 2),
+            round(grown[1][number], 2),
+            round(grown[1][number] / max(grown[0][number], 0.1), 1),
+            count,
+        )
 
 
 def main() -> None:
@@ -194,8 +208,9 @@ def main() -> None:
         port, pid = stack.enter_context(redis_process())
         sides: list[Side] = []
         for name, url, broker_pid in (
-            ("ours", f"rocketmq://{at.nameserver}/", at.broker_pid), ("redis", f"redis://127.0.0.1:{port}/0", pid)
-        ):  # fmt: skip
+            ("ours", f"rocketmq://{at.nameserver}/", at.broker_pid),
+            ("redis", f"redis://127.0.0.1:{port}/0", pid),
+        ):
             (home / name).mkdir()
             sides.append(Side(url, home / name, broker_pid))
         for side in sides:

@@ -59,8 +59,11 @@ def measure(tree: Path, bench: str, options: Sequence[str]) -> Iterator[tuple[st
     """``(name, unit, figure)`` of each row of one run."""
     run = subprocess.run(
         [sys.executable, "-m", f"bench.{bench}", "--json", *options],
-        cwd=tree, env=env_of(tree), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=tree,
+        env=env_of(tree),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     if run.returncode:
         raise SystemExit(f"bench.{bench} failed in {tree}")
     for line in run.stdout.splitlines():

@@ -151,9 +151,13 @@ def measure(rounds: int, topics: int, groups: int, people: int, seconds: float) 
                 for name, path in PAGES.items():
                     found = trio.run(first_bytes, address, path, 10 * rounds)
                     yield row(
-                        f"first byte of the {name}, {topics:,} topics", "s", found, [FIRST_BYTE_LIMIT_S], len(found),
+                        f"first byte of the {name}, {topics:,} topics",
+                        "s",
+                        found,
+                        [FIRST_BYTE_LIMIT_S],
+                        len(found),
                         smaller_is_better=True,
-                    )  # fmt: skip
+                    )
             memory: list[float] = []
 
             def sends() -> float:

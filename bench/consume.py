@@ -67,9 +67,12 @@ class Bench:
     def consumer(self, topic: str, **named: Any) -> PushConsumer:
         """A consumer of a new group."""
         return PushConsumer(
-            self.nameserver, group=next(self._groups), subscriptions={topic: "*"},
-            consume_from=ConsumeFrom.FIRST_OFFSET, **named,
-        )  # fmt: skip
+            self.nameserver,
+            group=next(self._groups),
+            subscriptions={topic: "*"},
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            **named,
+        )
 
     async def consume(self, **named: Any) -> float:
         """Messages a second, from the first one on."""

@@ -174,24 +174,48 @@ def body_of(body: Body) -> bytes:
 
 def send_ext(topic: str, queue_id: int = 0, properties: str = "", **more: Any) -> dict[str, Any]:
     return {
-        "producerGroup": "p", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
-        "queueId": str(queue_id), "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "properties": properties,
-        "reconsumeTimes": "0", "unitMode": "false", **more,
-    }  # fmt: skip
+        "producerGroup": "p",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": str(queue_id),
+        "sysFlag": "0",
+        "bornTimestamp": "0",
+        "flag": "0",
+        "properties": properties,
+        "reconsumeTimes": "0",
+        "unitMode": "false",
+        **more,
+    }
 
 
 def pull_ext(**changes: str) -> dict[str, Any]:
     return {
-        "consumerGroup": "g", "topic": "T", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4",
-        "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", **changes,
-    }  # fmt: skip
+        "consumerGroup": "g",
+        "topic": "T",
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        **changes,
+    }
 
 
 def topic_ext(name: str, queues: int) -> dict[str, Any]:
     return {
-        "topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
-        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-    }  # fmt: skip
+        "topic": name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
 
 
 def prepare_broker(peer: Peer) -> None:

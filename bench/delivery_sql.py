@@ -31,11 +31,18 @@ async def fill(at: Cluster, messages: int) -> None:
     await make_topic(at, TOPIC, queues=1)
     async with Producer(at.nameserver) as producer:
         made = [
-            Message(TOPIC, BODY, keys=f"key{number}", properties={
-                "amount": str(10 + number % 1_000), "shop": "north", "number": str(number % 1_000),
-            })
+            Message(
+                TOPIC,
+                BODY,
+                keys=f"key{number}",
+                properties={
+                    "amount": str(10 + number % 1_000),
+                    "shop": "north",
+                    "number": str(number % 1_000),
+                },
+            )
             for number in range(1_000)
-        ]  # fmt: skip
+        ]
         for _ in range(messages // len(made)):
             async with trio.open_nursery() as nursery:
                 for message in made:

@@ -86,9 +86,12 @@ class Bench:
 
     def _options(self, **handlers: Any) -> dict[str, Any]:
         return {
-            "group": next(self._groups), "subscriptions": {TOPIC: "*"}, "consume_from": ConsumeFrom.FIRST_OFFSET,
-            "batch_size": 1024, **handlers,
-        }  # fmt: skip
+            "group": next(self._groups),
+            "subscriptions": {TOPIC: "*"},
+            "consume_from": ConsumeFrom.FIRST_OFFSET,
+            "batch_size": 1024,
+            **handlers,
+        }
 
     def in_trio(self, of_batches: bool) -> float:
         """The limit."""

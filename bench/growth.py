@@ -116,9 +116,7 @@ def pull(topic: str, queue_id: int) -> Command:
 
 
 def held_pull(queue_id: int) -> Command:
-    ext = pull_ext(
-        topic=HELD_TOPIC, queueId=str(queue_id), sysFlag=str(4 | SUSPEND), suspendTimeoutMillis=str(HOLD_MS)
-    )  # fmt: skip
+    ext = pull_ext(topic=HELD_TOPIC, queueId=str(queue_id), sysFlag=str(4 | SUSPEND), suspendTimeoutMillis=str(HOLD_MS))
     return Command(PULL_MESSAGE.code, ext, opaque=queue_id + 2)
 
 

@@ -36,10 +36,20 @@ def frames(count: int, body: bytes, credentials: Credentials | None) -> list[byt
     made = []
     for number in range(count):
         ext = {
-            "a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(number % QUEUES), "f": "0",
-            "g": "1700000000000", "h": "0", "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02", "j": "0",
-            "k": "false", "m": "false", "n": "bench",
-        }  # fmt: skip
+            "a": "bench",
+            "b": TOPIC,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(number % QUEUES),
+            "f": "0",
+            "g": "1700000000000",
+            "h": "0",
+            "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02",
+            "j": "0",
+            "k": "false",
+            "m": "false",
+            "n": "bench",
+        }
         request = Command(SEND_MESSAGE_V2.code, ext, body, opaque=number, language="JAVA")
         if credentials is not None:
             sign(request, credentials)

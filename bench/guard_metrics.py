@@ -50,10 +50,16 @@ async def scrapes(rounds: int, port: int) -> tuple[list[float], list[float], int
     """Seconds of each scrape, the longest block of the loop meanwhile (ms), and the size of the page."""
     with tempfile.TemporaryDirectory() as home:
         options = BrokerOptions(
-            bind_address="127.0.0.1", broker_ip1="127.0.0.1", listen_port=0, fast_listen_port=0, broker_name="bench",
-            store_path_root_dir=home, mapped_file_size_commit_log=64 * 1024 * 1024,
-            metrics_exporter_type="PROM", metrics_prom_exporter_port=port,
-        )  # fmt: skip
+            bind_address="127.0.0.1",
+            broker_ip1="127.0.0.1",
+            listen_port=0,
+            fast_listen_port=0,
+            broker_name="bench",
+            store_path_root_dir=home,
+            mapped_file_size_commit_log=64 * 1024 * 1024,
+            metrics_exporter_type="PROM",
+            metrics_prom_exporter_port=port,
+        )
         broker = Broker(options)
         async with trio.open_nursery() as nursery:
             addr = await nursery.start(broker.run)
@@ -73,14 +79,31 @@ async def fill(addr: str) -> None:
         for number in range(TOPICS):
             topic = f"topic-{number:04}"
             fields = {
-                "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
-                "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
-            }  # fmt: skip
+                "topic": topic,
+                "defaultTopic": "TBW102",
+                "readQueueNums": 1,
+                "writeQueueNums": 1,
+                "perm": 6,
+                "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": 0,
+                "order": False,
+            }
             await client.invoke(addr, Command(UPDATE_AND_CREATE_TOPIC.code, fields))
             sent = {
-                "a": "bench", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1_700_000_000_000, "h": 0,
-                "i": "", "j": 0, "k": False, "m": False, "n": "bench",
-            }  # fmt: skip
+                "a": "bench",
+                "b": topic,
+                "c": "TBW102",
+                "d": 4,
+                "e": 0,
+                "f": 0,
+                "g": 1_700_000_000_000,
+                "h": 0,
+                "i": "",
+                "j": 0,
+                "k": False,
+                "m": False,
+                "n": "bench",
+            }
             answer = await client.invoke(addr, Command(SEND_MESSAGE_V2.code, sent, b"x" * 100))
             assert answer.code == 0, answer.remark
             for group in range(GROUPS):

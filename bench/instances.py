@@ -85,10 +85,12 @@ def measure(instances: int, count: int) -> Measured:
             loads = [
                 subprocess.Popen(
                     [sys.executable, "-m", "bench.instances", "--load", addr, name, "--n", str(count)],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
                 )
                 for addr, name in zip(addrs, names, strict=True)
-            ]  # fmt: skip
+            ]
             pipes = [(each.stdin, each.stdout) for each in loads]
             for _, out in pipes:
                 assert out is not None
@@ -115,13 +117,21 @@ def main(rounds: int, count: int, most: int) -> Iterator[Row]:
         what = f"{number} instance{'s' if number > 1 else ''}"
         yield row(f"{what}, 128 B sends", "msgs/s", [each.rate for each in several], [each.rate for each in one], count)
         yield row(
-            f"{what}, a broker's processor time a message", "us", [each.brokers_us for each in several],
-            [each.brokers_us for each in one], count, smaller_is_better=True,
-        )  # fmt: skip
-        yield row(
-            f"{what}, the load's", "us", [each.load_us for each in several], [each.load_us for each in one], count,
+            f"{what}, a broker's processor time a message",
+            "us",
+            [each.brokers_us for each in several],
+            [each.brokers_us for each in one],
+            count,
             smaller_is_better=True,
-        )  # fmt: skip
+        )
+        yield row(
+            f"{what}, the load's",
+            "us",
+            [each.load_us for each in several],
+            [each.load_us for each in one],
+            count,
+            smaller_is_better=True,
+        )
 
 
 if __name__ == "__main__":

@@ -58,9 +58,15 @@ sys.exit(main())
 
 async def make_topic(addr: str) -> None:
     fields = {
-        "topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6,
-        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
-    }  # fmt: skip
+        "topic": TOPIC,
+        "defaultTopic": "TBW102",
+        "readQueueNums": QUEUES,
+        "writeQueueNums": QUEUES,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+    }
     async with open_client() as client:
         answer = await client.invoke(addr, Command(UPDATE_AND_CREATE_TOPIC.code, fields), 30_000)
         if answer.code:

@@ -125,9 +125,14 @@ def registration(addr: str) -> bytes:
     """A registration of a broker whose 12 MB of zlib would be 12 GB."""
     bomb = zlib.compress(bytes(256 * MIB), 9)
     fields = {
-        "brokerName": "fake", "brokerAddr": "127.0.0.1:9", "clusterName": "c", "haServerAddr": "127.0.0.1:8",
-        "brokerId": "0", "compressed": "true", "bodyCrc32": "0",
-    }  # fmt: skip
+        "brokerName": "fake",
+        "brokerAddr": "127.0.0.1:9",
+        "clusterName": "c",
+        "haServerAddr": "127.0.0.1:8",
+        "brokerId": "0",
+        "compressed": "true",
+        "bodyCrc32": "0",
+    }
     return wire.request(103, 1, fields, bomb)
 
 
@@ -136,9 +141,12 @@ def conditions(addr: str) -> bytes:
     sql = "(" * 150 + "a = 1" + ")" * 150 + " AND b IN (" + ",".join(f"'{n}'" for n in range(1_000)) + ")"
     subscription = {"topic": "T", "subString": sql, "expressionType": "SQL92"}
     consumer = {
-        "groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [subscription] * 20,
-    }  # fmt: skip
+        "groupName": "g",
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [subscription] * 20,
+    }
     body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": [consumer] * 5}).encode()
     return wire.request(34, 1, {}, body)
 
@@ -277,9 +285,16 @@ def targets() -> Iterator[dict[str, Target]]:
         broker = broker_daemon(home, "broker", namesrv.addr, 0, *more)
         peer = f"{HOST}:{free_port()}"
         command = [
-            sys.executable, "-m", "skylark.namesrv.controller", "--controller-d-leger-peers", f"n0-{peer}",
-            "--controller-d-leger-self-id", "n0", "--controller-store-path", str(home / "controller"),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "skylark.namesrv.controller",
+            "--controller-d-leger-peers",
+            f"n0-{peer}",
+            "--controller-d-leger-self-id",
+            "n0",
+            "--controller-store-path",
+            str(home / "controller"),
+        ]
         controller = Daemon("controller", command, int(peer.rpartition(":")[2]), home / "controller.log")
         proxy = proxy_daemon(home, "proxy", namesrv.addr)
         console = console_daemon(home, namesrv.addr)

@@ -45,14 +45,27 @@ def batch_frames(count: int, first: int) -> list[bytes]:
             {
                 "code": 320,
                 "extFields": {
-                    "a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(number % QUEUES), "f": "0",
-                    "g": "1700000000000", "h": "0",
-                    "i": f"UNIQ_KEY\x01{UNIQUE_KEY.format(at)}\x02WAIT\x01true\x02", "j": "0",
-                    "k": "false", "m": "true", "n": "bench",
+                    "a": "bench",
+                    "b": TOPIC,
+                    "c": "TBW102",
+                    "d": "4",
+                    "e": str(number % QUEUES),
+                    "f": "0",
+                    "g": "1700000000000",
+                    "h": "0",
+                    "i": f"UNIQ_KEY\x01{UNIQUE_KEY.format(at)}\x02WAIT\x01true\x02",
+                    "j": "0",
+                    "k": "false",
+                    "m": "true",
+                    "n": "bench",
                 },
-                "flag": 0, "language": "JAVA", "opaque": number, "serializeTypeCurrentRPC": "JSON", "version": 479,
+                "flag": 0,
+                "language": "JAVA",
+                "opaque": number,
+                "serializeTypeCurrentRPC": "JSON",
+                "version": 479,
             }
-        )  # fmt: skip
+        )
         frames.append(FRAME.pack(4 + len(header) + len(body), len(header)) + header + body)
     return frames
 

@@ -63,9 +63,18 @@ def start_and_stop(directory: str) -> tuple[float, float, float]:
     """(seconds to the first answer, resident MB then, seconds to stop)."""
     port = free_port()
     command = [
-        str(Path(sys.executable).parent / "broker"), "--bind-address", "127.0.0.1", "--broker-ip1", "127.0.0.1",
-        "--namesrv-addr", "127.0.0.1:1", "--store-path-root-dir", directory, "--listen-port", str(port),
-    ]  # fmt: skip
+        str(Path(sys.executable).parent / "broker"),
+        "--bind-address",
+        "127.0.0.1",
+        "--broker-ip1",
+        "127.0.0.1",
+        "--namesrv-addr",
+        "127.0.0.1:1",
+        "--store-path-root-dir",
+        directory,
+        "--listen-port",
+        str(port),
+    ]
     started = time.perf_counter()
     process = subprocess.Popen(
         command, env={**os.environ, "HOME": directory}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -103,9 +112,13 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         limit = [start_and_stop(f"{directory}/empty{number}") for number in range(arguments.rounds)]
         for at, (name, unit) in enumerate((("start", "s"), ("resident", "MB"), ("stop", "s"))):
             yield row(
-                f"{count:,} queues: {name}", unit, [each[at] for each in ours], [each[at] for each in limit],
-                arguments.rounds, smaller_is_better=True,
-            )  # fmt: skip
+                f"{count:,} queues: {name}",
+                unit,
+                [each[at] for each in ours],
+                [each[at] for each in limit],
+                arguments.rounds,
+                smaller_is_better=True,
+            )
 
 
 def main() -> None:

@@ -277,10 +277,13 @@ def latency_rows(at: Cluster, port: int, rounds: int) -> Iterator[Row]:
     )
     for name, limit, share in sides:
         yield row(
-            f"send to handler, 100 messages/s, {name}", "ms",
-            [percentile(each, share) for each in ours], [percentile(each, share) for each in limit],
-            LATENCY_MESSAGES, smaller_is_better=True,
-        )  # fmt: skip
+            f"send to handler, 100 messages/s, {name}",
+            "ms",
+            [percentile(each, share) for each in ours],
+            [percentile(each, share) for each in limit],
+            LATENCY_MESSAGES,
+            smaller_is_better=True,
+        )
     sent, in_asyncio, blocking = turns(
         rounds,
         partial(run, one_by_one, at, BODY, ONE_BY_ONE),

@@ -47,9 +47,17 @@ def proxy_daemon(home: Path, nameserver: str, *options: str) -> Daemon:
     """A proxy that is started by itself."""
     port = reserve()
     command = [
-        sys.executable, "-m", "skylark.mqproxy", "--namesrv-addr", nameserver, "--bind-address", HOST,
-        "--grpc-server-port", str(port.number), *options,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "skylark.mqproxy",
+        "--namesrv-addr",
+        nameserver,
+        "--bind-address",
+        HOST,
+        "--grpc-server-port",
+        str(port.number),
+        *options,
+    ]
     return Daemon("mqproxy", command, port.number, home / "mqproxy.log", port)
 
 
@@ -132,9 +140,13 @@ def rows(sends: int, receivers: int, rounds: int) -> Iterator[Row]:
         # Last, as memory that was used once is used again.
         memory = [idle_mb(at.proxy, receivers)]
         yield row(
-            f"{receivers:,} receivers that wait, each with a connection", "MB", memory, [MOST_MB], receivers,
+            f"{receivers:,} receivers that wait, each with a connection",
+            "MB",
+            memory,
+            [MOST_MB],
+            receivers,
             smaller_is_better=True,
-        )  # fmt: skip
+        )
 
 
 def _each(what: str, addresses: tuple[str, ...], *numbers: int) -> list[Callable[[], float]]:

@@ -92,9 +92,18 @@ def start(directory: str) -> tuple[float, float]:
     """(seconds from exec to the first answer, resident MB when idle) of a broker on the store; it is stopped then."""
     port = free_port()
     command = [
-        str(Path(sys.executable).parent / "broker"), "--bind-address", "127.0.0.1", "--broker-ip1", "127.0.0.1",
-        "--namesrv-addr", "127.0.0.1:1", "--store-path-root-dir", directory, "--listen-port", str(port),
-    ]  # fmt: skip
+        str(Path(sys.executable).parent / "broker"),
+        "--bind-address",
+        "127.0.0.1",
+        "--broker-ip1",
+        "127.0.0.1",
+        "--namesrv-addr",
+        "127.0.0.1:1",
+        "--store-path-root-dir",
+        directory,
+        "--listen-port",
+        str(port),
+    ]
     return start_and_ask(command, port, encode(Command(GET_BROKER_CONFIG.code, opaque=1)), directory)
 
 

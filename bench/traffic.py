@@ -49,13 +49,27 @@ def send_frames(count: int, body: bytes, broker: str = BROKER) -> list[bytes]:
             {
                 "code": 310,
                 "extFields": {
-                    "a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(number % QUEUES), "f": "0",
-                    "g": "1700000000000", "h": "0", "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02", "j": "0",
-                    "k": "false", "m": "false", "n": broker,
+                    "a": "bench",
+                    "b": TOPIC,
+                    "c": "TBW102",
+                    "d": "4",
+                    "e": str(number % QUEUES),
+                    "f": "0",
+                    "g": "1700000000000",
+                    "h": "0",
+                    "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02",
+                    "j": "0",
+                    "k": "false",
+                    "m": "false",
+                    "n": broker,
                 },
-                "flag": 0, "language": "JAVA", "opaque": number, "serializeTypeCurrentRPC": "JSON", "version": 479,
+                "flag": 0,
+                "language": "JAVA",
+                "opaque": number,
+                "serializeTypeCurrentRPC": "JSON",
+                "version": 479,
             }
-        )  # fmt: skip
+        )
         frames.append(FRAME.pack(4 + len(header) + len(body), len(header)) + header + body)
     return frames
 
@@ -106,10 +120,20 @@ async def requests(addr: str, body: bytes, count: int, window: int, flag: int) -
 
     def send(number: int) -> Command:
         ext = {
-            "a": "bench", "b": TOPIC, "c": "TBW102", "d": 4, "e": number % QUEUES, "f": 0, "g": 1_700_000_000_000,
-            "h": 0, "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02", "j": 0, "k": False, "m": False,
+            "a": "bench",
+            "b": TOPIC,
+            "c": "TBW102",
+            "d": 4,
+            "e": number % QUEUES,
+            "f": 0,
+            "g": 1_700_000_000_000,
+            "h": 0,
+            "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02",
+            "j": 0,
+            "k": False,
+            "m": False,
             "n": "bench",
-        }  # fmt: skip
+        }
         return Command(SEND_MESSAGE_V2.code, ext, body, flag)
 
     return await _asked(addr, count, window, send, needs_success=flag == 0)
@@ -120,10 +144,18 @@ async def pulls(addr: str, count: int, window: int) -> float:
 
     def pull(number: int) -> Command:
         ext = {
-            "consumerGroup": "bench", "topic": TOPIC, "queueId": number % QUEUES, "queueOffset": 0, "maxMsgNums": 32,
-            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+            "consumerGroup": "bench",
+            "topic": TOPIC,
+            "queueId": number % QUEUES,
+            "queueOffset": 0,
+            "maxMsgNums": 32,
+            "sysFlag": 4,
+            "commitOffset": 0,
+            "suspendTimeoutMillis": 0,
+            "subscription": "*",
+            "subVersion": 0,
             "expressionType": "TAG",
-        }  # fmt: skip
+        }
         return Command(PULL_MESSAGE.code, ext)
 
     return await _asked(addr, count, window, pull, needs_success=True)

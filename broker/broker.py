@@ -190,9 +190,13 @@ class Broker:
         if report.torn_file:
             logger.warning(
                 "torn tail cut: file=%s offset=%d reason=%s bytes=%d messages=%d kept=%s",
-                report.torn_file, report.end, report.torn_reason, report.cut_bytes, report.cut_messages,
+                report.torn_file,
+                report.end,
+                report.torn_reason,
+                report.cut_bytes,
+                report.cut_messages,
                 report.kept_in or "nothing",
-            )  # fmt: skip
+            )
             if report.cut_messages and report.kept_in:
                 logger.warning("to see which messages were cut, run: broker printCut %s", report.kept_in)
             if report.not_kept:

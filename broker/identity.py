@@ -51,8 +51,10 @@ def resolved(options: BrokerOptions) -> BrokerOptions:
     ip1 = options.broker_ip1 or _first_address(bind_address)
     changes["broker_ip1"] = _checked_ip("brokerIP1", ip1)
     changes["broker_ip2"] = _checked_ip("brokerIP2", options.broker_ip2 or ip1)
-    for key, name in (("brokerName", changes.get("broker_name", options.broker_name)),
-                      ("brokerClusterName", options.broker_cluster_name)):  # fmt: skip
+    for key, name in (
+        ("brokerName", changes.get("broker_name", options.broker_name)),
+        ("brokerClusterName", options.broker_cluster_name),
+    ):
         if not _LEGAL_NAME.fullmatch(name):
             raise ConfigError(f"{key}: {name!r} is not a legal name; use letters, digits and any of %|_-.")
     return replace(options, **changes)

@@ -68,9 +68,11 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)
     fast_listen_port: int = option(
-        -1, "a second port for clients, used by RocketMQ's slaves and VIP channels; -1: listenPort - 2; 0: none",
-        minimum=-1, maximum=65535,
-    )  # fmt: skip
+        -1,
+        "a second port for clients, used by RocketMQ's slaves and VIP channels; -1: listenPort - 2; 0: none",
+        minimum=-1,
+        maximum=65535,
+    )
     advertised_addresses: str = option(
         "",
         "other addresses for clients of some networks, NETWORK=HOST[:PORT],...: Skylark's NameServers give a client"
@@ -106,8 +108,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     frame_max_length: int = option(
         16_777_216,
         "longest frame sent and accepted; set all peers to the same (-Dcom.rocketmq.remoting.frameMaxLength)",
-        unit=BYTES, minimum=65_536, maximum=1 << 30,
-    )  # fmt: skip
+        unit=BYTES,
+        minimum=65_536,
+        maximum=1 << 30,
+    )
 
     # --- the proxy
     enable_proxy: bool = option(
@@ -122,9 +126,11 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
 
     # --- registration
     register_name_server_period: int = option(
-        30_000, "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
-        unit="ms", minimum=1,
-    )  # fmt: skip
+        30_000,
+        "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
+        unit="ms",
+        minimum=1,
+    )
     register_broker_timeout_mills: int = option(24_000, "how long a NameServer may take", unit="ms", minimum=1)
     force_register: bool = option(
         False, "send all topics in each period, without asking whether the NameServer needs them", mutable=True
@@ -205,13 +211,18 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
 
     # --- replication: copies that a SYNC_MASTER waits for
     in_sync_replicas: int = option(
-        2, "SYNC_MASTER: copies of a message, with the master's, before it is acknowledged; 1: do not wait for slaves",
-        minimum=1, mutable=True,
-    )  # fmt: skip
+        2,
+        "SYNC_MASTER: copies of a message, with the master's, before it is acknowledged; 1: do not wait for slaves",
+        minimum=1,
+        mutable=True,
+    )
     min_in_sync_replicas: int = option(
-        0, "SYNC_MASTER, enableControllerMode: sends are refused while fewer brokers, with the master, are in sync; 0:"
-        " 1, but 2 in Controller mode in a set of three or more", minimum=0, mutable=True,
-    )  # fmt: skip
+        0,
+        "SYNC_MASTER, enableControllerMode: sends are refused while fewer brokers, with the master, are in sync; 0:"
+        " 1, but 2 in Controller mode in a set of three or more",
+        minimum=0,
+        mutable=True,
+    )
     total_replicas: int = option(2, "brokers of the set, the master and its slaves", minimum=1)
     enable_auto_in_sync_replicas: bool = option(
         False, "SYNC_MASTER: wait for as many copies as are in sync, down to minInSyncReplicas", mutable=True
@@ -235,9 +246,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         secret=True,
     )
     ha_allow_plain_peers: str = option(
-        "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty and ACL is off",
+        "auto",
+        "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty and ACL is off",
         choices=("auto", "true", "false"),
-    )  # fmt: skip
+    )
     ha_plain_peer_addresses: str = option(
         "",
         "hosts of RocketMQ's masters and slaves of this set, which cannot prove who they are; several separated by ;",
@@ -272,25 +284,38 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         "04", "hours of the day, local time, at which expired files are deleted; several separated by ;", mutable=True
     )
     disk_max_used_space_ratio: int = option(
-        75, "percent of the disk in use above which expired files are deleted at any hour",
-        minimum=10, maximum=95, mutable=True,
-    )  # fmt: skip
-    disk_space_clean_forcibly_ratio: int = option(
-        85, "percent of the disk in use above which the oldest files are deleted even if not expired; at least 30",
-        minimum=1, maximum=100, mutable=True,
-    )  # fmt: skip
-    clean_file_forcibly_enable: bool = option(
-        True, "delete such files; false: only expired files are deleted, and on a full disk sends are refused",
+        75,
+        "percent of the disk in use above which expired files are deleted at any hour",
+        minimum=10,
+        maximum=95,
         mutable=True,
-    )  # fmt: skip
+    )
+    disk_space_clean_forcibly_ratio: int = option(
+        85,
+        "percent of the disk in use above which the oldest files are deleted even if not expired; at least 30",
+        minimum=1,
+        maximum=100,
+        mutable=True,
+    )
+    clean_file_forcibly_enable: bool = option(
+        True,
+        "delete such files; false: only expired files are deleted, and on a full disk sends are refused",
+        mutable=True,
+    )
     disk_space_warning_level_ratio: int = option(
-        90, "percent of the disk in use above which sends are refused; at least 35; 100: when no new file fits",
-        minimum=1, maximum=100, mutable=True,
-    )  # fmt: skip
+        90,
+        "percent of the disk in use above which sends are refused; at least 35; 100: when no new file fits",
+        minimum=1,
+        maximum=100,
+        mutable=True,
+    )
     clean_resource_interval: int = option(
-        10_000, "how often the broker checks the disk and looks for files to delete",
-        unit="ms", minimum=10, mutable=True,
-    )  # fmt: skip
+        10_000,
+        "how often the broker checks the disk and looks for files to delete",
+        unit="ms",
+        minimum=10,
+        mutable=True,
+    )
     delete_file_batch_max: int = option(10, "most commit log files deleted at one time", minimum=1, mutable=True)
     delete_commit_log_files_interval: int = option(
         100, "pause after each deleted file, to limit the load of the disk", unit="ms", minimum=0, mutable=True
@@ -308,12 +333,16 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         3_000,
         "enableControllerMode: silent for this long, the broker is dead for Controllers; a master that they do not"
         " answer stops to accept messages a fifth earlier",
-        unit="ms", minimum=500, maximum=600_000,
-    )  # fmt: skip
+        unit="ms",
+        minimum=500,
+        maximum=600_000,
+    )
     sync_broker_metadata_period: int = option(
-        5_000, "enableControllerMode: how often the broker asks who is the master, besides notices",
-        unit="ms", minimum=100,
-    )  # fmt: skip
+        5_000,
+        "enableControllerMode: how often the broker asks who is the master, besides notices",
+        unit="ms",
+        minimum=100,
+    )
     all_ack_in_sync_state_set: bool = option(
         True,
         "enableControllerMode: a message is acknowledged when all of the SyncStateSet have it; false, RocketMQ's"
@@ -321,16 +350,20 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         mutable=True,
     )
     ha_max_time_slave_not_catchup: int = option(
-        15_000, "enableControllerMode: a slave that lacked messages for this long leaves the SyncStateSet",
-        unit="ms", minimum=100,
-    )  # fmt: skip
+        15_000,
+        "enableControllerMode: a slave that lacked messages for this long leaves the SyncStateSet",
+        unit="ms",
+        minimum=100,
+    )
     async_learner: bool = option(
         False, "enableControllerMode: copy the log, but be in no SyncStateSet, and never the master"
     )
     broker_election_priority: int = option(
-        2_147_483_647, "enableControllerMode: of brokers with equal logs the one with the lowest number is elected",
-        minimum=0, maximum=2_147_483_647,
-    )  # fmt: skip
+        2_147_483_647,
+        "enableControllerMode: of brokers with equal logs the one with the lowest number is elected",
+        minimum=0,
+        maximum=2_147_483_647,
+    )
     store_path_epoch_file: str = option(
         "", "enableControllerMode: file of master epochs; default: epochFileCheckpoint in storePathRootDir"
     )
@@ -340,9 +373,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
 
     # --- DLedger: the brokers of the set agree on the log by Raft
     enable_dleger_commit_log: bool = option(
-        False, "the brokers of the set are a DLedger group and elect the master; brokerId and brokerRole are not used",
+        False,
+        "the brokers of the set are a DLedger group and elect the master; brokerId and brokerRole are not used",
         key="enableDLegerCommitLog",
-    )  # fmt: skip
+    )
     d_leger_group: str = option("", "enableDLegerCommitLog: name of the group; default: brokerName")
     d_leger_peers: str = option(
         "", "enableDLegerCommitLog: where all members listen for each other: n0-10.0.0.1:40911;n1-10.0.0.2:40911"
@@ -364,13 +398,17 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         1_000, "enableSlaveActingMaster: how often the broker sends NameServers a heartbeat", unit="ms", minimum=1
     )
     broker_not_active_timeout_millis: int = option(
-        10_000, "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
-        unit="ms", minimum=1,
-    )  # fmt: skip
+        10_000,
+        "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
+        unit="ms",
+        minimum=1,
+    )
     sync_broker_member_group_period: int = option(
-        1_000, "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
-        unit="ms", minimum=1,
-    )  # fmt: skip
+        1_000,
+        "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
+        unit="ms",
+        minimum=1,
+    )
     skip_pre_online: bool = option(
         False, "enableSlaveActingMaster: a master registers without fetching consumer offsets from its slaves"
     )
@@ -410,9 +448,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         False, "serve only requests that an account of aclFile has signed, and may send (ACL 1.0)"
     )
     acl_file: str = option(
-        "", "accounts of ACL 1.0 (RocketMQ's plain_acl.yml), with those in the folder acl beside it; for aclEnable and "
+        "",
+        "accounts of ACL 1.0 (RocketMQ's plain_acl.yml), with those in the folder acl beside it; for aclEnable and "
         "migrateAuthFromV1Enabled; mode 0600; default: conf/plain_acl.yml in $ROCKETMQ_HOME",
-    )  # fmt: skip
+    )
     acl_white_list_skips_all: bool = option(
         True, "clients at addresses of white lists may do everything, as in RocketMQ; false: they only need not sign"
     )
@@ -430,13 +469,16 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         "", "request codes that any user may send, whatever the policies say, separated by commas"
     )
     plain_passwords_to: str = option(
-        "", "super users who may be told passwords that are not encrypted, such as RocketMQ's proxy and its tools:"
+        "",
+        "super users who may be told passwords that are not encrypted, such as RocketMQ's proxy and its tools:"
         " proxy@10.0.0.9;10.0.0.8; a user, an address or network, or both; empty: nobody",
-    )  # fmt: skip
+    )
     init_authentication_user: str = option(
-        "", f"a super user that the broker creates at its start if there is no user of that name: {_USER_FORM}",
-        env="ROCKETMQ_INIT_AUTHENTICATION_USER", secret=True,
-    )  # fmt: skip
+        "",
+        f"a super user that the broker creates at its start if there is no user of that name: {_USER_FORM}",
+        env="ROCKETMQ_INIT_AUTHENTICATION_USER",
+        secret=True,
+    )
 
     migrate_auth_from_v1_enabled: bool = option(
         False, "at the start, make users and policies of the accounts in aclFile, but for those that are users already"

@@ -116,9 +116,15 @@ class WithProxy:
                 ready()
 
         return await run_child(
-            proxy_command(self._options), NAME, started=started, serves=serves, stopping=stopping,
-            copy=self._lines.put, environ=proxy_environ(self._options), in_json=self._options.log_format == "json",
-        )  # fmt: skip
+            proxy_command(self._options),
+            NAME,
+            started=started,
+            serves=serves,
+            stopping=stopping,
+            copy=self._lines.put,
+            environ=proxy_environ(self._options),
+            in_json=self._options.log_format == "json",
+        )
 
 
 def proxy_command(options: BrokerOptions) -> list[str]:

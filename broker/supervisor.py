@@ -169,10 +169,14 @@ class Supervisor:
 
         try:
             return await run_child(
-                self._command(running), running.name,
-                started=started, serves=serves, stopping=self._stopping, copy=self._lines.put,
+                self._command(running),
+                running.name,
+                started=started,
+                serves=serves,
+                stopping=self._stopping,
+                copy=self._lines.put,
                 in_json=self._options.log_format == "json",
-            )  # fmt: skip
+            )
         finally:
             running.process = None
 

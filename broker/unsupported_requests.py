@@ -77,8 +77,11 @@ class RefusedHandlers(Part):
         of_group = f" of group {group!r}" if group else ""
         logger.warning(
             "request %s (%d) of client %r%s refused, this broker does not answer it",
-            _NAMES[code], code, client, of_group,
-        )  # fmt: skip
+            _NAMES[code],
+            code,
+            client,
+            of_group,
+        )
 
 
 def _group(request: Command) -> str:

@@ -131,10 +131,19 @@ class TrioBrokers:
 
         async def ask(at: Endpoint) -> list[Delivery]:
             header = PopMessageRequestHeader(
-                wanted.group, wanted.topic, ANY_QUEUE, wanted.most, wanted.invisible_ms, wanted.wait_ms,
-                self._clock.now_ms(), INIT_MAX, wanted.kind, wanted.expression, wanted.is_ordered or None,
+                wanted.group,
+                wanted.topic,
+                ANY_QUEUE,
+                wanted.most,
+                wanted.invisible_ms,
+                wanted.wait_ms,
+                self._clock.now_ms(),
+                INIT_MAX,
+                wanted.kind,
+                wanted.expression,
+                wanted.is_ordered or None,
                 wanted.attempt_id,
-            )  # fmt: skip
+            )
             answer = await call(at, pops.POP_MESSAGE, header, wait_ms=wanted.wait_ms)
             if answer.code == ResponseCode.POLLING_FULL:
                 raise Refused(wire.TOO_MANY_REQUESTS, "polling full")
@@ -178,9 +187,11 @@ class TrioBrokers:
         )
         new = answer.header()
         renewed = handle._replace(
-            start_offset=receipt.offset, pop_time=new.pop_time, invisible_time=new.invisible_time,
+            start_offset=receipt.offset,
+            pop_time=new.pop_time,
+            invisible_time=new.invisible_time,
             revive_queue_id=new.revive_qid,
-        )  # fmt: skip
+        )
         return Receipt(renewed, receipt.physical_offset)
 
     async def to_dead_letters(self, group: str, topic: str, message_id: str, receipt: Receipt) -> None:

@@ -42,9 +42,12 @@ def proxy_tls(options: ProxyOptions) -> ProxyTls:
     server = found.server or ServerTls(mode, "", "", is_test=True)
     if options.tls_cert_path:
         server = replace(
-            server, cert_file=options.tls_cert_path, key_file=options.tls_key_path,
-            key_password=options.tls_key_password or None, is_test=False,
-        )  # fmt: skip
+            server,
+            cert_file=options.tls_cert_path,
+            key_file=options.tls_key_path,
+            key_password=options.tls_key_password or None,
+            is_test=False,
+        )
     if server.is_test and not options.tls_test_mode_enable:
         raise ConfigError(
             "there is no certificate: set tlsCertPath and tlsKeyPath, or tls.server.mode=disabled to serve without TLS"

@@ -35,9 +35,14 @@ logger = logging.getLogger(__name__)
 
 @click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.option(
-    "-c", "--config-file", "-pc", "--proxyConfigPath", "conf", metavar="FILE",
+    "-c",
+    "--config-file",
+    "-pc",
+    "--proxyConfigPath",
+    "conf",
+    metavar="FILE",
     help="conf file with RocketMQ's keys: key=value lines, or JSON as in rmq-proxy.json",
-)  # fmt: skip
+)
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
 @click_options(ProxyOptions, {"namesrv_addr": ("-n", "--namesrvAddr"), "proxy_mode": ("-pm", "--proxyMode")})
 @click.version_option(package_name="skylark-mq", prog_name="mqproxy")

@@ -17,10 +17,12 @@ from skylark.remoting.net.steps import Steps
 
 PROXY_UP = Metric("rocketmq_proxy_up", "gauge", "", (), "1 while the proxy serves, and 0 while it starts or stops")
 RPC_LATENCY = Metric(
-    "rocketmq_rpc_latency", "histogram", "milliseconds",
+    "rocketmq_rpc_latency",
+    "histogram",
+    "milliseconds",
     ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
     "Time of calls; that of receives has the wait for messages in it",
-)  # fmt: skip
+)
 CLIENTS = Metric("skylark_proxy_clients", "gauge", "", ("client_type",), "Clients that sent settings and live")
 CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of clients")
 WAITING = Metric("skylark_proxy_waiting_receives", "gauge", "", (), "Receives that wait for messages")
@@ -57,13 +59,15 @@ class Meters:
             if handler.stream_unary is not None:
                 found[name] = grpc.stream_unary_rpc_method_handler(
                     self._measured(name, handler.stream_unary),
-                    handler.request_deserializer, handler.response_serializer,
-                )  # fmt: skip
+                    handler.request_deserializer,
+                    handler.response_serializer,
+                )
             elif name in _RECEIVES:
                 found[name] = grpc.stream_stream_rpc_method_handler(
                     self._measured_receive(name, handler.stream_stream),
-                    handler.request_deserializer, handler.response_serializer,
-                )  # fmt: skip
+                    handler.request_deserializer,
+                    handler.response_serializer,
+                )
         return found
 
     def unready(self) -> str:

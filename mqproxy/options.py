@@ -188,9 +188,11 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         choices=("auto", "true", "false"),
     )
     user_cache_refresh_seconds: int = option(
-        20, "how old what is known of a user may be: a changed or deleted user counts after this time", unit="s",
+        20,
+        "how old what is known of a user may be: a changed or deleted user counts after this time",
+        unit="s",
         minimum=1,
-    )  # fmt: skip
+    )
     user_cache_expired_seconds: int = option(300, "the same while no broker answers", unit="s", minimum=1)
     user_cache_max_num: int = option(20_000, "how many users are remembered", minimum=1)
 
@@ -198,9 +200,11 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         120_000, "a client without a heartbeat for this long is forgotten", unit="ms", minimum=1_000
     )
     max_transaction_recovery_second: int = option(
-        3600, "longest time in which a producer wants not to be asked about a transaction; 0: no limit", unit="s",
+        3600,
+        "longest time in which a producer wants not to be asked about a transaction; 0: no limit",
+        unit="s",
         minimum=0,
-    )  # fmt: skip
+    )
     transaction_heartbeat_period_second: int = option(
         20, "time between two looks at which topics have producers of transactions", unit="s", minimum=1
     )
@@ -261,6 +265,8 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     def metric_labels(self) -> tuple[tuple[str, str], ...]:
         """The labels that all metrics of this proxy have, as in RocketMQ."""
         return (
-            ("cluster", self.proxy_cluster_name), ("node_type", "proxy"),
-            ("node_id", self.proxy_name or os.uname().nodename), ("proxy_mode", self.proxy_mode.lower()),
-        )  # fmt: skip
+            ("cluster", self.proxy_cluster_name),
+            ("node_type", "proxy"),
+            ("node_id", self.proxy_name or os.uname().nodename),
+            ("proxy_mode", self.proxy_mode.lower()),
+        )

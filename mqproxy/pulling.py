@@ -77,9 +77,13 @@ class TrioQueues:
         reader = Reader(self._client, self._replicas, group)
         try:
             result = await reader.pull(
-                queue, offset, max_count=most, max_bytes=MAX_BYTES,
-                expression=Sql(expression) if kind == SQL92 else expression, wait_ms=wait_ms,
-            )  # fmt: skip
+                queue,
+                offset,
+                max_count=most,
+                max_bytes=MAX_BYTES,
+                expression=Sql(expression) if kind == SQL92 else expression,
+                wait_ms=wait_ms,
+            )
         except InvalidArgument as error:
             raise Refused(wire.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
         await keep_contents(result.messages)

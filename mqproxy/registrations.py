@@ -90,10 +90,13 @@ def proxied_of(client_id: str, client: ProxyClient) -> ProxiedClient:
         # RocketMQ's proxy begins at the end, as pops do.
         made.consumer_data_set = [
             ConsumerData(
-                settings.subscription.group.name, consume_type_of(settings), "CLUSTERING", "CONSUME_FROM_LAST_OFFSET",
+                settings.subscription.group.name,
+                consume_type_of(settings),
+                "CLUSTERING",
+                "CONSUME_FROM_LAST_OFFSET",
                 subscriptions_of(settings),
             )
-        ]  # fmt: skip
+        ]
     else:
         made.producer_groups = topics_of(settings)
     return made

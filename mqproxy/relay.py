@@ -333,9 +333,10 @@ def budget(options: ProxyOptions) -> ConnectionBudget:
             "maxConnections=%d is more than %d open files (ulimit -n) allow; %d are accepted", wanted, descriptors, most
         )
     return ConnectionBudget(
-        min(wanted, most) if wanted else most, options.max_connections_per_address,
+        min(wanted, most) if wanted else most,
+        options.max_connections_per_address,
         options.max_new_connections_per_second,
-    )  # fmt: skip
+    )
 
 
 def _text(address: tuple[str, int]) -> str:

@@ -200,9 +200,12 @@ def entry_of(result: SendResult, transaction_id: str = "") -> wire.SendResultEnt
             status=wire.Status(code=code, message=f"send message failed, sendStatus={result.status.name}")
         )
     return wire.SendResultEntry(
-        status=wire.Status(code=wire.OK, message="OK"), message_id=result.msg_id, offset=result.queue_offset,
-        transaction_id=transaction_id or result.msg_id, recall_handle=result.recall_handle,
-    )  # fmt: skip
+        status=wire.Status(code=wire.OK, message="OK"),
+        message_id=result.msg_id,
+        offset=result.queue_offset,
+        transaction_id=transaction_id or result.msg_id,
+        recall_handle=result.recall_handle,
+    )
 
 
 def answer_of(entries: Sequence[wire.SendResultEntry]) -> wire.SendMessageResponse:

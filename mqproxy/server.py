@@ -55,9 +55,7 @@ async def serve(
                 options.inner_credentials.access_key,
             )
         listening = _Listening(options, tls, meters)
-        await listening.open(lambda port, real: Calls(
-            options, sessions, sessions.metadata, port, real
-        ), stopping.set)  # fmt: skip
+        await listening.open(lambda port, real: Calls(options, sessions, sessions.metadata, port, real), stopping.set)
         try:
             started(f"{options.bind_address}:{listening.port}")
             await stopping.wait()

@@ -481,10 +481,17 @@ class Calls:
         # Last of all: the metadata may have taken some of the time that the client gives.
         wait_ms = polling_ms(request, settings, left_s(), self._options)
         wanted = Pop(
-            group, topic, broker, min(max(1, request.batch_size), MAX_POP_COUNT), hidden_ms, wait_ms,
-            expression, kind, config is not None and config.consume_message_orderly,
+            group,
+            topic,
+            broker,
+            min(max(1, request.batch_size), MAX_POP_COUNT),
+            hidden_ms,
+            wait_ms,
+            expression,
+            kind,
+            config is not None and config.consume_message_orderly,
             request.attempt_id if request.HasField("attempt_id") else None,
-        )  # fmt: skip
+        )
         is_renewed = request.auto_renew and self._options.enable_proxy_auto_renew
         return caller.session.polls.begin(caller.client_id, wanted, tags, is_renewed=is_renewed)
 
@@ -496,9 +503,14 @@ class Calls:
         wait_ms = polling_ms(request, settings, left_s(), self._options)
         expression, kind, _ = filter_of(request.filter_expression)
         return await caller.session.queues.pull(
-            group, queue, check_offset(request.offset), most=min(max(1, request.batch_size), MAX_POP_COUNT),
-            expression=expression, kind=kind, wait_ms=wait_ms,
-        )  # fmt: skip
+            group,
+            queue,
+            check_offset(request.offset),
+            most=min(max(1, request.batch_size), MAX_POP_COUNT),
+            expression=expression,
+            kind=kind,
+            wait_ms=wait_ms,
+        )
 
     async def _any_broker(self, topic: str) -> str:
         for data in (await self._metadata.route(topic)).queue_datas:
@@ -673,8 +685,11 @@ class OddTimes:
         self._quiet_until_ms = now_ms + _QUIET_MS
         logger.warning(
             "%d messages were handed out without their born or store time, which is not between the years 1 and 9999; "
-            "one is %s of topic %s", self._count, odd[-1].system_properties.message_id, odd[-1].topic.name
-        )  # fmt: skip
+            "one is %s of topic %s",
+            self._count,
+            odd[-1].system_properties.message_id,
+            odd[-1].topic.name,
+        )
         self._count = 0
 
 

@@ -100,9 +100,14 @@ class TrioHalves:
         # A half that a broker may have stored is not sent again: both copies could be committed. One that it has stored
         # with less safety than it should is, since that copy can be rolled back.
         self._producer = Producer(
-            sharing(self._client.instance), group="mqproxy", retries=0, batching=False, accept_weaker=True,
-            max_message_bytes=max_message_bytes, start_timeout_ms=None,
-        )  # fmt: skip
+            sharing(self._client.instance),
+            group="mqproxy",
+            retries=0,
+            batching=False,
+            accept_weaker=True,
+            max_message_bytes=max_message_bytes,
+            start_timeout_ms=None,
+        )
         self._producer.sys_flag = TRANSACTION_PREPARED
         self._producer.undo_copy = self._undo_half
         self._asked = asked
@@ -303,8 +308,11 @@ class TransactionProducers:
     async def _join(self, topic: str) -> bool:
         """Whether brokers know the proxy as a producer of the topic now."""
         if len(self._topics) >= MAX_TOPICS:
-            logger.warning("producers of topic %s are not asked about transactions: there are %d such topics already",
-                           topic, MAX_TOPICS)  # fmt: skip
+            logger.warning(
+                "producers of topic %s are not asked about transactions: there are %d such topics already",
+                topic,
+                MAX_TOPICS,
+            )
             return False
         try:
             await self._halves.join(topic)

@@ -141,10 +141,12 @@ class AccessOptions:
         False, "with aclEnable: queries for routes need the signature of an account, too", mutable=True
     )
     registration_users: str = option(
-        "", f"users who may register brokers, {_USERS_FORM}; with \"admin\":true they may do everything, as"
+        "",
+        f'users who may register brokers, {_USERS_FORM}; with "admin":true they may do everything, as'
         " administrators of aclFile; nobody else may; empty: anybody, unless aclEnable is set",
-        env="ROCKETMQ_REGISTRATION_USERS", secret=True,
-    )  # fmt: skip
+        env="ROCKETMQ_REGISTRATION_USERS",
+        secret=True,
+    )
 
     @property
     def is_guarded(self) -> bool:

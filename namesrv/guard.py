@@ -97,9 +97,13 @@ class Guard:
         try:
             options = self._options()
             check_access(
-                request, self._accounts, channel.signatures, open_queries=not options.acl_query_enable,
-                host=split_address(channel.remote)[0], plain=options.plain_codes,
-            )  # fmt: skip
+                request,
+                self._accounts,
+                channel.signatures,
+                open_queries=not options.acl_query_enable,
+                host=split_address(channel.remote)[0],
+                plain=options.plain_codes,
+            )
         except RequestRefused as refused:
             self._log(channel, refused)
             raise
@@ -109,8 +113,9 @@ class Guard:
         now = trio.current_time()
         if now >= self._logged_at + REFUSALS_LOG_S:
             self._logged_at = now
-            logger.warning("request of %s refused: %s; refusals since the start: %d",
-                           channel.remote, refused.remark, self.refusals)  # fmt: skip
+            logger.warning(
+                "request of %s refused: %s; refusals since the start: %d", channel.remote, refused.remark, self.refusals
+            )
 
     def _guarded(self, handler: Handler) -> Handler:
         def checked(channel: Channel, request: Command) -> Command | None:

@@ -192,8 +192,10 @@ def _answer(
         state.displacements += 1
         logger.warning(
             "broker displaced %s, which had the same name and id: %s displacements=%d",
-            result.displaced.broker_addr, who, state.displacements,
-        )  # fmt: skip
+            result.displaced.broker_addr,
+            who,
+            state.displacements,
+        )
     order = None
     # Skylark's brokers do not use it, and it may be large.
     if state.options.return_order_topic_config_to_broker and not is_skylark(request):
@@ -304,8 +306,11 @@ class _Topics:
         if self._faults:
             logger.warning(
                 "%d topics of broker %s at %s left out, the first is %s",
-                self._faults, self._header.broker_name, self._header.broker_addr, self._first_fault,
-            )  # fmt: skip
+                self._faults,
+                self._header.broker_name,
+                self._header.broker_addr,
+                self._first_fault,
+            )
 
 
 def _filter_servers(addrs: list[str]) -> tuple[str, ...]:

@@ -218,9 +218,11 @@ class RouteTable(Generic[C]):
             self._displaced.pop((new.broker_name, new.broker_id), None)
             brokers = self._sets[new.broker_name]
             former = _Displaced(
-                holder, brokers.enable_acting_master, dict(self._queues.of(new.broker_name)),
+                holder,
+                brokers.enable_acting_master,
+                dict(self._queues.of(new.broker_name)),
                 self.advertised.drop(holder.broker_addr),
-            )  # fmt: skip
+            )
             del self._live[holder.broker_addr]
             if not _older_state(holder.data_version, new.data_version):  # else a controller elected the new one
                 rival_addr = holder.broker_addr
@@ -332,9 +334,12 @@ class RouteTable(Generic[C]):
             return False
         for queue in queues:
             one = Queues(
-                queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag,
+                queue.read_queue_nums,
+                queue.write_queue_nums,
+                queue.perm,
+                queue.topic_sys_flag,
                 created_ms=queue.topic_created_ms,
-            )  # fmt: skip
+            )
             self._queues.put(queue.broker_name, {topic: one})
         return True
 

@@ -52,9 +52,15 @@ async def until(reached: Callable[[], bool | Awaitable[bool]], what: str, timeou
 def controller_daemon(home: Path, name: str, peers: str, port: int, *options: str) -> Daemon:
     """A Controller whose files are in ``home``; ``port`` is its own in ``peers``."""
     command = [
-        str(BIN / "controller"), "--controller-d-leger-peers", peers, "--controller-d-leger-self-id", name,
-        "--controller-store-path", str(home / f"controller-{name}"), *options,
-    ]  # fmt: skip
+        str(BIN / "controller"),
+        "--controller-d-leger-peers",
+        peers,
+        "--controller-d-leger-self-id",
+        name,
+        "--controller-store-path",
+        str(home / f"controller-{name}"),
+        *options,
+    ]
     return Daemon(f"controller-{name}", command, port, home / f"controller-{name}.log")
 
 
@@ -102,9 +108,17 @@ class ControllerSet:
     def mode_options(self, number: int) -> tuple[str, ...]:
         """What makes broker ``number`` one of the set in Controller mode."""
         return (
-            "--broker-name", self.name, "--broker-id", "-1", "--enable-controller-mode", "true",
-            "--controller-addr", ";".join(self.controller_addrs), "--ha-listen-port", str(self.ha_ports[number]),
-        )  # fmt: skip
+            "--broker-name",
+            self.name,
+            "--broker-id",
+            "-1",
+            "--enable-controller-mode",
+            "true",
+            "--controller-addr",
+            ";".join(self.controller_addrs),
+            "--ha-listen-port",
+            str(self.ha_ports[number]),
+        )
 
     # --- start and stop
 

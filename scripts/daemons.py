@@ -206,9 +206,15 @@ def namesrv_daemon(home: Path, name: str = "namesrv", port: int = 0, *options: s
     """A NameServer whose files are in ``home``."""
     port, reservation = reserve_if_free(port)
     command = [
-        str(BIN / "namesrv"), "--listen-port", str(port), "--bind-address", HOST,
-        "--kv-config-path", str(home / f"{name}.json"), *options,
-    ]  # fmt: skip
+        str(BIN / "namesrv"),
+        "--listen-port",
+        str(port),
+        "--bind-address",
+        HOST,
+        "--kv-config-path",
+        str(home / f"{name}.json"),
+        *options,
+    ]
     return Daemon(name, command, port, home / f"{name}.log", reservation)
 
 
@@ -223,15 +229,35 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
         reservation = reserve_pair()
         port = reservation[0].number
     command = [
-        str(BIN / "broker"), "--listen-port", str(port), "--bind-address", HOST, "--broker-ip1", HOST,
+        str(BIN / "broker"),
+        "--listen-port",
+        str(port),
+        "--bind-address",
+        HOST,
+        "--broker-ip1",
+        HOST,
         # By default this is the listen port minus 2, which another daemon may have when free_port chose the ports.
-        "--fast-listen-port", "0",
-        "--broker-name", name, "--namesrv-addr", nameserver, "--store-path-root-dir", str(home / name),
+        "--fast-listen-port",
+        "0",
+        "--broker-name",
+        name,
+        "--namesrv-addr",
+        nameserver,
+        "--store-path-root-dir",
+        str(home / name),
         # The broker must not depend on how full this machine's disk is, nor on the hour.
-        "--disk-max-used-space-ratio", "95", "--disk-space-clean-forcibly-ratio", "100",
-        "--disk-space-warning-level-ratio", "100", "--clean-file-forcibly-enable", "false",
-        "--file-reserved-time", "1000000", *options,
-    ]  # fmt: skip
+        "--disk-max-used-space-ratio",
+        "95",
+        "--disk-space-clean-forcibly-ratio",
+        "100",
+        "--disk-space-warning-level-ratio",
+        "100",
+        "--clean-file-forcibly-enable",
+        "false",
+        "--file-reserved-time",
+        "1000000",
+        *options,
+    ]
     return Daemon(name, command, port, home / f"{name}.log", reservation)
 
 

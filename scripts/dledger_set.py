@@ -26,9 +26,15 @@ class DLedgerSet(ControllerSet):
 
     def mode_options(self, number: int) -> tuple[str, ...]:
         return (
-            "--broker-name", self.name, "--enable-dleger-commit-log", "true",
-            "--d-leger-peers", self.peers, "--d-leger-self-id", f"n{number}",
-        )  # fmt: skip
+            "--broker-name",
+            self.name,
+            "--enable-dleger-commit-log",
+            "true",
+            "--d-leger-peers",
+            self.peers,
+            "--d-leger-self-id",
+            f"n{number}",
+        )
 
     async def reign(self, admin: Admin) -> str:
         leader = (await admin.dledger_members((await self.until_master(admin)).addr)).leader

@@ -37,8 +37,11 @@ class Watched:
         # Isolated and without site-packages: nothing of the tree under test is imported.
         self._watcher = subprocess.Popen(
             [sys.executable, "-IS", __file__, str(os.getpid()), mark, str(self.folder)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
         self._replaced = {name: os.environ.get(name) for name in (mark, "TMPDIR")}
         os.environ.update({mark: "1", "TMPDIR": str(self.folder)})
         tempfile.tempdir = None

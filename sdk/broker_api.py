@@ -106,9 +106,19 @@ async def pull(
     if commit_offset is not None:
         flags |= PULL_COMMIT_OFFSET
     header = PullMessageRequestHeader(
-        group, topic, queue_id, offset, max_count, flags, commit_offset or 0, wait_ms, 0, expression, expression_type,
+        group,
+        topic,
+        queue_id,
+        offset,
+        max_count,
+        flags,
+        commit_offset or 0,
+        wait_ms,
+        0,
+        expression,
+        expression_type,
         max_bytes,
-    )  # fmt: skip
+    )
     answer = await call(broker, PULL_MESSAGE, header, wait_ms=wait_ms)
     fields = answer.header()
     return PullAnswer(

@@ -104,9 +104,21 @@ def _message(header: ReplyMessageRequestHeader, properties: bytes, body: bytes) 
     flags = header.sys_flag & ~HOSTS_V6
     flags |= (BORN_HOST_V6 if len(born_host) > 8 else 0) | (STORE_HOST_V6 if len(store_host) > 8 else 0)
     record = encode_record(
-        *topic_field(header.topic), header.queue_id, 0, 0, body, properties, header.flag, flags,
-        header.born_timestamp, born_host, header.store_timestamp, store_host, header.reconsume_times or 0, 0,
-    )  # fmt: skip
+        *topic_field(header.topic),
+        header.queue_id,
+        0,
+        0,
+        body,
+        properties,
+        header.flag,
+        flags,
+        header.born_timestamp,
+        born_host,
+        header.store_timestamp,
+        store_host,
+        header.reconsume_times or 0,
+        0,
+    )
     return MessageExt(record, 0, "")
 
 
@@ -179,9 +191,11 @@ class BrokerRequests:
         if proxied is not None:
             jstack = bool(header.jstack_enable)
             self._start(
-                channel, request, GET_CONSUMER_RUNNING_INFO,
+                channel,
+                request,
+                GET_CONSUMER_RUNNING_INFO,
                 partial(proxied.running_info, header.consumer_group, header.client_id, jstack=jstack),
-            )  # fmt: skip
+            )
             return None
         consumer = self._consumer(header.consumer_group)
         return answer_with(GET_CONSUMER_RUNNING_INFO, request, consumer.running_info())

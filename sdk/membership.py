@@ -270,8 +270,10 @@ class Membership:
                 if not before:
                     logger.warning(
                         "the members of group %s have different subscriptions, so some messages reach nobody: %s "
-                        "(docs/consumers.md, One group, one subscription)", group, text,
-                    )  # fmt: skip
+                        "(docs/consumers.md, One group, one subscription)",
+                        group,
+                        text,
+                    )
             elif not told:
                 self._differences.pop(group, None)
                 if before:

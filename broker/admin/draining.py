@@ -129,8 +129,9 @@ class Draining(Part):
                 await self._durable()
             topics.changed()  # NameServers get the permissions of topics
             self.tick()
-            logger.warning("this broker %s, by %s", "is drained from now on" if drains else "takes sends again",
-                           channel.remote)  # fmt: skip
+            logger.warning(
+                "this broker %s, by %s", "is drained from now on" if drains else "takes sends again", channel.remote
+            )
         return request.respond()
 
     def status(self, channel: Channel, request: Command) -> Steps[Command]:
@@ -138,9 +139,14 @@ class Draining(Part):
         forgotten = group_names(GET_DRAIN_STATUS.header(request).forgotten)
         found, seals = self._undelivered, self._metadata.seals
         status = DrainStatus(
-            self._topics.drain.value.since_ms, self._closes_in_ms(), len(self._writer.durability),
-            found.delayed(), found.timed(), found.half(), found.popped(),
-        )  # fmt: skip
+            self._topics.drain.value.since_ms,
+            self._closes_in_ms(),
+            len(self._writer.durability),
+            found.delayed(),
+            found.timed(),
+            found.half(),
+            found.popped(),
+        )
         for seal in seals.all().values():
             left = self._store.max_offset(seal.topic, seal.queue_id) - seal.moved_to
             status.unmoved += left

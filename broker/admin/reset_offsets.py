@@ -93,8 +93,11 @@ class ResetOffsetHandlers(Part):
             self._tell(list(members.members.values()), header, targets)
         logger.info(
             "%s reset the offsets of group %s in %d queues of topic %s",
-            channel.remote, header.group, len(targets), header.topic,
-        )  # fmt: skip
+            channel.remote,
+            header.group,
+            len(targets),
+            header.topic,
+        )
         body = ResetOffsetBody(self._by_queue(header.topic, targets))
         return (yield from answer_steps(INVOKE_BROKER_TO_RESET_OFFSET, request, body, channel.max_frame_bytes))
 

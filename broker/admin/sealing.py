@@ -115,8 +115,12 @@ class Sealing(Part):
             sealed = [queue for queue in queues if self._seal(queue, reached.get(queue.queue_id, 0))]
             await self._durable()
         if sealed:
-            logger.warning("queues of topic %s sealed by %s: %s", topic, channel.remote,
-                           ", ".join(f"{queue.queue_id} at {queue.sealed_at}" for queue in sealed))  # fmt: skip
+            logger.warning(
+                "queues of topic %s sealed by %s: %s",
+                topic,
+                channel.remote,
+                ", ".join(f"{queue.queue_id} at {queue.sealed_at}" for queue in sealed),
+            )
         rows = [
             SealedQueue(seal.queue_id, seal.limit, seal.moved_to, self._store.max_offset(topic, seal.queue_id))
             for seal in self._seals.of_topic(topic, header.first_queue)

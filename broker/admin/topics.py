@@ -174,9 +174,10 @@ class TopicHandlers(Part):
         names = [pop_retry_topic(topic, group, retry) for topic, group in read for retry in (RETRY_V1, RETRY_V2)]
         # The pop retry topic of group "a" and topic "b" has the name of the retry topic of group "a_b".
         return [
-            name for name in dict.fromkeys(names)
+            name
+            for name in dict.fromkeys(names)
             if self._topics.get(name) is not None and self._groups.get(name.removeprefix(RETRY_PREFIX)) is None
-        ]  # fmt: skip
+        ]
 
     async def _delete(self, topics: list[str]) -> None:
         try:
@@ -272,9 +273,14 @@ def _sent(header: CreateTopicRequestHeader) -> tuple[TopicConfig, dict[str, str 
     except ValueError as error:
         raise _bad(str(error)) from None
     config = TopicConfig(
-        header.topic, header.read_queue_nums, header.write_queue_nums, header.perm, filter_type,
-        header.topic_sys_flag or 0, header.order,
-    )  # fmt: skip
+        header.topic,
+        header.read_queue_nums,
+        header.write_queue_nums,
+        header.perm,
+        filter_type,
+        header.topic_sys_flag or 0,
+        header.order,
+    )
     return config, changes
 
 

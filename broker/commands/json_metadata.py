@@ -76,9 +76,13 @@ def export(
         instead = hand_over(fs, clock, in_root, options.timer_precision_ms, say)
     with stopped_metadata(fs, clock, root) as metadata:
         files = to_json_files(
-            metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets,
-            metadata.request_modes, instead,
-        )  # fmt: skip
+            metadata.topics,
+            metadata.groups,
+            metadata.consumer_offsets,
+            metadata.delay_offsets,
+            metadata.request_modes,
+            instead,
+        )
         if metadata.fresh:
             raise UserError(f"{root} has nothing to export: it holds no topic, group or offset")
         fs.mkdirs(target)
@@ -210,9 +214,7 @@ class _Handover:
             stored.append(checkpoint)
             body, properties = as_timed(checkpoint, self._brokers[old.key], self._topic, self._precision_ms)
             if body not in before:
-                self._store.put(
-                    TIMER_TOPIC, 0, body, properties, born_timestamp=self._clock.now_ms(), born_host=HOST
-                )  # fmt: skip
+                self._store.put(TIMER_TOPIC, 0, body, properties, born_timestamp=self._clock.now_ms(), born_host=HOST)
         return stored
 
 

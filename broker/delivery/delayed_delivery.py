@@ -279,8 +279,10 @@ class DelayedDelivery(Part):
         if found.status is GetStatus.OFFSET_TOO_SMALL:
             logger.error(
                 "messages %d to %d of delay level %d were removed from the log before they were delivered",
-                progress.next_offset, found.next_offset - 1, level.number,
-            )  # fmt: skip
+                progress.next_offset,
+                found.next_offset - 1,
+                level.number,
+            )
         at = 0
         try:
             for offset, size in places[: found.count]:

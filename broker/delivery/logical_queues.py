@@ -234,9 +234,13 @@ class LogicalQueues(Part):
             flags &= ~PULL_SUSPEND  # no message comes here any more
         left = at.end_offset - reading.offset if at.end_offset >= 0 else header.max_msg_nums
         return replace(
-            header, queue_id=at.queue_id, queue_offset=reading.offset, commit_offset=commit, sys_flag=flags,
+            header,
+            queue_id=at.queue_id,
+            queue_offset=reading.offset,
+            commit_offset=commit,
+            sys_flag=flags,
             max_msg_nums=min(header.max_msg_nums, left),
-        )  # fmt: skip
+        )
 
     async def _pull_from_peer(
         self,
@@ -504,8 +508,10 @@ class LogicalQueues(Part):
             self._late.add((topic, stretch.queue_id))
             logger.warning(
                 "messages of topic %s came into queue %d here after it had moved, and wait for its new broker: %s",
-                topic, stretch.queue_id, reason,
-            )  # fmt: skip
+                topic,
+                stretch.queue_id,
+                reason,
+            )
 
     async def _clean(self, topic: str) -> None:
         """Drop the oldest stretches of a topic that have no message any more, of the queues that are led here."""
@@ -538,8 +544,11 @@ class LogicalQueues(Part):
             return
         logger.info(
             "logical queue %d of %s has no message in queue %d of broker %s any more, and forgets it",
-            queue_id, topic, stretch.queue_id, stretch.bname,
-        )  # fmt: skip
+            queue_id,
+            topic,
+            stretch.queue_id,
+            stretch.bname,
+        )
 
 
 class _OfOwnQueue(Command):
@@ -549,9 +558,16 @@ class _OfOwnQueue(Command):
 
     def __init__(self, request: Command, ext: dict[str, Any], back: Callable[[Command], Command]) -> None:
         super().__init__(
-            request.code, ext, request.body, request.flag, request.opaque, None, request.codec, request.language,
+            request.code,
+            ext,
+            request.body,
+            request.flag,
+            request.opaque,
+            None,
+            request.codec,
+            request.language,
             request.version,
-        )  # fmt: skip
+        )
         self._back = back
 
     def respond(
@@ -632,9 +648,12 @@ class _Reading:
         begin = to_logical(self.at, self.offset)
         answer.code = ResponseCode.PULL_RETRY_IMMEDIATELY
         answer.ext = {
-            "suggestWhichBrokerId": MASTER_ID, "nextBeginOffset": begin, "minOffset": begin, "maxOffset": begin,
+            "suggestWhichBrokerId": MASTER_ID,
+            "nextBeginOffset": begin,
+            "minOffset": begin,
+            "maxOffset": begin,
             "offsetDelta": self.at.logic_offset - self.at.start_offset,
-        }  # fmt: skip
+        }
         return answer
 
 

@@ -165,9 +165,18 @@ class PullHandlers(Part):
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
         pull = HeldPull(
-            channel, request, group, (topic, queue_id), offset, wanted, max_count, max_bytes,
-            _unwraps(request, header.sys_flag), suspend_ms, self._retry_held,
-        )  # fmt: skip
+            channel,
+            request,
+            group,
+            (topic, queue_id),
+            offset,
+            wanted,
+            max_count,
+            max_bytes,
+            _unwraps(request, header.sys_flag),
+            suspend_ms,
+            self._retry_held,
+        )
         attempt = partial(self._answer_or_hold, pull)
         return self._cold.handle(channel, request, attempt, partial(attempt, waited_for_disk=True))
 
@@ -292,9 +301,15 @@ class PullHandlers(Part):
     def _again(self, pull: HeldPull, last: bool) -> bool:
         queue = self._store.queues.find(*pull.queue)
         result = read_queue(
-            self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted, self._store.confirmed,
+            self._store.log,
+            queue,
+            pull.offset,
+            pull.max_count,
+            pull.max_bytes,
+            pull.wanted,
+            self._store.confirmed,
             unwraps=pull.unwraps,
-        )  # fmt: skip
+        )
         if not last and result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset >= result.max_offset:
             # Nothing for this consumer up to here: these messages need not be checked again.
             pull.offset = result.next_offset

@@ -126,8 +126,13 @@ class AssignmentHandlers(Part):
         with refused_when_not_stored():
             if self._modes.mode_of(mode.topic, mode.consumer_group) != mode:
                 self._modes.put(mode)
-                logger.info("group %s consumes topic %s by %s, set by %s",
-                            mode.consumer_group, mode.topic, mode.mode, channel.remote)  # fmt: skip
+                logger.info(
+                    "group %s consumes topic %s by %s, set by %s",
+                    mode.consumer_group,
+                    mode.topic,
+                    mode.mode,
+                    channel.remote,
+                )
             await self._durable()
         return request.respond()
 

@@ -237,8 +237,12 @@ class SendBack(Part):
             if level is None or error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             # Refused, it would be given back for ever.
-            logger.warning("message %s cannot be delivered again to group %s, its properties leave no room for those of"
-                           " a further delivery", described(record), header.group)  # fmt: skip
+            logger.warning(
+                "message %s cannot be delivered again to group %s, its properties leave no room for those of"
+                " a further delivery",
+                described(record),
+                header.group,
+            )
             level = None
             put = self._put(header, group, record, level, note)
         self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
@@ -246,8 +250,11 @@ class SendBack(Part):
             self._stats.count(DEAD_LETTER, header.group, record.topic, 1, 0)
             logger.warning(
                 "message %s became a dead letter of group %s: given back %d times%s",
-                described(record), header.group, record.reconsume_times + 1, "" if note is None else f"; {note.line}",
-            )  # fmt: skip
+                described(record),
+                header.group,
+                record.reconsume_times + 1,
+                "" if note is None else f"; {note.line}",
+            )
         answer = self._durability.answer_when_safe(
             channel, request, request.respond(), put.end, trio.current_time(), _explain_if_unsafe
         )
@@ -366,8 +373,10 @@ class RetrySends:
             return None
         logger.warning(
             "a message of group %s became a dead letter after %d deliveries%s",
-            name, reconsume_times, " to an orderly consumer" if ordered else "",
-        )  # fmt: skip
+            name,
+            reconsume_times,
+            " to an orderly consumer" if ordered else "",
+        )
         config = made_dlq_topic(self._topics, name)
         self._stats.count(DEAD_LETTER, name, topic, 1, 0)
         return config

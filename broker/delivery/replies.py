@@ -120,11 +120,21 @@ class Replies(Part):
         now_ms = self._clock.now_ms()
         stamped = replace_properties(properties, {PUSH_REPLY_TIME.encode(): b"%d" % now_ms})
         pushed = ReplyMessageRequestHeader(
-            header.producer_group, header.topic, header.default_topic, header.default_topic_queue_nums, header.queue_id,
-            header.sys_flag, header.born_timestamp, header.flag, f"/{channel.remote}",
-            f"/{format_address(*decode_host(self._store_host))}", now_ms, stamped.decode(), header.reconsume_times,
+            header.producer_group,
+            header.topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            header.queue_id,
+            header.sys_flag,
+            header.born_timestamp,
+            header.flag,
+            f"/{channel.remote}",
+            f"/{format_address(*decode_host(self._store_host))}",
+            now_ms,
+            stamped.decode(),
+            header.reconsume_times,
             header.unit_mode,
-        )  # fmt: skip
+        )
         command = PUSH_REPLY_MESSAGE_TO_CLIENT.command(pushed)
         command.body = body
         try:
@@ -147,9 +157,16 @@ class Replies(Part):
         born_host = encode_host(*split_address(channel.remote))
         try:
             put = self._writer.put(
-                self._topic, header.queue_id, body, properties, header.flag, header.sys_flag, header.born_timestamp,
-                born_host, header.reconsume_times or 0,
-            )  # fmt: skip
+                self._topic,
+                header.queue_id,
+                body,
+                properties,
+                header.flag,
+                header.sys_flag,
+                header.born_timestamp,
+                born_host,
+                header.reconsume_times or 0,
+            )
         except RequestRefused as refused:
             logger.warning("a reply was not stored: %s", refused)
             return

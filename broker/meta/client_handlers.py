@@ -234,8 +234,9 @@ class ClientHandlers(Part):
             self._divided[name] = None
             logger.warning(
                 "the members of group %s have different subscriptions, so some messages reach nobody: %s",
-                name, found[name].differences,
-            )  # fmt: skip
+                name,
+                found[name].differences,
+            )
 
     # --- members of groups
 

@@ -269,9 +269,15 @@ class Clients:
         return groups < FEW_GROUPS or (groups < MAX_GROUPS_OF_CONNECTION and self._members < MAX_MEMBERS)
 
     def join_consumer_group(
-        self, channel: Channel, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int,
+        self,
+        channel: Channel,
+        heartbeat: HeartbeatData,
+        data: ConsumerData,
+        language: str,
+        version: int,
+        now_ms: int,
         user: str = "",
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Take in a heartbeat's part about one consumer group; returns whether members or subscriptions changed."""
         group = self._consumers.get(data.group_name)
         if group is None:
@@ -300,9 +306,15 @@ class Clients:
         return before not in (0, fingerprint)
 
     def join_producer_group(
-        self, channel: Channel, heartbeat: HeartbeatData, group: str, language: str, version: int, now_ms: int,
+        self,
+        channel: Channel,
+        heartbeat: HeartbeatData,
+        group: str,
+        language: str,
+        version: int,
+        now_ms: int,
         user: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take in a heartbeat's part about one producer group."""
         member = Member(channel, heartbeat.client_id, language, version, user)
         self._producers.setdefault(group, {})[channel] = member

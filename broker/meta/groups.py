@@ -124,8 +124,9 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
                 self._told_full = True
                 logger.warning(
                     "this broker has %d groups, so it makes no more on first use: make them with mqadmin"
-                    " updateSubGroup, or delete some", len(self._table),
-                )  # fmt: skip
+                    " updateSubGroup, or delete some",
+                    len(self._table),
+                )
             return False
         return True
 

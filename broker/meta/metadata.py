@@ -58,10 +58,19 @@ class Metadata:
         self.json_files = JsonFiles(fs, directory, self.journal)
         # Add a new table here; it declares its kinds of records itself.
         self._tables = Tables(
-            self.topics, self.topics.deletions, self.topics.static, self.groups, self.consumer_offsets,
-            self.delay_offsets, self.request_modes, self.json_files.seen, self.users, self.acls, self.topics_to,
+            self.topics,
+            self.topics.deletions,
+            self.topics.static,
+            self.groups,
+            self.consumer_offsets,
+            self.delay_offsets,
+            self.request_modes,
+            self.json_files.seen,
+            self.users,
+            self.acls,
+            self.topics_to,
             self.seals,
-        )  # fmt: skip
+        )
 
     def open(self, *, must_exist: bool = False) -> MetadataReport:
         """Recover, then make the system topics and groups. Blocks; runs before the broker serves.

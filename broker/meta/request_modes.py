@@ -22,9 +22,13 @@ def _key(topic: str, group: str) -> str:
 
 
 FORMAT = TableFormat(
-    "request-mode", "request-mode-gone", "request-modes-version",
-    lambda mode: _key(mode.topic, mode.consumer_group), MessageRequestMode.to_wire, MessageRequestMode.from_wire,
-)  # fmt: skip
+    "request-mode",
+    "request-mode-gone",
+    "request-modes-version",
+    lambda mode: _key(mode.topic, mode.consumer_group),
+    MessageRequestMode.to_wire,
+    MessageRequestMode.from_wire,
+)
 
 
 class RequestModes(JournalledTable[MessageRequestMode]):

@@ -21,9 +21,13 @@ from skylark.remoting.protocol.logical_queues import check_follows, check_stretc
 from skylark.remoting.protocol.requests.topics import TopicQueueMappingDetail, TopicQueueMappingInfo
 
 FORMAT = TableFormat(
-    "static-topic", "static-topic-gone", "static-topics-version", attrgetter("topic"),
-    TopicQueueMappingDetail.to_wire, TopicQueueMappingDetail.from_wire,
-)  # fmt: skip
+    "static-topic",
+    "static-topic-gone",
+    "static-topics-version",
+    attrgetter("topic"),
+    TopicQueueMappingDetail.to_wire,
+    TopicQueueMappingDetail.from_wire,
+)
 
 
 class StaticTopics(JournalledTable[TopicQueueMappingDetail]):

@@ -184,9 +184,13 @@ def state_columns(sources: Sources) -> Steps[list[Column]]:
     oldest_ms = yield from reading(sources.store.earliest_store_time)
     unread_ms = yield from _unread_since(sources)
     return [
-        *_broker(sources), *_store(sources, oldest_ms), *_timers(sources.delivering.timed, unread_ms),
-        *_transactions(sources), *_pops(sources), *_slaves(sources.replication),
-    ]  # fmt: skip
+        *_broker(sources),
+        *_store(sources, oldest_ms),
+        *_timers(sources.delivering.timed, unread_ms),
+        *_transactions(sources),
+        *_pops(sources),
+        *_slaves(sources.replication),
+    ]
 
 
 def _unread_since(sources: Sources) -> Steps[int]:

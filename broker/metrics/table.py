@@ -30,17 +30,23 @@ CONSUMERS = Metric(
     ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"), "Connections of consumers",
 )  # fmt: skip
 DIVIDED = Metric(
-    "skylark_different_subscriptions", "gauge", "", ("consumer_group",),
+    "skylark_different_subscriptions",
+    "gauge",
+    "",
+    ("consumer_group",),
     "How many different subscriptions a group's members have; only groups with more than one: they lose messages",
-)  # fmt: skip
+)
 LAG = Metric("rocketmq_consumer_lag_messages", "gauge", "", _LAG, "Messages that a group has not consumed")
 LAG_LATENCY = Metric("rocketmq_consumer_lag_latency", "gauge", _MS, _LAG, "Age of the oldest such message")
 INFLIGHT = Metric("rocketmq_consumer_inflight_messages", "gauge", "", _LAG, "Messages pulled and not consumed")
 READY = Metric("rocketmq_consumer_ready_messages", "gauge", "", _LAG, "Messages not pulled")
 TO_DLQ = Metric(
-    "rocketmq_send_to_dlq_messages_total", "counter", "", ("consumer_group", "topic", "is_system"),
+    "rocketmq_send_to_dlq_messages_total",
+    "counter",
+    "",
+    ("consumer_group", "topic", "is_system"),
     "Messages that became dead letters",
-)  # fmt: skip
+)
 STORAGE_SIZE = Metric("rocketmq_storage_size", "gauge", "bytes", _STORE, "Size of the commit log")
 FLUSH_BEHIND = Metric("rocketmq_storage_flush_behind_bytes", "gauge", "bytes", _STORE, "Bytes not yet flushed to disk")
 DISPATCH_BEHIND = Metric("rocketmq_storage_dispatch_behind_bytes", "gauge", "bytes", _STORE, "Bytes not yet indexed")
@@ -53,13 +59,19 @@ TIMER_DEQUEUED = Metric("rocketmq_timer_dequeue_total", "counter", "", (), "Time
 
 QUEUEING_LATENCY = Metric("rocketmq_consumer_queueing_latency", "gauge", _MS, _LAG, "Age of the oldest one not pulled")
 MESSAGE_SIZE = Metric(
-    "rocketmq_message_size", "histogram", "bytes", _ENDED,
+    "rocketmq_message_size",
+    "histogram",
+    "bytes",
+    _ENDED,
     "Stored size; messages of one request count with their average",
-)  # fmt: skip
+)
 TOPIC_CREATE_TIME = Metric(
-    "rocketmq_topic_create_execution_time", "histogram", _MS, ("invocation_status",),
+    "rocketmq_topic_create_execution_time",
+    "histogram",
+    _MS,
+    ("invocation_status",),
     "Time of requests that make or change a topic",
-)  # fmt: skip
+)
 GROUP_CREATE_TIME = Metric(
     "rocketmq_consumer_group_create_execution_time", "histogram", _MS, ("invocation_status",), "The same for groups"
 )
@@ -72,13 +84,19 @@ TIMER_ENQUEUE_LATENCY = Metric(
 )
 TIMER_DEQUEUE_LAG = Metric("rocketmq_timer_dequeue_lag", "gauge", "", (), "Timed messages that are late")
 REVIVE_IN = Metric(
-    "rocketmq_pop_revive_in_message_total", "counter", "", ("revive_message_type",),
+    "rocketmq_pop_revive_in_message_total",
+    "counter",
+    "",
+    ("revive_message_type",),
     "Records of pops (ck) and of acknowledgements (ack)",
-)  # fmt: skip
+)
 REVIVE_RETRY = Metric(
-    "rocketmq_pop_revive_retry_messages_total", "counter", "", ("consumer_group", "topic", "is_system"),
+    "rocketmq_pop_revive_retry_messages_total",
+    "counter",
+    "",
+    ("consumer_group", "topic", "is_system"),
     "Popped messages that came back",
-)  # fmt: skip
+)
 REVIVE_LATENCY = Metric("rocketmq_pop_revive_latency", "gauge", _MS, (), "How late popped messages come back")
 POP_CHECKPOINTS = Metric("rocketmq_pop_checkpoint_buffer_size", "gauge", "", (), "Pops that are open")
 
@@ -106,9 +124,12 @@ MESSAGES_SKIPPED = Metric(
     "skylark_damaged_messages_total", "counter", "", (), "Stored messages that are damaged, and that readers skip"
 )
 DROPPED = Metric(
-    "skylark_dropped_messages_total", "counter", "", (),
+    "skylark_dropped_messages_total",
+    "counter",
+    "",
+    (),
     "Delayed and timed messages that were not delivered, as their topic was deleted after they were stored",
-)  # fmt: skip
+)
 SET_BACK = Metric(
     "skylark_clock_set_back_total", "counter", "", (), "How often the clock went back while the broker ran"
 )

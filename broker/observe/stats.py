@@ -420,9 +420,10 @@ class DroppedMessages:
             key = find_property(record.properties, b"UNIQ_KEY")
             logger.warning(
                 "messages that waited to be delivered to %s are dropped, as it was deleted after they had been stored;"
-                " the first is %s", topic,
+                " the first is %s",
+                topic,
                 key.decode(errors="replace") if key else offset_msg_id(record.store_host, record.physical_offset),
-            )  # fmt: skip
+            )
 
     def drop_topic(self, topic: str) -> None:
         """The topic is deleted once more: the first message that is dropped because of that is logged again."""

@@ -117,10 +117,16 @@ class OuterApi:
         who, options = self._identity, self._options
         acting = options.enable_slave_acting_master
         return RegisterBrokerRequestHeader(
-            who.broker_name, who.addr, who.cluster_name, who.ha_addr, who.broker_id,
+            who.broker_name,
+            who.addr,
+            who.cluster_name,
+            who.ha_addr,
+            who.broker_id,
             heartbeat_timeout_millis=options.broker_not_active_timeout_millis if acting else None,
-            enable_acting_master=acting, compressed=False, advertised_addresses=who.advertised or None,
-        )  # fmt: skip
+            enable_acting_master=acting,
+            compressed=False,
+            advertised_addresses=who.advertised or None,
+        )
 
     def _registered(self, answer: Answer[RegisterBrokerResponseHeader, KVTable]) -> RegisterAnswer:
         response = answer.header()

@@ -44,9 +44,12 @@ class OwnRoutes(Part):
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"this broker has no topic {topic}")
         queues = QueueData(
-            self._identity.broker_name, config.read_queue_nums, config.write_queue_nums, config.perm,
+            self._identity.broker_name,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm,
             config.topic_sys_flag,
-        )  # fmt: skip
+        )
         found = TopicRouteData([queues], [self._broker()])
         return answer_with(GET_ROUTEINFO_BY_TOPIC, request, found, channel.max_frame_bytes)
 

@@ -279,8 +279,12 @@ class Registrar(Part):
         logger.error(
             "NameServer %s has another broker as %s with id %d, at %s: while both run, that one and this one, at %s,"
             " displace each other; stop one of them, or give it another brokerName or brokerId",
-            addr, who.broker_name, who.broker_id, rival, who.addr,
-        )  # fmt: skip
+            addr,
+            who.broker_name,
+            who.broker_id,
+            rival,
+            who.addr,
+        )
 
     def _connection_lost(self, addr: str) -> None:
         state = self._states.get(addr)
@@ -311,8 +315,11 @@ class Registrar(Part):
             logger.error(
                 "not registered at NameServer %s, trying every %d s: %s; set innerClientAuthenticationCredentials"
                 " (now of %s) to a user of registrationUsers of that NameServer, or to an administrator of its aclFile",
-                state.addr, self._options.register_period_ms // 1000, error, who.access_key if who else "nobody",
-            )  # fmt: skip
+                state.addr,
+                self._options.register_period_ms // 1000,
+                error,
+                who.access_key if who else "nobody",
+            )
         state.refusals += 1
 
     def _succeeded(self, client: RemotingClient, state: _NameServer) -> None:
@@ -323,8 +330,9 @@ class Registrar(Part):
             if self._options.has_access_control and not client.greets_with(state.addr, GUARDS_REGISTRATIONS):
                 logger.warning(
                     "NameServer %s takes registrations from anybody, while this broker has access control: set"
-                    " registrationUsers there", state.addr,
-                )  # fmt: skip
+                    " registrationUsers there",
+                    state.addr,
+                )
         state.up = True
         state.failures = state.refusals = 0
 

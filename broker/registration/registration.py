@@ -162,8 +162,11 @@ class Registration:
                 "%d of %d topics are not registered at NameServer %s: they do not fit into a frame of %d bytes. Use"
                 " Skylark's NameServers, which take topics in parts, or raise frameMaxLength here and"
                 " -Dcom.rocketmq.remoting.frameMaxLength there",
-                made.left_out, len(configs), self._namesrv.addr, limit,
-            )  # fmt: skip
+                made.left_out,
+                len(configs),
+                self._namesrv.addr,
+                limit,
+            )
         self._has_left_out = made.left_out > 0
         return await self._namesrv.register_encoded(made.data, is_compressed=made.is_compressed)
 

@@ -93,9 +93,15 @@ class TopicSpread(Part):
                 if await _has(at, name):
                     return
                 header = CreateTopicRequestHeader(
-                    name, AUTO_CREATE_TOPIC, config.read_queue_nums, config.write_queue_nums, config.perm,
-                    config.topic_filter_type, config.order, config.topic_sys_flag,
-                )  # fmt: skip
+                    name,
+                    AUTO_CREATE_TOPIC,
+                    config.read_queue_nums,
+                    config.write_queue_nums,
+                    config.perm,
+                    config.topic_filter_type,
+                    config.order,
+                    config.topic_sys_flag,
+                )
                 await call(at, UPDATE_AND_CREATE_TOPIC, header)
             except _Failures as error:
                 logger.warning("topic %s, which a send has created here, is not created at %s: %s", name, addr, error)

@@ -38,9 +38,13 @@ class MasterFinder:
     """
 
     def __init__(
-        self, known: KnownMaster, options: BrokerOptions, open_client: OpenClient = open_client, *,
+        self,
+        known: KnownMaster,
+        options: BrokerOptions,
+        open_client: OpenClient = open_client,
+        *,
         has_secret: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._known = known
         self._options = options
         self._has_secret = has_secret

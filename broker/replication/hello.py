@@ -154,10 +154,22 @@ def encode(message: Hello | Challenge | LogClaim | Welcome) -> bytes:
 def decode(cls: type[T], body: Any) -> T:
     """The message that is due now; ProtocolError when ``body`` is not one."""
     expected: dict[str, type] = {
-        "version": int, "cluster": str, "broker": str, "broker_id": int, "addr": str, "nonce": bytes, "proof": bytes,
-        "start": int, "end": int, "file_bytes": int, "last_file": bool, "tails": tuple, "offset": int, "refusal": str,
+        "version": int,
+        "cluster": str,
+        "broker": str,
+        "broker_id": int,
+        "addr": str,
+        "nonce": bytes,
+        "proof": bytes,
+        "start": int,
+        "end": int,
+        "file_bytes": int,
+        "last_file": bool,
+        "tails": tuple,
+        "offset": int,
+        "refusal": str,
         "met_at": str,
-    }  # fmt: skip
+    }
     names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each turn of the hello is a dataclass
     if not isinstance(body, dict) or any(name not in body for name in names if name not in _OPTIONAL):
         raise ProtocolError(f"not a {cls.__name__} of a Skylark broker")

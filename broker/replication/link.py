@@ -374,9 +374,15 @@ class SlaveLink(LinkToMaster):
     encode_report = staticmethod(encode_report)
 
     def __init__(
-        self, terms: LinkTerms, now: float, *, start: int, end: int, begin: int = 0,
+        self,
+        terms: LinkTerms,
+        now: float,
+        *,
+        start: int,
+        end: int,
+        begin: int = 0,
         proof: tuple[Hello, LogClaim] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(terms, start, end, now, proof)
         self._frames = FrameReader()
         if proof is None:

@@ -35,10 +35,22 @@ def expanded(raw: bytes, start: int, wanted: Filter) -> Iterator[tuple[int, byte
         for flag, body, properties in _rows(batch, first - batch.queue_offset):
             if is_wanted(properties):
                 record = encode_record(
-                    magic, topic, batch.queue_id, number, batch.physical_offset, body, properties, flag, sys_flag,
-                    batch.born_timestamp, batch.born_host, batch.store_timestamp, batch.store_host,
-                    batch.reconsume_times, batch.prepared_transaction_offset,
-                )  # fmt: skip
+                    magic,
+                    topic,
+                    batch.queue_id,
+                    number,
+                    batch.physical_offset,
+                    body,
+                    properties,
+                    flag,
+                    sys_flag,
+                    batch.born_timestamp,
+                    batch.born_host,
+                    batch.store_timestamp,
+                    batch.store_host,
+                    batch.reconsume_times,
+                    batch.prepared_transaction_offset,
+                )
                 yield number, record
             number += 1
     except ProtocolError:

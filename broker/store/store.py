@@ -159,9 +159,14 @@ class MessageStore:
         fs, options, directory = self._fs, self._options, self._directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
         self.queues = Queues(
-            fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, self._host,
-            f"{directory}/batchconsumequeue", options.batchqueue_segment_bytes, options.delay_levels,
-        )  # fmt: skip
+            fs,
+            f"{directory}/consumequeue",
+            options.consumequeue_segment_bytes,
+            self._host,
+            f"{directory}/batchconsumequeue",
+            options.batchqueue_segment_bytes,
+            options.delay_levels,
+        )
         self.index = Index(
             fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
         )
@@ -242,10 +247,14 @@ class MessageStore:
             # not bring the file back: the noted ends of queues rely on that.
             fs.fsync_dir(self.log.chain.directory)
         recovery = Recovery(
-            StoreFiles(self.log, self.queues, self.tag_codes, self.index), self._clock, progress,
-            note_ends=partial(write_queue_ends, fs, directory), write_queues=self._write_all_queues,
-            keep=self._keep_tail, remedy=REMEDY.format(directory=directory),
-        )  # fmt: skip
+            StoreFiles(self.log, self.queues, self.tag_codes, self.index),
+            self._clock,
+            progress,
+            note_ends=partial(write_queue_ends, fs, directory),
+            write_queues=self._write_all_queues,
+            keep=self._keep_tail,
+            remedy=REMEDY.format(directory=directory),
+        )
         return recovery, recovery.run(state, last_stop, read_queue_ends(fs, directory))
 
     def _keep_tail(self, start: int, end: int) -> str:
@@ -431,9 +440,22 @@ class MessageStore:
         now = self._now(topic)
         sys_flag |= WRAPPED
         record = encode_record(
-            queue.magic, queue.topic_tail, queue_id, queue_offset, physical, batch, properties, 0, sys_flag,
-            born_timestamp, born_host, now, self._host, reconsume_times, 0,
-        )  # fmt: skip
+            queue.magic,
+            queue.topic_tail,
+            queue_id,
+            queue_offset,
+            physical,
+            batch,
+            properties,
+            0,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            now,
+            self._host,
+            reconsume_times,
+            0,
+        )
         log.write(physical, record)
         queue.append(physical, size, self.tag_codes.of_batch(properties, batch, sys_flag), now, messages)
         self._written(queue, messages, size)
@@ -562,9 +584,16 @@ class MessageStore:
         return None
 
     def start_query(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int = 1 << 24,
-        *, unique: bool = False,
-    ) -> KeyQuery:  # fmt: skip
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
+        max_bytes: int = 1 << 24,
+        *,
+        unique: bool = False,
+    ) -> KeyQuery:
         """Search by key (``unique``: by unique key only), newest first, up to ``max_num`` and ``max_bytes``."""
         wanted = WantedKey(topic, key, max_num, begin_ms, end_ms, max_bytes, unique)
         return KeyQuery(self.log, self.index, self.build_index, wanted, self.confirmed)
@@ -704,9 +733,16 @@ class MessageStore:
     def mark_now(self) -> CheckpointMark:
         """A mark for `lower_checkpoint`: the log as it is now, and no queue that must be written first."""
         return CheckpointMark(
-            log_offset=self.log.end, timestamp=self._last_timestamp, left=0, entries=0, gone=[], emptied=[],
-            ends_head=None, index_state=self.index.state(), noted_to=self.log.end,
-        )  # fmt: skip
+            log_offset=self.log.end,
+            timestamp=self._last_timestamp,
+            left=0,
+            entries=0,
+            gone=[],
+            emptied=[],
+            ends_head=None,
+            index_state=self.index.state(),
+            noted_to=self.log.end,
+        )
 
     def lower_timestamps(self, timestamp: int) -> None:
         """The log was truncated: its last message was stored at or before ``timestamp``."""

@@ -85,8 +85,11 @@ class LogTruncation:
         logger.warning(
             "%d messages were cut from the end of the log, as the new master does not have them: bytes %d to %d."
             " They are saved; to see them, run: broker printCut %s",
-            cut.messages, offset, offset + cut.bytes, path,
-        )  # fmt: skip
+            cut.messages,
+            offset,
+            offset + cut.bytes,
+            path,
+        )
         for old in removed:
             logger.warning("removed %s, which kept older messages that were cut: newer ones need the room", old)
 

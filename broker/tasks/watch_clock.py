@@ -26,8 +26,9 @@ class WatchClock(Part):
                 logger.warning(
                     "the clock went back by %.1f s: what waits for a delay waits as long as before; new messages get"
                     " the store time of the last one until the clock has caught up, in %.1f s",
-                    -step.moved_ms / 1000, self._store.ahead_ms / 1000,
-                )  # fmt: skip
+                    -step.moved_ms / 1000,
+                    self._store.ahead_ms / 1000,
+                )
             else:
                 logger.warning(
                     "the clock went forward by %.1f s: what waits for a delay waits as long as before",

@@ -95,9 +95,15 @@ class Core:
     def background(self, is_active: Callable[[], bool]) -> Background:
         """What a part needs that stores messages of its own accord while ``is_active``."""
         return Background(
-            self.store, self.writer, self.clock, is_active, self.flusher.flush, self.turn_end,
-            self.metadata.topics.deletions.covers, self.stats.dropped.note,
-        )  # fmt: skip
+            self.store,
+            self.writer,
+            self.clock,
+            is_active,
+            self.flusher.flush,
+            self.turn_end,
+            self.metadata.topics.deletions.covers,
+            self.stats.dropped.note,
+        )
 
     def take_role(self, before: Role, now: Role) -> None:
         """Apply the role to the store and the tables; called at each change of the role.
@@ -142,11 +148,16 @@ def make_core(
     # Not the port: brokers in containers share address, pid and port, and a recall would take another's message.
     unique_keys = UniqueKeys(ip, os.getpid(), int.from_bytes(os.urandom(4), "big"))
     writer = Writer(
-        store, durability, stats, StoredProperties(options, unique_keys, clock), Deferral(options, unique_keys, clock),
-        store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
+        store,
+        durability,
+        stats,
+        StoredProperties(options, unique_keys, clock),
+        Deferral(options, unique_keys, clock),
+        store_host_is_v6=len(store_host) > 8,
+        max_message_bytes=options.max_message_size,
         light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
         queue_for=metadata.topics.queue_for,
-    )  # fmt: skip
+    )
     persister, turn_end = Persister(metadata, options), TurnEnd()
     unconfirmed = None
     if elected is not None:
@@ -154,16 +165,38 @@ def make_core(
         unconfirmed = Unconfirmed(store, elected, turn_end)
     flusher = Flusher(store, commits, options, persister.settle)
     removal = TopicRemoval(
-        metadata, stats, persister.wait, lambda topic, before: flusher.delete_topic(topic, before=before),
-        lambda: (store.log.start, store.log.raw_end), store.has_queues_before,
-    )  # fmt: skip
+        metadata,
+        stats,
+        persister.wait,
+        lambda topic, before: flusher.delete_topic(topic, before=before),
+        lambda: (store.log.start, store.log.raw_end),
+        store.has_queues_before,
+    )
     core = Core(
-        options, identity, store, metadata, fs, clock,
-        role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
-        durability=durability, writer=writer, persister=persister,
-        flusher=flusher, removal=removal, namesrvs=NameServerList(options), cold=ColdReads(), stepper=Stepper(),
-        turn_end=turn_end, tls=tls, elected=elected, unconfirmed=unconfirmed,
-    )  # fmt: skip
+        options,
+        identity,
+        store,
+        metadata,
+        fs,
+        clock,
+        role=role,
+        clients=Clients(),
+        stats=stats,
+        store_host=store_host,
+        acks=acks,
+        durability=durability,
+        writer=writer,
+        persister=persister,
+        flusher=flusher,
+        removal=removal,
+        namesrvs=NameServerList(options),
+        cold=ColdReads(),
+        stepper=Stepper(),
+        turn_end=turn_end,
+        tls=tls,
+        elected=elected,
+        unconfirmed=unconfirmed,
+    )
     metadata.journal.on_append = persister.appended
     core.take_role(role.now, role.now)
     role.observe(core.take_role)

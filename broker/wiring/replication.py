@@ -141,12 +141,21 @@ def wire_replication(
     if options.enable_controller_mode:
         known.on_change.append(log.master_moved)
     for table in (
-        metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes, metadata.users, metadata.acls,
-    ):  # fmt: skip
+        metadata.topics,
+        metadata.groups,
+        metadata.delay_offsets,
+        metadata.request_modes,
+        metadata.users,
+        metadata.acls,
+    ):
         table.on_change.append(watch.changed)
     others = (
-        watch, HaHandlers(role, store, stats, progress, clock), SlaveRefusals(role), *acting.parts, *link.parts,
-    )  # fmt: skip
+        watch,
+        HaHandlers(role, store, stats, progress, clock),
+        SlaveRefusals(role),
+        *acting.parts,
+        *link.parts,
+    )
     return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, link.prepare)
 
 
@@ -180,9 +189,12 @@ def _copied(core: Core, replica: Replica) -> CopiedLog:
 
 
 def _ha_slaves(
-    core: Core, known: KnownMaster, progress: SlaveProgress, find: Callable[[], Awaitable[MasterTarget]],
+    core: Core,
+    known: KnownMaster,
+    progress: SlaveProgress,
+    find: Callable[[], Awaitable[MasterTarget]],
     new_dialogue: Callable[[Replica], Dialogue],
-) -> Callable[[Replica], Copier]:  # fmt: skip
+) -> Callable[[Replica], Copier]:
     def new_slave(replica: Replica) -> Copier:
         master = MasterAccess(find, new_dialogue(replica), lambda: known.ask_again(), core.tls.connect)
         return HaClient(_copied(core, replica), master, progress, core.clock)
@@ -191,32 +203,46 @@ def _ha_slaves(
 
 
 def _ha_port(
-    core: Core, listeners: list[Listener], listen: Callable[[], Awaitable[list[Listener]]],
-    new_session: NewMasterSide, examine: Examine,
-) -> HaPort:  # fmt: skip
+    core: Core,
+    listeners: list[Listener],
+    listen: Callable[[], Awaitable[list[Listener]]],
+    new_session: NewMasterSide,
+    examine: Examine,
+) -> HaPort:
     return HaPort(HaServer(core.store.log, new_session, examine, lambda: _ha_rate(core.options)), listeners, listen)
 
 
 def _plain_link(
-    core: Core, known: KnownMaster, progress: SlaveProgress, listeners: list[Listener],
-    listen: Callable[[], Awaitable[list[Listener]]], prepare: Callable[[RemotingClient], Awaitable[None]] | None,
-) -> _Link:  # fmt: skip
+    core: Core,
+    known: KnownMaster,
+    progress: SlaveProgress,
+    listeners: list[Listener],
+    listen: Callable[[], Awaitable[list[Listener]]],
+    prepare: Callable[[RemotingClient], Awaitable[None]] | None,
+) -> _Link:
     options, who = core.options, core.identity
     terms = link_terms(options, core.tls)
     finder = MasterFinder(known, options, core.open_client, has_secret=bool(terms.secret))
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return PlainDialogue(
-            replica, terms, Hello(VERSION, who.cluster_name, who.broker_name, who.broker_id, who.addr, b""),
-            core.flusher.one_at_a_time, sync_flush=options.flush_disk_type == "SYNC_FLUSH",
+            replica,
+            terms,
+            Hello(VERSION, who.cluster_name, who.broker_name, who.broker_id, who.addr, b""),
+            core.flusher.one_at_a_time,
+            sync_flush=options.flush_disk_type == "SYNC_FLUSH",
             last_file=options.sync_from_last_file,
-        )  # fmt: skip
+        )
 
     sessions, examine = plain_sessions(core.store.log, core.acks, terms), compare_logs(core.store.log)
     return _Link(
-        finder.changed, _ha_port(core, listeners, listen, sessions, examine),
-        _ha_slaves(core, known, progress, finder.find, new_dialogue), _is_to_lead, known, prepare,
-    )  # fmt: skip
+        finder.changed,
+        _ha_port(core, listeners, listen, sessions, examine),
+        _ha_slaves(core, known, progress, finder.find, new_dialogue),
+        _is_to_lead,
+        known,
+        prepare,
+    )
 
 
 async def _is_to_lead() -> bool:
@@ -245,9 +271,16 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
     prepare = None
     if role.now.is_master:
         pre_online = PreOnline(
-            identity, options, core.namesrvs, core.metadata, core.persister, members, core.acks, core.durability,
+            identity,
+            options,
+            core.namesrvs,
+            core.metadata,
+            core.persister,
+            members,
+            core.acks,
+            core.durability,
             core.store.max_offset,
-        )  # fmt: skip
+        )
         prepare = pre_online.prepare
 
     def members_changed() -> None:
@@ -310,9 +343,12 @@ EPOCH_FILE, IDENTITY_FILE, PROMISED_FILE = "epochFileCheckpoint", "brokerIdentit
 
 
 def _controlled_link(
-    core: Core, known: KnownMaster, progress: SlaveProgress, listeners: list[Listener],
+    core: Core,
+    known: KnownMaster,
+    progress: SlaveProgress,
+    listeners: list[Listener],
     listen: Callable[[], Awaitable[list[Listener]]],
-) -> _Link:  # fmt: skip
+) -> _Link:
     """Make it. ``known`` gets the master's address.
 
     StoreCorrupt when the file of epochs is damaged, ConfigError when the store is that of another broker.
@@ -341,9 +377,13 @@ def _controlled_link(
 
     began = _began(core)
     membership = Membership(
-        options, identity, enrolment, MemberState(core.role, elected, known),
-        MemberLog(epochs, core.acks, lambda: log.flushed if sync_flush else log.end, began), core.open_client,
-    )  # fmt: skip
+        options,
+        identity,
+        enrolment,
+        MemberState(core.role, elected, known),
+        MemberLog(epochs, core.acks, lambda: log.flushed if sync_flush else log.end, began),
+        core.open_client,
+    )
 
     cut_log = _cut(core, elected)
 
@@ -361,10 +401,13 @@ def _controlled_link(
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return SwitchDialogue(
-            SlaveLog(replica, epochs, cut, elected.confirmed, promised.note), terms,
+            SlaveLog(replica, epochs, cut, elected.confirmed, promised.note),
+            terms,
             lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
-            identity.addr, lambda: membership.known_epoch, sync_flush=sync_flush,
-        )  # fmt: skip
+            identity.addr,
+            lambda: membership.known_epoch,
+            sync_flush=sync_flush,
+        )
 
     # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
     requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.ask_soon)
@@ -374,10 +417,14 @@ def _controlled_link(
     known.ask_again = membership.ask_soon
     sessions = switch_sessions(master_end, membership.followers)
     return _Link(
-        finder.changed, _ha_port(core, listeners, listen, sessions, examine),
-        _ha_slaves(core, known, progress, finder.find, new_dialogue), membership.prepare_to_lead, by_namesrv,
-        membership.wait_enrolled, (membership, EpochHandlers(identity, epochs, log), requests, promised),
-    )  # fmt: skip
+        finder.changed,
+        _ha_port(core, listeners, listen, sessions, examine),
+        _ha_slaves(core, known, progress, finder.find, new_dialogue),
+        membership.prepare_to_lead,
+        by_namesrv,
+        membership.wait_enrolled,
+        (membership, EpochHandlers(identity, epochs, log), requests, promised),
+    )
 
 
 def _began(core: Core) -> Callable[[int], None]:
@@ -414,9 +461,12 @@ def _group_gate(options: BrokerOptions, tls: DaemonTls) -> GroupGate:
     if not (options.ha_allow_plain_peers == "true" or tls.requires_certificates):
         hosts = {split_address(addr)[0] for addr in options.group_peers.values()} | options.plain_hosts
     return GroupGate(
-        _group_name(options), link_terms(options, tls).secret, hosts, options.plain_signature_addresses,
+        _group_name(options),
+        link_terms(options, tls).secret,
+        hosts,
+        options.plain_signature_addresses,
         options.plain_codes,
-    )  # fmt: skip
+    )
 
 
 async def until_others_lead(options: BrokerOptions, tls: DaemonTls) -> None:
@@ -438,31 +488,62 @@ def _group_link(
     )
     gate = _group_gate(options, core.tls)
     port = GroupPort(
-        listeners, gate.guarded, gate.guarded_slow, core.client_opener(gate.credentials),
+        listeners,
+        gate.guarded,
+        gate.guarded_slow,
+        core.client_opener(gate.credentials),
         ServerLimits(max_frame_bytes=options.frame_max_length),
         options.reached_at({server_address(peers[options.d_leger_self_id])}),
-    )  # fmt: skip
+    )
     tables = AgreedTables(core.metadata, lambda: core.is_master, lambda: elected.is_leased, deleted)
     core.persister.agreed = tables.wait
     followers = FollowerReport(core.acks, disk.index, lambda: log.start)
     member = GroupMember(
         NodeOptions(
-            group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, tells_commits=False,
-            calls_turn=True, client_addr=core.identity.addr, problem=lambda: member.problem,
+            group,
+            options.d_leger_self_id,
+            peers,
+            max_uncommitted_bytes=1 << 62,
+            tells_commits=False,
+            calls_turn=True,
+            client_addr=core.identity.addr,
+            problem=lambda: member.problem,
         ),
-        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers,
-        lambda: options.preferred_leaders, lambda: options.flush_interval_commit_log / 1000),
-        port, core.clock,
-    )  # fmt: skip
+        disk,
+        LeadershipEffects(
+            core.role,
+            elected,
+            known,
+            options.group_follower_id,
+            _began(core),
+            tables,
+            followers,
+            lambda: options.preferred_leaders,
+            lambda: options.flush_interval_commit_log / 1000,
+        ),
+        port,
+        core.clock,
+    )
     proposing = Proposing(
-        log, lambda: member.node, lambda: core.is_master, lambda: disk.entries.position,
-        lambda: elected.confirm_offset, lambda: gate.refusals, tables,
-    )  # fmt: skip
+        log,
+        lambda: member.node,
+        lambda: core.is_master,
+        lambda: disk.entries.position,
+        lambda: elected.confirm_offset,
+        lambda: gate.refusals,
+        tables,
+    )
 
     def new_slave(replica: Replica) -> Copier:
         return Following(_copied(core, replica), disk, lambda: member.leader)
 
     return _Link(
-        lambda: None, proposing, new_slave, member.prepare_to_lead, KnownMaster(), None, (member,),
+        lambda: None,
+        proposing,
+        new_slave,
+        member.prepare_to_lead,
+        KnownMaster(),
+        None,
+        (member,),
         lambda: member.problem,
-    )  # fmt: skip
+    )

@@ -131,17 +131,24 @@ def wire(
 
     transactions, timed = _transactions(core, access), _timed(core, delivers_delayed)
     runtime_sources = RuntimeSources(
-        store, core.stats, replicated.stats, core.fs, core.clock,
-        is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
-    )  # fmt: skip
+        store,
+        core.stats,
+        replicated.stats,
+        core.fs,
+        core.clock,
+        is_active=lambda: replicated.members.is_lowest,
+        waiting=lambda: _waiting(core),
+        timers=lambda: _timers(timed),
+    )
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     core.role.observe(lambda before, now: delayed.forget())
     answering = (
-        access.guard, core.cold,
+        access.guard,
+        core.cold,
         *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime),
         *replicated.others,
-    )  # fmt: skip
+    )
     registrar = _registrar(core, replicated)
     peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
     spread = TopicSpread(core.identity, core.metadata.topics, options, peers)
@@ -162,9 +169,20 @@ def wire(
             runtime=runtime,
         )
         sources = Sources(
-            options, store, core.metadata, core.clients, core.stats, replicated.stats, delivering, core.role, core.fs,
-            core.clock, core.flusher.times_ms, core.tls, now,
-        )  # fmt: skip
+            options,
+            store,
+            core.metadata,
+            core.clients,
+            core.stats,
+            replicated.stats,
+            delivering,
+            core.role,
+            core.fs,
+            core.clock,
+            core.flusher.times_ms,
+            core.tls,
+            now,
+        )
         metrics = Metrics(sources, health.health, core.stepper)
     static_topics = core.metadata.topics.static
 
@@ -200,11 +218,26 @@ def wire(
         reached_at=options.reached_at(registered_addresses(core.identity, options)),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log),
-        WatchClock(store), delayed, timed, peers, logical, OpenConnections(server), *answering,
-        ClientPort(server, listeners), core.namesrvs, registrar, spread, health,
+        replicated.log,
+        core.flusher,
+        core.persister,
+        core.removal,
+        cleaner,
+        PopulatePages(store.log),
+        WatchClock(store),
+        delayed,
+        timed,
+        peers,
+        logical,
+        OpenConnections(server),
+        *answering,
+        ClientPort(server, listeners),
+        core.namesrvs,
+        registrar,
+        spread,
+        health,
         *([metrics] if metrics is not None else []),
-    )  # fmt: skip
+    )
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
 
@@ -233,17 +266,26 @@ def _timed(core: Core, is_active: Callable[[], bool]) -> TimedDelivery:
         return topic.startswith(REVIVE_TOPIC_PREFIX) and offsets.query(REVIVE_GROUP, TIMER_TOPIC, 0) >= 0
 
     timed = TimedDelivery(
-        core.background(is_active), options.timer_precision_ms, core.store_host,
-        lambda: fs.read(java_file) if fs.exists(java_file) else None, is_read_here,
-    )  # fmt: skip
+        core.background(is_active),
+        options.timer_precision_ms,
+        core.store_host,
+        lambda: fs.read(java_file) if fs.exists(java_file) else None,
+        is_read_here,
+    )
     core.role.observe(lambda before, now: timed.forget())
     return timed
 
 
 def _request_parts(
-    core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery,
-    delayed: DelayedDelivery, access: Access, runtime: RuntimeInfo,
-) -> list[Part]:  # fmt: skip
+    core: Core,
+    replicated: Replicated,
+    cleaner: Cleaner,
+    transactions: Transactions,
+    timed: TimedDelivery,
+    delayed: DelayedDelivery,
+    access: Access,
+    runtime: RuntimeInfo,
+) -> list[Part]:
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups = core.metadata.topics, core.metadata.groups
@@ -273,20 +315,31 @@ def _request_parts(
     parts: list[Part] = [
         *pops,
         SendHandlers(
-            core.writer, topics, options, core.store_host, core.stepper, core.turn_end,
+            core.writer,
+            topics,
+            options,
+            core.store_host,
+            core.stepper,
+            core.turn_end,
             RetrySends(groups, topics, locks.is_ordered, stats).dead_letter_topic,
         ),
         Recall(core.writer, topics, options, core.clock),
         SlaveTableHandlers(
-            core.clock, core.metadata.request_modes,
+            core.clock,
+            core.metadata.request_modes,
             lambda: TimerState(timed.behind_ms, timed.checkpoint.read_to),
         ),
         SendBack(store, core.writer, core.metadata, options, stats, core.turn_end, access.guard.may_consume),
         transactions,
         locks,
         PullHandlers(
-            store, core.metadata, Consumers(clients, filters, resets), PullWaits(held, core.cold),
-            ReadAdvice(store, options, core.role, replicated.known, in_memory_bytes), stats, options,
+            store,
+            core.metadata,
+            Consumers(clients, filters, resets),
+            PullWaits(held, core.cold),
+            ReadAdvice(store, options, core.role, replicated.known, in_memory_bytes),
+            stats,
+            options,
         ),
         SubscriptionChecks(filters, options),
         Replies(clients, topics, core.writer, options, core.store_host, core.clock, core.turn_end),
@@ -298,7 +351,13 @@ def _request_parts(
         topic_handlers,
         Draining(store, core.metadata, clients, core.writer, undelivered, core.persister.wait, core.clock),
         Sealing(
-            store, core.metadata, clients, core.writer, reviving.popped_to, reviving.open_in, core.persister.wait,
+            store,
+            core.metadata,
+            clients,
+            core.writer,
+            reviving.popped_to,
+            reviving.open_in,
+            core.persister.wait,
             core.turn_end,
         ),
         GroupHandlers(core.metadata, stats, core.persister.wait, end_retries),
@@ -308,14 +367,17 @@ def _request_parts(
         ResetOffsetHandlers(store, core.metadata, clients, resets, options),
         StatsHandlers(core.identity, store, core.metadata, clients, proxied, stats, core.clock),
         AssignmentHandlers(
-            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options, core.namesrvs),
-            core.persister.wait, core.open_client,
+            core.metadata.request_modes,
+            clients,
+            TopicQueues(core.identity, topics, options, core.namesrvs),
+            core.persister.wait,
+            core.open_client,
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
         OwnRoutes(core.identity, topics, options),
         *access.handlers,
-    ]  # fmt: skip
+    ]
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
 
@@ -325,9 +387,15 @@ def _transactions(core: Core, access: Access) -> Transactions:
     ages = MessageAges(core.store, core.clock)
     checks = TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock, ages, access.guard.callers)
     transactions = Transactions(
-        core.background(lambda: core.is_master), ledger, checks, core.options, core.stepper, core.stats.transactions,
-        ages, access.guard.may_send,
-    )  # fmt: skip
+        core.background(lambda: core.is_master),
+        ledger,
+        checks,
+        core.options,
+        core.stepper,
+        core.stats.transactions,
+        ages,
+        access.guard.may_send,
+    )
     core.role.observe(lambda before, now: transactions.forget())
     return transactions
 
@@ -413,9 +481,15 @@ def _waiting(core: Core) -> dict[str, Waiting]:
 def _registrar(core: Core, replicated: Replicated) -> Registrar:
     topics, known = core.metadata.topics, replicated.by_namesrv
     registrar = Registrar(
-        core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare,
-        open_client=core.open_client, namesrvs=core.namesrvs,
-    )  # fmt: skip
+        core.identity,
+        topics,
+        core.options,
+        known,
+        replicated.heartbeats,
+        replicated.prepare,
+        open_client=core.open_client,
+        namesrvs=core.namesrvs,
+    )
 
     def role_changed(before: Role, now: Role) -> None:
         if now.broker_id != before.broker_id:

@@ -165,9 +165,16 @@ class Durability:
         options = self._options
         slaves = self._slaves_needed(end) if self.needs_slaves else 0
         pending = PendingAnswer(
-            self, channel, request, response, before_reply, end, slaves, now + options.slave_timeout / 1000,
+            self,
+            channel,
+            request,
+            response,
+            before_reply,
+            end,
+            slaves,
+            now + options.slave_timeout / 1000,
             self.demotions,
-        )  # fmt: skip
+        )
         if self._sync_flush:
             self._commits.wait(end, now + options.sync_flush_timeout / 1000, pending.wait_ended)
         else:

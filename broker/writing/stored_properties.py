@@ -47,9 +47,16 @@ class Incoming:
     def of(cls, record: Record, topic: str, queue_id: int, properties: bytes) -> "Incoming":
         """The message of ``record``, for another queue."""
         return cls(
-            topic, queue_id, record.body, properties, record.flag, record.sys_flag, record.born_timestamp,
-            record.born_host, record.reconsume_times,
-        )  # fmt: skip
+            topic,
+            queue_id,
+            record.body,
+            properties,
+            record.flag,
+            record.sys_flag,
+            record.born_timestamp,
+            record.born_host,
+            record.reconsume_times,
+        )
 
 
 #: (flag, body, encoded properties) of a message in a batch.

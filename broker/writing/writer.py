@@ -287,9 +287,16 @@ class Writer:
         if stored is not None:
             return (fields.topic, fields.queue_id), stored[:-cut], 0
         message = Incoming(
-            fields.topic, fields.queue_id, b"", given, 0, fields.sys_flag, fields.born_timestamp, fields.born_host,
+            fields.topic,
+            fields.queue_id,
+            b"",
+            given,
+            0,
+            fields.sys_flag,
+            fields.born_timestamp,
+            fields.born_host,
             fields.reconsume_times,
-        )  # fmt: skip
+        )
         self.deferral.defer(message)
         if message.topic == TRANS_HALF_TOPIC:
             raise illegal("a message in a batch is in a transaction; send such messages one by one")

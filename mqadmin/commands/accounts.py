@@ -54,8 +54,12 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     *where("update acl config file to"),
     option("a", "accessKey", "set accessKey in acl config file", required=True),
     option(
-        "s", "secretKey", "set secretKey in acl config file; a new account needs one", envvar=_SECRET_ENV,
-        show_envvar=True, default=None,
+        "s",
+        "secretKey",
+        "set secretKey in acl config file; a new account needs one",
+        envvar=_SECRET_ENV,
+        show_envvar=True,
+        default=None,
     ),
     option("w", "whiteRemoteAddress", "set white ip Address for account in acl config file", default=None),
     option("i", "defaultTopicPerm", "set default topicPerm in acl config file", type=_PERMISSIONS, default=None),
@@ -63,7 +67,7 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     option("t", "topicPerms", "set topicPerms list, eg: topicA=DENY,topicD=SUB", type=Permissions(), default=None),
     option("g", "groupPerms", "set groupPerms list, eg: groupD=DENY,groupD=SUB", type=Permissions(), default=None),
     option("m", "admin", "set admin flag in acl config file", type=bool, default=None),
-)  # fmt: skip
+)
 async def update_acl_config(session: Session, scope: Scope, access_key: str, **given: Any) -> dict[str, Any]:
     """Create an account, or change what is given. The secret is better in the environment: others see command lines."""
     from skylark.remoting.protocol.requests.acl import PlainAccessConfig
@@ -109,11 +113,14 @@ async def delete_acl_config(session: Session, scope: Scope, access_key: str) -> 
     "updateGlobalWhiteAddr",
     *where("update global white address to"),
     option(
-        "g", "globalWhiteRemoteAddresses", "set globalWhiteRemoteAddress list, eg: 10.10.103.*,192.168.0.{1,2}",
-        type=click.STRING, required=True,
+        "g",
+        "globalWhiteRemoteAddresses",
+        "set globalWhiteRemoteAddress list, eg: 10.10.103.*,192.168.0.{1,2}",
+        type=click.STRING,
+        required=True,
     ),
     option("p", "aclFileFullPath", "the file of the broker; default: its plain_acl.yml", default=None),
-)  # fmt: skip
+)
 async def update_global_white_addr(
     session: Session,
     scope: Scope,
@@ -210,11 +217,14 @@ def _explained_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
     option("t", "topic", "the topic that the request is about", default=None),
     option("g", "group", "the group that the request is about", default=None),
     option(
-        "q", "request", "the request, by its code or its name; default: SEND_MESSAGE_V2, with a group PULL_MESSAGE",
-        type=RequestKind(), default=None,
+        "q",
+        "request",
+        "the request, by its code or its name; default: SEND_MESSAGE_V2, with a group PULL_MESSAGE",
+        type=RequestKind(),
+        default=None,
     ),
     show=_explained_lines,
-)  # fmt: skip
+)
 async def explain_acl(
     session: Session,
     scope: Scope,

@@ -98,10 +98,13 @@ def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
     option("k", "key", "config key", required=True),
     option("v", "value", "config value", type=click.STRING, required=True),
     option(
-        "", "force", "also a brokerPermission without writing, when the broker has queues of ordered topics",
-        type=bool, is_flag=True,
+        "",
+        "force",
+        "also a brokerPermission without writing, when the broker has queues of ordered topics",
+        type=bool,
+        is_flag=True,
     ),
-)  # fmt: skip
+)
 async def update_broker_config(
     session: Session,
     scope: Scope,

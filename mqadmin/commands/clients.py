@@ -128,8 +128,10 @@ def problems(infos: "Mapping[str, ConsumerRunningInfo]", now_ms: int) -> list[st
             if state.droped:
                 continue
             if mq in owners:
-                found.append(f"Rebalance Failed: queue {mq.queue_id} of {mq.topic} on {mq.broker_name} has two"
-                             f" owners, {owners[mq]} and {client}")  # fmt: skip
+                found.append(
+                    f"Rebalance Failed: queue {mq.queue_id} of {mq.topic} on {mq.broker_name} has two"
+                    f" owners, {owners[mq]} and {client}"
+                )
             owners[mq] = client
     for client, info in infos.items():
         found += _stuck_queues(client, info, now_ms)
@@ -142,9 +144,7 @@ def _stuck_queues(client: str, info: "ConsumerRunningInfo", now_ms: int) -> Iter
         return
     is_orderly = info.properties.get("PROP_CONSUMEORDERLY") == "true"
     for mq, state in sorted(info.mq_table.items(), key=lambda item: item[0]):
-        queue = java_object(
-            "MessageQueue", {"topic": mq.topic, "brokerName": mq.broker_name, "queueId": mq.queue_id}
-        )  # fmt: skip
+        queue = java_object("MessageQueue", {"topic": mq.topic, "brokerName": mq.broker_name, "queueId": mq.queue_id})
         if is_orderly:
             if not state.locked:
                 yield f"{client} {queue} can't lock for a while, {now_ms - state.last_lock_timestamp}ms"

@@ -20,9 +20,13 @@ _KEY = "controllerAddr"
 
 def _controllers() -> click.Option:
     return option(
-        "a", "controllerAddress", "addresses of Controllers", type=Address(several=True), metavar="HOST:PORT[;...]",
+        "a",
+        "controllerAddress",
+        "addresses of Controllers",
+        type=Address(several=True),
+        metavar="HOST:PORT[;...]",
         required=True,
-    )  # fmt: skip
+    )
 
 
 def _split(addrs: str) -> list[str]:
@@ -203,12 +207,13 @@ async def controller_members(
 @command(
     "dledgerMembers",
     option("bn", "brokerName", "broker name of the group", required=True),
-    option("", "add", "address in the group of a member that is to join", type=Address(), metavar="HOST:PORT",
-           default=None),
+    option(
+        "", "add", "address in the group of a member that is to join", type=Address(), metavar="HOST:PORT", default=None
+    ),
     option("", "remove", "id of a member that is to leave", default=None),
     option("", "transfer", "id of the member that is to lead", default=None),
     show=_member_lines,
-)  # fmt: skip
+)
 async def dledger_members(
     session: Session, broker_name: str, add: str | None, remove: str | None, transfer: str | None
 ) -> dict[str, Any]:

@@ -97,17 +97,22 @@ def _resent_lines(result: Mapping[str, Any]) -> Iterator[str]:
     "resendDlq",
     *_choice(),
     click.Option(
-        ["--rate"], type=click.FloatRange(min=0, min_open=True), default=100.0, show_default=True,
-        metavar="NUMBER", help="how many messages a second at most",
+        ["--rate"],
+        type=click.FloatRange(min=0, min_open=True),
+        default=100.0,
+        show_default=True,
+        metavar="NUMBER",
+        help="how many messages a second at most",
     ),
     click.Option(
-        ["--all-groups", "--allGroups", "all_groups"], is_flag=True,
+        ["--all-groups", "--allGroups", "all_groups"],
+        is_flag=True,
         help="send to the topics that the messages came from: all groups that read them get them",
     ),
     click.Option(["--again"], is_flag=True, help="also dead letters that were sent again before"),
     click.Option(["--dry-run", "--dryRun", "dry_run"], is_flag=True, help="show what would be sent, and send nothing"),
     show=_resent_lines,
-)  # fmt: skip
+)
 async def resend_dlq(
     session: Session,
     consumer_group: str,
@@ -134,15 +139,26 @@ async def resend_dlq(
             letters.append(_row(letter))
 
     counts = await session.admin.resend_dead_letters(
-        consumer_group, **_chosen(ids, begin, end, reason), rate=rate, to_topic=all_groups, again=again,
-        dry_run=dry_run, on_letter=note, on_progress=_say_progress(session),
-    )  # fmt: skip
+        consumer_group,
+        **_chosen(ids, begin, end, reason),
+        rate=rate,
+        to_topic=all_groups,
+        again=again,
+        dry_run=dry_run,
+        on_letter=note,
+        on_progress=_say_progress(session),
+    )
     _say_missing(session, counts, consumer_group)
     return {
-        "group": consumer_group, "dryRun": dry_run, "read": counts.read, "chosen": counts.chosen,
-        "skipped": counts.skipped, "forgetful": counts.forgetful,
-        "sent": 0 if dry_run else counts.done, "letters": letters,
-    }  # fmt: skip
+        "group": consumer_group,
+        "dryRun": dry_run,
+        "read": counts.read,
+        "chosen": counts.chosen,
+        "skipped": counts.skipped,
+        "forgetful": counts.forgetful,
+        "sent": 0 if dry_run else counts.done,
+        "letters": letters,
+    }
 
 
 def _exported_lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -171,9 +187,12 @@ async def export_dlq(
     Each has its message, and who failed with it last, when and why: failReason, failClient, failTime.
     """
     counts = await session.admin.export_dead_letters(
-        consumer_group, file, file_format=file_format, **_chosen(ids, begin, end, reason),
+        consumer_group,
+        file,
+        file_format=file_format,
+        **_chosen(ids, begin, end, reason),
         on_progress=_say_progress(session),
-    )  # fmt: skip
+    )
     _say_missing(session, counts, consumer_group)
     return {"group": consumer_group, "file": file, "read": counts.read, "written": counts.done}
 

@@ -318,9 +318,13 @@ _COLUMNS = {"SendTime": "ProducerGroup", "ConsumerTime": "ConsumerGroup"}
 
 def _table(time: str) -> Table:
     columns = (
-        ("#Type", "type"), (f"#{_COLUMNS[time]}", "group"), ("#ClientHost", "clientHost"), (f"#{time}", "time"),
-        ("#CostTimes", "cost"), ("#Status", "status"),
-    )  # fmt: skip
+        ("#Type", "type"),
+        (f"#{_COLUMNS[time]}", "group"),
+        ("#ClientHost", "clientHost"),
+        (f"#{time}", "time"),
+        ("#CostTimes", "cost"),
+        ("#Status", "status"),
+    )
     return Table(columns, _FORMAT)
 
 

@@ -149,8 +149,11 @@ async def drain(
     if failure:
         session.fail(UserError(failure))
     return {
-        "brokerName": broker_name, "isDrained": status.is_over and not failure, "moved": work.moved, **status.to_wire(),
-    }  # fmt: skip
+        "brokerName": broker_name,
+        "isDrained": status.is_over and not failure,
+        "moved": work.moved,
+        **status.to_wire(),
+    }
 
 
 class _Drain:

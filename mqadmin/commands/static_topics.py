@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from skylark.sdk.admin.static_topics import StaticTopic
 
 _TABLE = Table(
-    (("#QID", "queueId"), ("#Broker", "brokerName"), ("#BrokerQID", "brokerQueueId"), ("#From", "logicOffset"),
-     ("#Was", "before")),
+    (
+        ("#QID", "queueId"),
+        ("#Broker", "brokerName"),
+        ("#BrokerQID", "brokerQueueId"),
+        ("#From", "logicOffset"),
+        ("#Was", "before"),
+    ),
     "%-6d %-32s %-10d %-16d %s",
-)  # fmt: skip
+)
 
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -69,11 +74,15 @@ def _result(topic: str, before: "State", after: "State", *, dry_run: bool) -> di
     rows = []
     for number, queue in after.queues.items():
         leader = queue.leader
-        rows.append({
-            "queueId": number, "brokerName": leader.bname, "brokerQueueId": leader.queue_id,
-            "logicOffset": leader.logic_offset,
-            "before": known[number].leader.bname if number in known else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "queueId": number,
+                "brokerName": leader.bname,
+                "brokerQueueId": leader.queue_id,
+                "logicOffset": leader.logic_offset,
+                "before": known[number].leader.bname if number in known else None,
+            }
+        )
     return {"topic": topic, "dryRun": dry_run, "epoch": after.epoch, "queues": rows}
 
 

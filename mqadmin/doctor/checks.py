@@ -71,9 +71,11 @@ def name_servers_agree(facts: Facts) -> Iterator[Finding]:
             yield Finding(FAIL if alone else WARN, one.addr, text, remedy)
         elif absent := topics - one.topics:
             yield Finding(
-                WARN, one.addr, f"does not know these topics, others do: {few(absent)}",
+                WARN,
+                one.addr,
+                f"does not know these topics, others do: {few(absent)}",
                 "wait for the brokers' next registration (30 s); delete topics with mqadmin deleteTopic at all of them",
-            )  # fmt: skip
+            )
         elif len(answering) > 1:
             yield Finding(OK, one.addr, "knows what the others know")
 
@@ -89,9 +91,11 @@ def _split(answering: list[NameServerFacts]) -> Iterator[Finding]:
         if len(by_addr) > 1:
             text = "; ".join(f"{addr} by {few(servers)}" for addr, servers in sorted(by_addr.items()))
             yield Finding(
-                FAIL, f"{name}:{broker_id}", f"known at different addresses: {text}",
+                FAIL,
+                f"{name}:{broker_id}",
+                f"known at different addresses: {text}",
                 "stop the broker that does not belong there; restart the NameServer that has an old address",
-            )  # fmt: skip
+            )
 
 
 def brokers_are_here(facts: Facts) -> Iterator[Finding]:
@@ -113,9 +117,11 @@ def ids_are_unique(facts: Facts) -> Iterator[Finding]:
                 seen.add((f"{name}:{broker_id}", addr, rival))
     for where, addr, rival in sorted(seen):
         yield Finding(
-            FAIL, where, f"registered from {addr} and from {rival}",
+            FAIL,
+            where,
+            f"registered from {addr} and from {rival}",
             "stop one of them, or give it another brokerName or brokerId",
-        )  # fmt: skip
+        )
 
 
 def registrations_are_guarded(facts: Facts) -> Iterator[Finding]:
@@ -128,9 +134,11 @@ def registrations_are_guarded(facts: Facts) -> Iterator[Finding]:
             yield Finding(OK, one.addr, "takes registrations only from users that its conf file names")
         else:
             yield Finding(
-                FAIL, one.addr, f"anybody may register brokers here, while these have access control: {few(guarded)}",
+                FAIL,
+                one.addr,
+                f"anybody may register brokers here, while these have access control: {few(guarded)}",
                 "set registrationUsers in its conf file (docs/security-cluster.md), and restart it",
-            )  # fmt: skip
+            )
 
 
 def _addresses(one: NameServerFacts) -> set[str]:
@@ -172,9 +180,11 @@ def addresses_are_usable(facts: Facts) -> Iterator[Finding]:
     for broker in facts.brokers:
         if _is_local(broker.addr) and remote:
             yield Finding(
-                FAIL, broker.where, "every machine reaches only itself at this address",
+                FAIL,
+                broker.where,
+                "every machine reaches only itself at this address",
                 "set brokerIP1 to the address at which clients reach the broker's machine",
-            )  # fmt: skip
+            )
 
 
 def ports_are_open(facts: Facts) -> Iterator[Finding]:
@@ -204,9 +214,11 @@ def clocks_agree(facts: Facts) -> Iterator[Finding]:
             direction = "ahead of" if skew_ms > 0 else "behind"
             state = FAIL if abs(skew_ms) > WRONG_CLOCK_MS else WARN
             yield Finding(
-                state, broker.where, f"its clock is {abs(skew_ms) / 1000:.0f} s {direction} that of this machine",
+                state,
+                broker.where,
+                f"its clock is {abs(skew_ms) / 1000:.0f} s {direction} that of this machine",
                 "synchronise the clocks of all machines (NTP): delays, retention and store times depend on them",
-            )  # fmt: skip
+            )
         yield from _went_back(broker)
 
 
@@ -216,15 +228,19 @@ def _went_back(broker: BrokerFacts) -> Iterator[Finding]:
     by_s = (_number(broker.info.get("clockSetBackMs")) or 0) / 1000
     if ahead_ms > MAX_SKEW_MS:
         yield Finding(
-            WARN, broker.where, f"its clock was set back: store times are {ahead_ms / 1000:,.0f} s ahead of it",
+            WARN,
+            broker.where,
+            f"its clock was set back: store times are {ahead_ms / 1000:,.0f} s ahead of it",
             "correct the clock if it is wrong. Until it has caught up, new messages get the store time of the last one,"
             " so a search by time does not find them",
-        )  # fmt: skip
+        )
     if times:
         yield Finding(
-            INFO, broker.where, f"its clock went back {times} times since the start, by {by_s:,.1f} s in all",
+            INFO,
+            broker.where,
+            f"its clock went back {times} times since the start, by {by_s:,.1f} s in all",
             "let NTP slew the clock while brokers run, and step it only when the machine boots",
-        )  # fmt: skip
+        )
 
 
 def clock_skew_ms(broker: BrokerFacts) -> int | None:
@@ -360,9 +376,11 @@ def certificates_last(facts: Facts) -> Iterator[Finding]:
             yield Finding(FAIL, one.where, f"its certificate ended {-days} days ago", remedy)
         else:
             yield Finding(
-                WARN if days < SOON_DAYS else OK, one.where, f"its certificate ends in {days} days",
+                WARN if days < SOON_DAYS else OK,
+                one.where,
+                f"its certificate ends in {days} days",
                 remedy if days < SOON_DAYS else "",
-            )  # fmt: skip
+            )
 
 
 # --- broker sets: each has a master, and its slaves have what it has
@@ -474,9 +492,12 @@ def controllers_answer(facts: Facts) -> Iterator[Finding]:
     total = len(facts.controllers)
     if not any(one.leader for one in facts.controllers):
         yield Finding(
-            FAIL, "controllers", f"nobody leads, {total - len(away)} of {total} answer: no master can be chosen, and "
-            "masters refuse sends when they cannot prove that they lead", "start Controllers until a majority runs",
-        )  # fmt: skip
+            FAIL,
+            "controllers",
+            f"nobody leads, {total - len(away)} of {total} answer: no master can be chosen, and "
+            "masters refuse sends when they cannot prove that they lead",
+            "start Controllers until a majority runs",
+        )
     elif away and total - len(away) - 1 <= total // 2:
         text = f"{total - len(away)} of {total} answer: when one more is lost there is no majority"
         yield Finding(FAIL, "controllers", text, "start the others")
@@ -541,9 +562,11 @@ def subscriptions_agree(facts: Facts) -> Iterator[Finding]:
         if text := differences(members):
             divided += 1
             yield Finding(
-                FAIL, group, f"its members have different subscriptions, so some messages reach nobody: {text}",
+                FAIL,
+                group,
+                f"its members have different subscriptions, so some messages reach nobody: {text}",
                 "give all members the same subscriptions, or each kind of consumer a group of its own",
-            )  # fmt: skip
+            )
     if facts.wanted and not divided:
         yield Finding(OK, "groups", f"the members of each of {len(facts.wanted)} groups have the same subscriptions")
 
@@ -562,18 +585,21 @@ def orders_are_whole(facts: Facts) -> Iterator[Finding]:
     for one in facts.orders:
         if not one.has_route:
             yield Finding(
-                WARN, one.topic, f"there is no such topic, but a record of its order: {one.record}",
+                WARN,
+                one.topic,
+                f"there is no such topic, but a record of its order: {one.record}",
                 f"a new topic of the name would get it: mqadmin updateOrderConf -m delete -t {one.topic}",
-            )  # fmt: skip
+            )
         elif one.is_told and one.lacks:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(one.lacks.items()))
             yield Finding(
-                FAIL, one.topic,
+                FAIL,
+                one.topic,
                 f"sends of some keys fail: by NameServer {one.namesrv} its order is {one.record}, but {reasons}",
                 "start the broker, let it take messages again (mqadmin undrain, addWritePerm, updateTopicPerm), or give"
                 f" it the queues (mqadmin updateTopic -o true -t {one.topic}); if it is gone for good: mqadmin"
                 f" updateOrderConf -m put -t {one.topic} -v BROKER:QUEUES;...",
-            )  # fmt: skip
+            )
     if told and not any(one.lacks for one in told):
         yield Finding(OK, "topics", f"the routes of {len({one.topic for one in told})} ordered topics are whole")
 

@@ -46,9 +46,11 @@ MAX_MEMBERS = 32
 
 # The answers about a group or topic that was deleted meanwhile, or that a broker does not have.
 _GONE = (
-    ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.SYSTEM_ERROR,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     ResponseCode.CONSUMER_NOT_ONLINE,
-)  # fmt: skip
+)
 
 #: The certificate of the server at (host, port), in DER. Raises OSError.
 Peek = Callable[[str, int], Awaitable[bytes]]
@@ -75,12 +77,9 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
     )
     wanted = await _answers(session, groups[:MAX_GROUPS], lambda group: _wanted(session, group), unanswered)
     controllers, replica_sets = await _controllers(session, brokers)
-    orders = tuple([
-        order
-        for one in name_servers
-        if one.error is None
-        for order in await _orders(session, one.addr, unanswered)
-    ])  # fmt: skip
+    orders = tuple(
+        [order for one in name_servers if one.error is None for order in await _orders(session, one.addr, unanswered)]
+    )
     return Facts(
         name_servers=name_servers,
         brokers=brokers,

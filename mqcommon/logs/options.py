@@ -25,9 +25,12 @@ class LogOptions:
         100 * 1024 * 1024, "a log file is rotated when it is as large; 0: not for its size", unit=BYTES, minimum=0
     )
     log_file_max_age: int = option(
-        24, "a log file is rotated when this many hours, counted from midnight, are over; 0: not for its age",
-        unit="hours", minimum=0, maximum=24 * 366,
-    )  # fmt: skip
+        24,
+        "a log file is rotated when this many hours, counted from midnight, are over; 0: not for its age",
+        unit="hours",
+        minimum=0,
+        maximum=24 * 366,
+    )
     log_file_max_count: int = option(
         10, "rotated log files that are kept: logFile.1, the newest, and so on", minimum=0, maximum=1_000
     )

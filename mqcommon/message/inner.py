@@ -97,11 +97,24 @@ class InnerBatch:
         row: Row = self._rows[number] if shape is None else shape.unpack_from(self._body, number * shape.size)
         flag, body, properties = row
         return Record(
-            OVERHEAD + len(body) + len(properties), outer.magic, 0, outer.queue_id, flag, outer.queue_offset + number,
-            outer.physical_offset, outer.sys_flag & ~OUTER_BITS, outer.born_timestamp, outer.born_host,
-            outer.store_timestamp, outer.store_host, outer.reconsume_times, outer.prepared_transaction_offset, body,
-            outer.topic, properties,
-        )  # fmt: skip
+            OVERHEAD + len(body) + len(properties),
+            outer.magic,
+            0,
+            outer.queue_id,
+            flag,
+            outer.queue_offset + number,
+            outer.physical_offset,
+            outer.sys_flag & ~OUTER_BITS,
+            outer.born_timestamp,
+            outer.born_host,
+            outer.store_timestamp,
+            outer.store_host,
+            outer.reconsume_times,
+            outer.prepared_transaction_offset,
+            body,
+            outer.topic,
+            properties,
+        )
 
 
 def inner_records(record: Record) -> list[Record]:

@@ -37,9 +37,11 @@ class MetricsOptions:
         10_000, "LOG: time between two times", unit="ms", minimum=100
     )
     health_port: int = option(
-        -1, "port of the pages /healthz and /readyz without metrics; 0 takes a free one, -1: none",
-        minimum=-1, maximum=65535,
-    )  # fmt: skip
+        -1,
+        "port of the pages /healthz and /readyz without metrics; 0 takes a free one, -1: none",
+        minimum=-1,
+        maximum=65535,
+    )
     health_host: str = option("", "address of the pages of healthPort; empty: 127.0.0.1")
     metrics_label: str = option("", "labels to add to all metrics, name:value,name:value")
     metrics_in_delta: bool = option(

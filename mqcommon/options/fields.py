@@ -69,9 +69,16 @@ def option(
     ``secret`` ones are in no repr, and masked where options are shown.
     """
     metadata = {
-        "key": key, "help": help, "unit": unit, "choices": choices, "minimum": minimum,
-        "maximum": maximum, "env": env, "mutable": mutable, "secret": secret,
-    }  # fmt: skip
+        "key": key,
+        "help": help,
+        "unit": unit,
+        "choices": choices,
+        "minimum": minimum,
+        "maximum": maximum,
+        "env": env,
+        "mutable": mutable,
+        "secret": secret,
+    }
     field: T = dataclasses.field(default=default, metadata=metadata, repr=not secret)
     return field
 

@@ -41,8 +41,10 @@ def search(snapshot: Snapshot, text: str) -> list[Hits]:
     if not wanted:
         return []
     kinds = (
-        ("Brokers", _brokers(snapshot)), ("Groups", _groups(snapshot)), ("Topics", _topics(snapshot)),
-    )  # fmt: skip
+        ("Brokers", _brokers(snapshot)),
+        ("Groups", _groups(snapshot)),
+        ("Topics", _topics(snapshot)),
+    )
     found = []
     for title, every in kinds:
         hits = sorted(
@@ -53,7 +55,7 @@ def search(snapshot: Snapshot, text: str) -> list[Hits]:
                 wanted not in one.name.casefold(),
                 one.name,
             ),
-        )  # fmt: skip
+        )
         if hits:
             found.append(Hits(title, hits[:MOST_OF_A_KIND], len(hits)))
     messages = list(_messages(text.strip()[:_LONGEST_QUERY]))

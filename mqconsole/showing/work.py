@@ -67,13 +67,13 @@ def together(works: Iterable[Work]) -> Work | None:
     return Work(
         consumed_per_s=sum(one.consumed_per_s for one in every),
         failed_per_s=sum(one.failed_per_s for one in every),
-        handler_ms=_mean_ms([
-            (one.handler_ms, one.consumed_per_s + one.failed_per_s) for one in every if one.handler_ms is not None
-        ]),
+        handler_ms=_mean_ms(
+            [(one.handler_ms, one.consumed_per_s + one.failed_per_s) for one in every if one.handler_ms is not None]
+        ),
         queues=sum(one.queues for one in every),
         cached=cached,
         is_orderly=any(one.is_orderly for one in every),
-    )  # fmt: skip
+    )
 
 
 def _key(row: Mapping[str, Any]) -> QueueKey:

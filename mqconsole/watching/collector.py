@@ -150,9 +150,16 @@ class Collector:
         await self._ask_of_sets(addrs)
         replica_sets = await self._replica_sets(addrs)
         found = Found(
-            now_ms, targets, infos, errors, away, dict(self._tables), dict(self._progress), replica_sets,
+            now_ms,
+            targets,
+            infos,
+            errors,
+            away,
+            dict(self._tables),
+            dict(self._progress),
+            replica_sets,
             [f"set {key[1]} does not tell its {kind}: {text}" for (key, kind), text in self._unanswered.items()],
-        )  # fmt: skip
+        )
         size = sum(len(one.shapes) for one in self._tables.values()) + sum(
             len(one.lags) for one in self._progress.values()
         )

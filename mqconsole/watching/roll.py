@@ -64,10 +64,15 @@ class AwayBroker:
     def row(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "clusterName": self.cluster, "brokerName": self.broker_name, "brokerId": self.broker_id,
-            "brokerAddr": self.addr, "isMaster": self.is_master, "awaySince": self.since_ms,
-            "isSinceKnown": self.is_since_known, "reason": self.reason,
-        }  # fmt: skip
+            "clusterName": self.cluster,
+            "brokerName": self.broker_name,
+            "brokerId": self.broker_id,
+            "brokerAddr": self.addr,
+            "isMaster": self.is_master,
+            "awaySince": self.since_ms,
+            "isSinceKnown": self.is_since_known,
+            "reason": self.reason,
+        }
 
 
 @lazy_dataclass(slots=True)

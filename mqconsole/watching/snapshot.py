@@ -201,9 +201,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _facts(found: Found, brokers: list[dict[str, Any]]) -> list[SetFacts]:
-    kept = (
-        "brokerId", "brokerAddr", "version", "inTps", "outTps", "lagBytes", "lagMs", "error", "inSync", "isListed"
-    )  # fmt: skip
+    kept = ("brokerId", "brokerAddr", "version", "inTps", "outTps", "lagBytes", "lagMs", "error", "inSync", "isListed")
     sets: dict[tuple[str, str], SetFacts] = {}
     for row in brokers:
         key = row["clusterName"], row["brokerName"]

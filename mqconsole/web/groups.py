@@ -259,10 +259,15 @@ async def one_group(ask: Asked, group: str) -> View:
         progress, problems = await person.recent(
             f"progress {group} {has_members}",
             lambda: person.look(
-                consumer_progress, group_name=group, topic_name=None, show_client_ip=has_members,
-                show_lag_time=True, watch=None, cluster=None,
+                consumer_progress,
+                group_name=group,
+                topic_name=None,
+                show_client_ip=has_members,
+                show_lag_time=True,
+                watch=None,
+                cluster=None,
             ),
-        )  # fmt: skip
+        )
     except UserError as error:
         raise NoSuchThing(str(error)) from None
     view.problems += problems
@@ -355,9 +360,16 @@ async def preview_reset(ask: Asked, group: str) -> View:
 async def reset_group(ask: Asked, group: str) -> Done:
     topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
     moved = await ask.person.run(
-        reset_offset_by_time, group=group, topic=topic, timestamp=at_ms, force=True, cplus=False,
-        broker_addr=None, queue=None, offset=None,
-    )  # fmt: skip
+        reset_offset_by_time,
+        group=group,
+        topic=topic,
+        timestamp=at_ms,
+        force=True,
+        cplus=False,
+        broker_addr=None,
+        queue=None,
+        offset=None,
+    )
     return Done(_of(group), f"group {group} goes on elsewhere in {len(moved)} queues of {topic}")
 
 
@@ -400,9 +412,17 @@ async def resend_dead_letters(ask: Asked, group: str) -> Done:
     if len(ids) > MOST_RESENT:
         raise InvalidArgument(f"at most {MOST_RESENT} at once")
     result = await ask.person.run(
-        resend_dlq, consumer_group=group, ids=ids, begin=None, end=None, reason=None, rate=RESEND_RATE,
-        all_groups=ask.fields.flag("to_topic"), again=again, dry_run=False,
-    )  # fmt: skip
+        resend_dlq,
+        consumer_group=group,
+        ids=ids,
+        begin=None,
+        end=None,
+        reason=None,
+        rate=RESEND_RATE,
+        all_groups=ask.fields.flag("to_topic"),
+        again=again,
+        dry_run=False,
+    )
     text = f"{_letters_text(result['sent'])} sent again"
     if skipped := result["skipped"]:
         text += f"; {_letters_text(skipped)} sent before, and left out"

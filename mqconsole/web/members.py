@@ -78,7 +78,7 @@ async def one_member(ask: Asked, group: str) -> View:
             lambda: person.look(
                 consumer_status, consumer_group=group, client_id=client, broker_addr=None, jstack=False
             ),
-        )  # fmt: skip
+        )
     except RouteNotFound:
         raise NoSuchThing(f"group {group} has no member") from None
     except BrokerError as error:
@@ -101,25 +101,33 @@ async def one_member(ask: Asked, group: str) -> View:
             queues, QUEUES, wanted(ask.fields.values, keep=("id",)), searched=("topic", "brokerName"), sort="-cached"
         ),
         "rates": table(row["rates"], RATES, wanted({"size": "500"}), searched=(), sort="topic"),
-    }  # fmt: skip
+    }
     return View(f"Member of {group}", data, tables, problems=list(problems))
 
 
 def _queue_row(one: Mapping[str, Any]) -> dict[str, Any]:
     state = "given up" if one["droped"] else "locked" if one["locked"] else ""
     return {
-        **_place(one), "cached": one["cachedMsgCount"], "commitOffset": one["commitOffset"],
-        "lastPull": one["lastPullTimestamp"], "lastConsume": one["lastConsumeTimestamp"], "state": state,
-    }  # fmt: skip
+        **_place(one),
+        "cached": one["cachedMsgCount"],
+        "commitOffset": one["commitOffset"],
+        "lastPull": one["lastPullTimestamp"],
+        "lastConsume": one["lastConsumeTimestamp"],
+        "state": state,
+    }
 
 
 def _popped_row(one: Mapping[str, Any]) -> dict[str, Any]:
     # The broker has the offset of a queue that is popped from, and no time of consuming is told.
     state = "given up" if one["droped"] else "popped"
     return {
-        **_place(one), "cached": one["waitAckCount"], "commitOffset": None, "lastPull": one["lastPopTimestamp"],
-        "lastConsume": None, "state": state,
-    }  # fmt: skip
+        **_place(one),
+        "cached": one["waitAckCount"],
+        "commitOffset": None,
+        "lastPull": one["lastPopTimestamp"],
+        "lastConsume": None,
+        "state": state,
+    }
 
 
 def _place(one: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,9 +26,12 @@ from skylark.mqconsole.web.site import Site
 from skylark.sdk.admin.failures import explain
 
 BY: Final = {
-    "time": "topic and time", "key": "key", "unique": "unique key", "offset": "queue and offset",
+    "time": "topic and time",
+    "key": "key",
+    "unique": "unique key",
+    "offset": "queue and offset",
     "id": "message id",
-}  # fmt: skip
+}
 #: Messages that a search by time or key lists.
 MOST_FOUND: Final = 200
 LONG_MAX: Final = 2**63 - 1
@@ -71,30 +74,53 @@ async def _search(ask: Asked, by: str) -> tuple[list[dict[str, Any]], list[str]]
     if by == "id":
         msg_id = fields.needed("id", "a message id")
         return await person.look(
-            query_msg_by_id, msg_id=msg_id.replace(",", ""), topic=fields.text("topic") or None, consumer_group=None,
-            client_id=None, body_format=None,
-        )  # fmt: skip
+            query_msg_by_id,
+            msg_id=msg_id.replace(",", ""),
+            topic=fields.text("topic") or None,
+            consumer_group=None,
+            client_id=None,
+            body_format=None,
+        )
     topic = fields.needed("topic", "a topic")
     if by == "key":
         return await person.look(
-            query_msg_by_key, topic=topic, msg_key=fields.needed("key", "a key"), begin_timestamp=begin or 0,
-            end_timestamp=LONG_MAX if end is None else end, max_num=MOST_FOUND, cluster=None,
-        )  # fmt: skip
+            query_msg_by_key,
+            topic=topic,
+            msg_key=fields.needed("key", "a key"),
+            begin_timestamp=begin or 0,
+            end_timestamp=LONG_MAX if end is None else end,
+            max_num=MOST_FOUND,
+            cluster=None,
+        )
     if by == "unique":
         return await person.look(
-            query_msg_by_unique_key, msg_id=fields.needed("key", "a unique key"), topic=topic, consumer_group=None,
-            client_id=None, show_all=True,
-        )  # fmt: skip
+            query_msg_by_unique_key,
+            msg_id=fields.needed("key", "a unique key"),
+            topic=topic,
+            consumer_group=None,
+            client_id=None,
+            show_all=True,
+        )
     if by == "offset":
         return await person.look(
-            query_msg_by_offset, topic=topic, broker_name=fields.needed("broker", "a broker's name"),
-            queue_id=fields.number("queue", 0, 0, 65_535), offset=fields.number("offset", 0, 0, LONG_MAX),
+            query_msg_by_offset,
+            topic=topic,
+            broker_name=fields.needed("broker", "a broker's name"),
+            queue_id=fields.number("queue", 0, 0, 65_535),
+            offset=fields.number("offset", 0, 0, LONG_MAX),
             body_format=None,
-        )  # fmt: skip
+        )
     found, problems = await person.look(
-        consume_message, topic=topic, broker_name=None, queue_id=None, offset=None, consumer_group=None,
-        begin_timestamp=begin, end_timestamp=end, message_number=MOST_FOUND,
-    )  # fmt: skip
+        consume_message,
+        topic=topic,
+        broker_name=None,
+        queue_id=None,
+        offset=None,
+        consumer_group=None,
+        begin_timestamp=begin,
+        end_timestamp=end,
+        message_number=MOST_FOUND,
+    )
     return found["messages"], problems
 
 
@@ -104,10 +130,14 @@ async def _one(ask: Asked, msg_id: str) -> tuple[dict[str, Any], list[str]]:
     found, problems = await ask.person.recent(
         f"message {topic} {msg_id}",
         lambda: ask.person.look(
-            query_msg_by_id, msg_id=msg_id.replace(",", ""), topic=topic, consumer_group=None, client_id=None,
+            query_msg_by_id,
+            msg_id=msg_id.replace(",", ""),
+            topic=topic,
+            consumer_group=None,
+            client_id=None,
             body_format=None,
         ),
-    )  # fmt: skip
+    )
     # A message that cleaning has removed is told by the broker in its own words.
     if not found:
         raise NoSuchThing("; ".join(problems) or f"there is no message {printable(msg_id)}")
@@ -148,9 +178,12 @@ async def messages(ask: Asked) -> View:
     # The list has no bodies: two hundred of them may be large, and each has a page of its own.
     rows = [{name: value for name, value in row.items() if name not in ("body", "bodyBase64")} for row in found]
     view.tables["messages"] = table(
-        rows, MESSAGES, wanted(ask.fields.values, keep=keep), searched=("msgId", "keys", "tags"),
+        rows,
+        MESSAGES,
+        wanted(ask.fields.values, keep=keep),
+        searched=("msgId", "keys", "tags"),
         sort="-storeTimestamp",
-    )  # fmt: skip
+    )
     return view
 
 
@@ -184,9 +217,13 @@ async def trace(ask: Asked) -> View:
         return view
     try:
         steps, view.problems = await ask.person.look(
-            query_msg_trace_by_id, msg_id=msg_id, trace_topic=ask.fields.text("topic") or TRACE_TOPIC,
-            begin_timestamp=0, end_timestamp=LONG_MAX, max_num=MOST_FOUND,
-        )  # fmt: skip
+            query_msg_trace_by_id,
+            msg_id=msg_id,
+            trace_topic=ask.fields.text("topic") or TRACE_TOPIC,
+            begin_timestamp=0,
+            end_timestamp=LONG_MAX,
+            max_num=MOST_FOUND,
+        )
     except RouteNotFound as error:
         # Nobody has traced yet.
         steps, view.problems = [], [explain(error)]

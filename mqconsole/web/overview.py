@@ -84,9 +84,12 @@ async def overview(ask: Asked) -> View:
     }
     asked = wanted(ask.fields.values, keep=("span",))
     brokers = table(
-        snapshot.brokers, BROKERS, asked,
-        searched=("clusterName", "brokerName", "brokerAddr", "version"), sort="brokerName",
-    )  # fmt: skip
+        snapshot.brokers,
+        BROKERS,
+        asked,
+        searched=("clusterName", "brokerName", "brokerAddr", "version"),
+        sort="brokerName",
+    )
     drawn = chart(lines, f"Messages in and out a second, in the last {span}", from_s, to_s, unit=" /s")
     return View("Overview", data, {"brokers": brokers}, {"rates": drawn}, list(snapshot.problems))
 

@@ -64,9 +64,7 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_TYPES: Final = {
-    "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"
-}  # fmt: skip
+_TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 #: Characters of a path in the log.
 _MOST_LOGGED: Final = 200
 _NOT_THERE: Final = (
@@ -114,9 +112,15 @@ class Site:
         app.config["RESPONSE_TIMEOUT"] = None
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
         app.jinja_env.filters |= {
-            "count": texts.count, "size": texts.size, "percent": texts.percent, "duration": texts.duration,
-            "moment": texts.moment, "setting": texts.setting, "part": partial(quote, safe=""), "printable": printable,
-        }  # fmt: skip
+            "count": texts.count,
+            "size": texts.size,
+            "percent": texts.percent,
+            "duration": texts.duration,
+            "moment": texts.moment,
+            "setting": texts.setting,
+            "part": partial(quote, safe=""),
+            "printable": printable,
+        }
         app.before_request(self._meet)
         app.after_request(self._harden)
         app.register_error_handler(Exception, self._failed)

@@ -202,11 +202,14 @@ async def explain_access(ask: Asked) -> View:
         return view
     kind = fields.text("request")
     view.data["answers"], view.problems = await ask.person.look(
-        explain_acl, scope=Scope(None, ask.cluster()), access_key=fields.text("account"),
+        explain_acl,
+        scope=Scope(None, ask.cluster()),
+        access_key=fields.text("account"),
         remote_address=fields.needed("address", "the address of the client"),
-        topic=fields.text("topic") or None, group=fields.text("group") or None,
+        topic=fields.text("topic") or None,
+        group=fields.text("group") or None,
         request=RequestKind().convert(kind, None, None) if kind else None,
-    )  # fmt: skip
+    )
     return view
 
 

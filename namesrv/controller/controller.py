@@ -92,9 +92,7 @@ class Controller:
         leases = Leases(view, elections.is_replacing)
         brokers, admin = BrokerHandlers(view, elections, leases), AdminHandlers(view, self._holder)
         handlers: Mapping[int, Handler] = {**node.handlers(), **brokers.handlers(), **admin.handlers()}
-        slow: Mapping[int, SlowHandler] = {
-            **node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()
-        }  # fmt: skip
+        slow: Mapping[int, SlowHandler] = {**node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()}
         # Around all handlers, Raft's too: a stranger's entries could replace what the group has decided.
         guard = Guard(lambda: self._holder.options) if options.is_guarded else None
         if guard is not None:

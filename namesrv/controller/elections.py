@@ -187,8 +187,13 @@ class Elections:
         if outcome.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE:
             logger.error("%s has no master: no replica online of its SyncStateSet %s", known.name, _ids(known))
         elif outcome.code == ResponseCode.SUCCESS:
-            logger.warning("%s: broker %s at %s is the master of epoch %d",
-                           known.name, known.master, known.address(known.master), known.master_epoch)  # fmt: skip
+            logger.warning(
+                "%s: broker %s at %s is the master of epoch %d",
+                known.name,
+                known.master,
+                known.address(known.master),
+                known.master_epoch,
+            )
             if outcome.is_unclean:
                 self._view.unclean_elections += 1
                 logger.error(

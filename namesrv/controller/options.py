@@ -33,18 +33,25 @@ class ControllerOptions:
         "DLedger", "how Controllers agree: by Raft; RocketMQ's jRaft is another implementation of the same"
     )
     enable_elect_unclean_master: bool = option(
-        False, "elect a replica that may lack acknowledged messages when no member of the SyncStateSet is alive",
+        False,
+        "elect a replica that may lack acknowledged messages when no member of the SyncStateSet is alive",
         mutable=True,
-    )  # fmt: skip
+    )
     notify_broker_role_changed: bool = option(True, "tell the brokers of a set at once who the master is", mutable=True)
     broker_heartbeat_timeout: int = option(
-        3_000, "a broker that does not say its own timeout is dead when it was silent for this long",
-        unit="ms", minimum=100, mutable=True,
-    )  # fmt: skip
-    scan_inactive_master_interval: int = option(
-        5_000, "time between two looks at all sets for those without a living master", unit="ms", minimum=10,
+        3_000,
+        "a broker that does not say its own timeout is dead when it was silent for this long",
+        unit="ms",
+        minimum=100,
         mutable=True,
-    )  # fmt: skip
+    )
+    scan_inactive_master_interval: int = option(
+        5_000,
+        "time between two looks at all sets for those without a living master",
+        unit="ms",
+        minimum=10,
+        mutable=True,
+    )
     controller_election_timeout: int = option(
         1_000, "another Controller leads when nothing was heard of the leader for this long", unit="ms", minimum=100
     )
@@ -100,9 +107,12 @@ class ControllerDaemonOptions(
     )
     config_black_list: str = option("configBlackList;configStorePath", "keys that updateControllerConfig may not touch")
     scan_not_active_broker_interval: int = option(
-        DEFAULT_SCAN_MS, "time between two scans for silent brokers; RocketMQ's default is 5000", unit="ms", minimum=10,
+        DEFAULT_SCAN_MS,
+        "time between two scans for silent brokers; RocketMQ's default is 5000",
+        unit="ms",
+        minimum=10,
         mutable=True,
-    )  # fmt: skip
+    )
 
     # threads, buffers, metrics and JRaft: RocketMQ's options that mean nothing here
     ignored_keys: ClassVar[frozenset[str]] = frozenset(

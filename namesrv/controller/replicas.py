@@ -72,9 +72,15 @@ class BrokerSet:
         """Plain values for a snapshot."""
         replicas = [[each, replica.check_code, replica.address] for each, replica in sorted(self.replicas.items())]
         return [
-            self.cluster, self.name, self.next_id, replicas, self.master, self.master_epoch,
-            sorted(self.sync_state_set), self.sync_state_set_epoch,
-        ]  # fmt: skip
+            self.cluster,
+            self.name,
+            self.next_id,
+            replicas,
+            self.master,
+            self.master_epoch,
+            sorted(self.sync_state_set),
+            self.sync_state_set_epoch,
+        ]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> "BrokerSet":

@@ -67,9 +67,7 @@ class Exporter:
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         options = self._options
-        place = (
-            options.metrics_prom_exporter_host, options.metrics_prom_exporter_port, "metricsPromExporterPort"
-        )  # fmt: skip
+        place = (options.metrics_prom_exporter_host, options.metrics_prom_exporter_port, "metricsPromExporterPort")
         await serve_pages(
             place, {"/metrics": self._metrics, **self._health.pages()}, HEALTH_PAGES, "metrics", task_status
         )

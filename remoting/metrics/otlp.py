@@ -38,9 +38,14 @@ class Push:
     """Sends columns to ``url``. ``in_delta``: counters and histograms by how much they grew since the last success."""
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], timeout_s: float, common: Sequence[tuple[str, str]],
-        *, in_delta: bool,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        common: Sequence[tuple[str, str]],
+        *,
+        in_delta: bool,
+    ) -> None:
         self._exporter = OTLPMetricExporter(endpoint=url, headers=dict(headers), timeout=timeout_s)
         self._common = dict(common)
         self._in_delta = in_delta

@@ -16,10 +16,12 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 
 RPC_LATENCY = Metric(
-    "rocketmq_rpc_latency", "histogram", "milliseconds",
+    "rocketmq_rpc_latency",
+    "histogram",
+    "milliseconds",
     ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
     "Time that requests took which were answered without waiting",
-)  # fmt: skip
+)
 # A peer could make a row for each code that there is; an answer of another code is counted with this one.
 _OTHER = -1
 

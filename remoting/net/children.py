@@ -49,9 +49,13 @@ async def run_child(
         for variable in ("WATCHDOG_USEC", "WATCHDOG_PID"):
             own.pop(variable, None)
         process = await trio.lowlevel.open_process(
-            list(command), env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            list(command),
+            env=own,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
         started(process)
         assert process.stdin is not None and process.stdout is not None
 

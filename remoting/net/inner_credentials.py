@@ -19,14 +19,17 @@ class InnerCredentialsOptions:
     """Part of the options of both daemons."""
 
     inner_client_authentication_credentials: str = option(
-        "", f"what this server signs its requests to other servers with: {_FORM}; empty: they are not signed",
-        env="ROCKETMQ_INNER_CLIENT_CREDENTIALS", secret=True,
-    )  # fmt: skip
+        "",
+        f"what this server signs its requests to other servers with: {_FORM}; empty: they are not signed",
+        env="ROCKETMQ_INNER_CLIENT_CREDENTIALS",
+        secret=True,
+    )
     plain_signature_addresses: str = option(
-        "", "servers of RocketMQ that may get RocketMQ's signature of these credentials, which others can reuse for"
+        "",
+        "servers of RocketMQ that may get RocketMQ's signature of these credentials, which others can reuse for"
         " other requests: host:port and networks, separated by commas; empty: none",
         env="ROCKETMQ_PLAIN_SIGNATURE_ADDRESSES",
-    )  # fmt: skip
+    )
 
     def check_inner_credentials(self) -> None:
         """ConfigError when the option is wrong, so that this is found at the start and not with the first request."""

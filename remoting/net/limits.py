@@ -63,9 +63,11 @@ class LimitOptions:
     )
     max_requests_in_flight_per_connection: int = option(500, "the same, of one connection", minimum=1)
     max_buffered_bytes: int = option(
-        512 * MIB, "most memory for parts of frames, answers that are not sent yet, and requests that wait",
-        unit=BYTES, minimum=MIB,
-    )  # fmt: skip
+        512 * MIB,
+        "most memory for parts of frames, answers that are not sent yet, and requests that wait",
+        unit=BYTES,
+        minimum=MIB,
+    )
     max_answer_bytes_per_connection: int = option(
         64 * MIB, "most memory for answers that one connection has not taken yet", unit=BYTES, minimum=MIB
     )

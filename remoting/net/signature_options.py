@@ -17,13 +17,15 @@ class SignatureOptions:
     """Part of the options of brokers, and of NameServers and Controllers."""
 
     plain_signature_codes: str = option(
-        "", "who may use RocketMQ's signature for requests of administrators, and for which codes:"
+        "",
+        "who may use RocketMQ's signature for requests of administrators, and for which codes:"
         " slave@10.0.0.7:21,43,45;10.0.0.9:3004; WHO is a user, an address or network, or both; empty: nobody",
-    )  # fmt: skip
+    )
     reached_at_addresses: str = option(
-        "", "addresses of this server that are none of its machine's, as behind NAT or a load balancer: host:port and"
+        "",
+        "addresses of this server that are none of its machine's, as behind NAT or a load balancer: host:port and"
         " networks, separated by commas; clients sign for the address to which they connect",
-    )  # fmt: skip
+    )
 
     def check_signature_options(self) -> None:
         """ConfigError when an option about signatures is wrong."""

@@ -39,9 +39,18 @@ def encode_header(command: Command) -> bytes:
     language = LANGUAGE_ORDINALS.get(command.language, OTHER_ORDINAL)
     try:
         head = _HEAD.pack(
-            _ARRAY_OF_SEVEN, _UINT32, command.code, _UINT8, language, _UINT16, command.version,
-            _UINT32, command.opaque, _UINT8, command.flag,
-        )  # fmt: skip
+            _ARRAY_OF_SEVEN,
+            _UINT32,
+            command.code,
+            _UINT8,
+            language,
+            _UINT16,
+            command.version,
+            _UINT32,
+            command.opaque,
+            _UINT8,
+            command.flag,
+        )
     except error:  # a negative number, or a large one
         numbers = (command.code, language, command.version, command.opaque, command.flag)
         head = bytes((_ARRAY_OF_SEVEN,)) + b"".join(map(dumps, numbers))

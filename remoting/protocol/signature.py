@@ -47,8 +47,9 @@ _PURPOSE_SEAL: Final = b"skylark: answers of the server %s on the connection wit
 # Clients send the same fields in the same order again and again, and sorting them would take a third of the time. By
 # whether the field above is left out.
 _ORDERS: Final = (
-    BoundedCache[tuple[str, ...], list[str]](1 << 20), BoundedCache[tuple[str, ...], list[str]](1 << 20),
-)  # fmt: skip
+    BoundedCache[tuple[str, ...], list[str]](1 << 20),
+    BoundedCache[tuple[str, ...], list[str]](1 << 20),
+)
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -425,10 +425,14 @@ class Running:
         self._deposed = trio.Event()
         self.applied = loaded.snapshot.index
         config = Config(
-            disk.node, options.random, options.election_ms, options.heartbeat_ms,
-            max_uncommitted_bytes=options.max_uncommitted_bytes, tells_commits=options.tells_commits,
+            disk.node,
+            options.random,
+            options.election_ms,
+            options.heartbeat_ms,
+            max_uncommitted_bytes=options.max_uncommitted_bytes,
+            tells_commits=options.tells_commits,
             travelling_bytes=disk.travelling_bytes,
-        )  # fmt: skip
+        )
         self.raft = Raft(config, loaded.hard_state, loaded.snapshot, loaded.entries, clock.monotonic_ms())
         if loaded.snapshot.index:
             machine.restore(restored_state(loaded.snapshot))
@@ -505,8 +509,10 @@ class Running:
             logger.error(
                 "%s dropped a message in the name of %s: %s. Somebody who is no member writes to the group's port;"
                 " see docs/raft.md, On the wire",
-                self.raft.node, message.sender, reason,
-            )  # fmt: skip
+                self.raft.node,
+                message.sender,
+                reason,
+            )
 
     def _keep(self, message: RaftMessage) -> None:
         # Who sent it leads in its term: that counts at once, so that this node gives up an older leader, or its own

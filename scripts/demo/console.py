@@ -39,9 +39,16 @@ class ConsoleDemo:
         ]
         port, reservation = reserve_if_free(options.console_port)
         command = [
-            sys.executable, "-m", "skylark.mqconsole", "-n", self._namesrv.addr, "--listen-port", str(port),
-            "--poll-interval", "2",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "skylark.mqconsole",
+            "-n",
+            self._namesrv.addr,
+            "--listen-port",
+            str(port),
+            "--poll-interval",
+            "2",
+        ]
         self._console = Daemon("mqconsole", command, port, home / "mqconsole.log", reservation)
 
     def run(self) -> None:

@@ -57,8 +57,12 @@ class Member:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, "--group", GROUP, "--result", str(self._result)],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def new_lines(self) -> list[str]:
         """The whole lines that were written since the last call; a killed process may leave part of one."""

@@ -48,9 +48,19 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     if len({*given.namesrv_ports, *given.broker_ports}) < 4:
         parser.error("the four ports must differ")
     return Options(
-        given.namesrv_ports, given.broker_ports, given.dir, given.keep, given.tasks, not given.without_spark,
-        given.controller, given.dledger, given.rolling, given.console, given.console_port, given.down,
-    )  # fmt: skip
+        given.namesrv_ports,
+        given.broker_ports,
+        given.dir,
+        given.keep,
+        given.tasks,
+        not given.without_spark,
+        given.controller,
+        given.dledger,
+        given.rolling,
+        given.console,
+        given.console_port,
+        given.down,
+    )
 
 
 def _ports(text: str) -> tuple[int, ...]:

@@ -171,9 +171,17 @@ def run_peer(name: str, more: Sequence[str], folder: Path) -> bool:
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"  # cases start programs of the package
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), **peer.environment(servers)}
         command = [
-            str(python), "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--timeout={CASE_TIMEOUT_S}",
-            f"--junitxml={report}", *peer.arguments, *more,
-        ]  # fmt: skip
+            str(python),
+            "-m",
+            "pytest",
+            "-v",
+            "-p",
+            "no:cacheprovider",
+            f"--timeout={CASE_TIMEOUT_S}",
+            f"--junitxml={report}",
+            *peer.arguments,
+            *more,
+        ]
         exit_code = run(f"running {peer.tests}", command, folder, environment, log)
     if not report.exists():
         raise PeerFailed(f"pytest ended with exit code {exit_code} and no report:\n{end_of(log)}")

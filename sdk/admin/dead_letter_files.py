@@ -97,9 +97,13 @@ def story_of(letter: DeadLetter) -> tuple[Any, ...]:
     """The values of STORY; None for what nobody has said."""
     failure = letter.failure
     return (
-        letter.group, letter.topic or None, failure.reason or None, failure.client or None, failure.time_ms or None,
+        letter.group,
+        letter.topic or None,
+        failure.reason or None,
+        failure.client or None,
+        failure.time_ms or None,
         letter.resent_times,
-    )  # fmt: skip
+    )
 
 
 class JsonLines:

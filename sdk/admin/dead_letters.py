@@ -320,9 +320,17 @@ class Resending:
     """
 
     def __init__(
-        self, client: ClientHandle, group: str, rate: float | None, on_letter: Callable[[DeadLetter], object] | None,
-        remember: Callable[[DeadLetter], Awaitable[None]], *, to_topic: bool, dry_run: bool, is_read: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        client: ClientHandle,
+        group: str,
+        rate: float | None,
+        on_letter: Callable[[DeadLetter], object] | None,
+        remember: Callable[[DeadLetter], Awaitable[None]],
+        *,
+        to_topic: bool,
+        dry_run: bool,
+        is_read: bool = False,
+    ) -> None:
         """``is_read``: whether a member that is connected reads the group's retry topic."""
         if rate is not None:
             if isinstance(rate, bool) or not isinstance(rate, int | float):

@@ -25,9 +25,18 @@ async def send_as_tool(
 ) -> None:
     """Store a message in ``queue``; a master that does not answer is asked again until the client's timeout is over."""
     header = SendMessageRequestHeader(
-        SENDER, queue.topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, queue.queue_id, sys_flag, SystemClock().now_ms(),
-        flag, encode_properties(properties), 0, False,
-    )  # fmt: skip
+        SENDER,
+        queue.topic,
+        DEFAULT_TOPIC,
+        AUTO_CREATE_TOPIC_QUEUES,
+        queue.queue_id,
+        sys_flag,
+        SystemClock().now_ms(),
+        flag,
+        encode_properties(properties),
+        0,
+        False,
+    )
 
     async def ask() -> None:
         await client.ask_master(queue, lambda at: call(at, SEND_MESSAGE_V2, header, body))

@@ -401,9 +401,10 @@ def unwrapped(records: Records) -> tuple[Records, Ints]:
     counts = np.ones(len(records), dtype=np.int64)
     counts[batches] = [len(each) for each in found]
     which = np.repeat(np.arange(len(records)), counts)
-    messages = _changed(records, {
-        name: _repeated(value, counts) for name, value in vars(records).items() if isinstance(value, np.ndarray)
-    })  # fmt: skip
+    messages = _changed(
+        records,
+        {name: _repeated(value, counts) for name, value in vars(records).items() if isinstance(value, np.ndarray)},
+    )
     heads = messages.heads
     # Each message has the offset of its batch, and its number there.
     heads["queue_offset"] = heads["queue_offset"] + np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
@@ -489,9 +490,12 @@ def _inflated(records: Records, packed: Ints) -> Records:
     for row, start in enumerate(records.starts.tolist()):
         parts += view[start : start + int(sizes[row])], contents[row]
     moved = {
-        "starts": starts, "body_at": body_at, "body_lengths": body_lengths, "topic_at": records.topic_at + shift,
+        "starts": starts,
+        "body_at": body_at,
+        "body_lengths": body_lengths,
+        "topic_at": records.topic_at + shift,
         "properties_at": records.properties_at + shift,
-    }  # fmt: skip
+    }
     return _changed(records, {**moved, "data": b"".join(parts)})
 
 
@@ -524,10 +528,21 @@ class _OfMessages(RecordColumns):
 def _encoded(record: Record) -> bytes:
     """The record as it would be stored by itself."""
     return encode_record(
-        *topic_field(record.topic), record.queue_id, record.queue_offset, record.physical_offset, record.body,
-        record.properties, record.flag, record.sys_flag, record.born_timestamp, record.born_host,
-        record.store_timestamp, record.store_host, record.reconsume_times, record.prepared_transaction_offset,
-    )  # fmt: skip
+        *topic_field(record.topic),
+        record.queue_id,
+        record.queue_offset,
+        record.physical_offset,
+        record.body,
+        record.properties,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.store_timestamp,
+        record.store_host,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+    )
 
 
 def record_batch(messages: Sequence[MessageExt], schema: pa.Schema) -> pa.RecordBatch:

@@ -86,9 +86,14 @@ class ArrowReader:
         mq, expression, names = wanted.mq, wanted.expression, self._client.names
         self._listen_to(mq.topic, expression)
         pulled = await self._reader.pull_bytes(
-            mq, offset, max_count=wanted.max_count, max_bytes=wanted.max_bytes, expression=expression,
-            wait_ms=wanted.wait_ms, trail=trail,
-        )  # fmt: skip
+            mq,
+            offset,
+            max_count=wanted.max_count,
+            max_bytes=wanted.max_bytes,
+            expression=expression,
+            wait_ms=wanted.wait_ms,
+            trail=trail,
+        )
         data = as_in_light_queue(pulled.data, mq.topic) if is_light(mq.topic) else pulled.data
         try:
             from skylark.sdk.arrow.records import Records

@@ -211,9 +211,14 @@ class AssignedQueues:
         client = self._client
         pull = partial(self._pull, mq, expression)
         return MessageStream(
-            pull, client.nursery, start, None, client.instance.backoff, self._changed.unpark_all,
+            pull,
+            client.nursery,
+            start,
+            None,
+            client.instance.backoff,
+            self._changed.unpark_all,
             partial(self._note_taken, mq),
-        )  # fmt: skip
+        )
 
     def _note_taken(self, mq: MessageQueue, created_ms: int | None) -> None:
         self._row(mq).created_ms = created_ms
@@ -222,9 +227,14 @@ class AssignedQueues:
     async def _pull(self, mq: MessageQueue, expression: str | Sql, trail: Trail, offset: int) -> PullResult:
         share = min(max(CACHED_BYTES // (2 * max(len(self._rows or {}), 1)), 1), STREAM_BYTES)
         result = await self._reader.pull(
-            mq, offset, max_count=STREAM_COUNT, max_bytes=share, expression=expression, wait_ms=STREAM_WAIT_MS,
+            mq,
+            offset,
+            max_count=STREAM_COUNT,
+            max_bytes=share,
+            expression=expression,
+            wait_ms=STREAM_WAIT_MS,
             trail=trail,
-        )  # fmt: skip
+        )
         await keep_contents(result.messages, CONTENT_RATIO * share)
         return result
 

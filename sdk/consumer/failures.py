@@ -88,10 +88,16 @@ class Returns:
             await self._replicas.ask_master(
                 mq,
                 lambda at: broker_api.send_back(
-                    at, self.group, message.physical_offset, message.msg_id, self._topic_of(message), delay_level,
-                    self.max_reconsume_times, note,
+                    at,
+                    self.group,
+                    message.physical_offset,
+                    message.msg_id,
+                    self._topic_of(message),
+                    delay_level,
+                    self.max_reconsume_times,
+                    note,
                 ),
-            )  # fmt: skip
+            )
         except SkylarkError as error:
             logger.warning("%s cannot be sent back, sending it to the retry topic: %s", message.msg_id, error)
             return False
@@ -115,9 +121,19 @@ class Returns:
         # The body goes as it is stored: one that is compressed, or cannot be read, stays so.
         body, sys_flag = message.record.body, message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
         header = SendMessageRequestHeader(
-            INNER_PRODUCER, self._retry_topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, sys_flag,
-            self._clock.now_ms(), message.flag, encoded, times + 1, False, most,
-        )  # fmt: skip
+            INNER_PRODUCER,
+            self._retry_topic,
+            DEFAULT_TOPIC,
+            AUTO_CREATE_TOPIC_QUEUES,
+            0,
+            sys_flag,
+            self._clock.now_ms(),
+            message.flag,
+            encoded,
+            times + 1,
+            False,
+            most,
+        )
         route = await self._client.instance.refresh(self._retry_topic)
         error: SkylarkError | None = None
         for queue in route.writable:
@@ -177,10 +193,13 @@ class HandlerErrors:
                 del self._logged[next(iter(self._logged))]
         logger.error(
             "the handler failed with message %s of %s%s; %s%s",
-            first.msg_id, first.queue, f" and {others} more" if others else "", what_next,
+            first.msg_id,
+            first.queue,
+            f" and {others} more" if others else "",
+            what_next,
             "" if is_new else f" ({type(error).__name__}: {error}; the first such error was logged with its traceback)",
             exc_info=error if is_new else None,
-        )  # fmt: skip
+        )
         self._fails(error)
 
     def took_too_long(self, message: MessageExt, timeout_ms: float, what_next: str) -> Failure:

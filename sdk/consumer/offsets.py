@@ -104,8 +104,10 @@ class Commits:
                 logger.warning(
                     "broker %s did not answer within %g s: its offsets are not committed, and the group %s reads some"
                     " messages again",
-                    mq.broker_name, CLOSING_S, self._group,
-                )  # fmt: skip
+                    mq.broker_name,
+                    CLOSING_S,
+                    self._group,
+                )
 
     async def _commit(self, mq: MessageQueue, position: Position, forward_only: bool) -> None:
         # The queue may become another member's while the commit is on its way. Then it must not be kept: later it would
@@ -148,8 +150,9 @@ class Commits:
         if self._kept:
             logger.warning(
                 "offsets of %d queues could not be committed: the group %s reads some messages again",
-                len(self._kept), self._group,
-            )  # fmt: skip
+                len(self._kept),
+                self._group,
+            )
 
     def _keep(self, mq: MessageQueue, position: Position, forward_only: bool, error: SkylarkError) -> None:
         was_empty = not self._kept

@@ -53,23 +53,38 @@ class Lease(NamedTuple):
     def handle(self, offset: int) -> PopHandle:
         """The handle of one message."""
         return PopHandle(
-            self.start_offset, self.pop_time, self.invisible_time, self.revive_queue_id, self.retry, self.broker_name,
-            self.queue_id, offset,
-        )  # fmt: skip
+            self.start_offset,
+            self.pop_time,
+            self.invisible_time,
+            self.revive_queue_id,
+            self.retry,
+            self.broker_name,
+            self.queue_id,
+            offset,
+        )
 
     def acks(self, bits: int) -> BatchAck:
         """The acknowledgement of the messages at ``start_offset`` + the places of these bits."""
         return BatchAck(
-            bits, self.group, self.invisible_time, self.pop_time, self.queue_id, self.retry, self.revive_queue_id,
-            self.start_offset, self.topic,
-        )  # fmt: skip
+            bits,
+            self.group,
+            self.invisible_time,
+            self.pop_time,
+            self.queue_id,
+            self.retry,
+            self.revive_queue_id,
+            self.start_offset,
+            self.topic,
+        )
 
     def renewed(self, offset: int, answer: ChangeInvisibleTimeResponseHeader) -> "Lease":
         """The lease of one message whose time was changed."""
         return self._replace(
-            start_offset=offset, pop_time=answer.pop_time, invisible_time=answer.invisible_time,
+            start_offset=offset,
+            pop_time=answer.pop_time,
+            invisible_time=answer.invisible_time,
             revive_queue_id=answer.revive_qid,
-        )  # fmt: skip
+        )
 
 
 class ReceivedMessage(MessageExt):
@@ -132,11 +147,18 @@ def received(
         starts = parse_offset_info(header.start_offset_info or "")
         common = {
             (retry, int(queue_id)): Lease(
-                topic, group, broker_name, int(queue_id), int(start), header.pop_time, header.invisible_time,
-                header.revive_qid, retry,
+                topic,
+                group,
+                broker_name,
+                int(queue_id),
+                int(start),
+                header.pop_time,
+                header.invisible_time,
+                header.revive_qid,
+                retry,
             )
             for (retry, queue_id), start in starts.items()
-        }  # fmt: skip
+        }
         # The usual answer, all from one queue, needs no look into each message for its lease.
         if len(common) == 1 and (NORMAL, next(iter(common))[1]) in common:
             (lease,) = common.values()
@@ -176,9 +198,16 @@ def _own(text: str, topic: str, group: str) -> Lease:
     """The lease of a message that carries its handle, as those of retry topics do."""
     handle = parse_handle(text)
     return Lease(
-        topic, group, handle.broker_name, handle.queue_id, handle.start_offset, handle.pop_time,
-        handle.invisible_time, handle.revive_queue_id, handle.retry,
-    )  # fmt: skip
+        topic,
+        group,
+        handle.broker_name,
+        handle.queue_id,
+        handle.start_offset,
+        handle.pop_time,
+        handle.invisible_time,
+        handle.revive_queue_id,
+        handle.retry,
+    )
 
 
 def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:

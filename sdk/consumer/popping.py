@@ -228,11 +228,23 @@ class Popping:
     async def _ask_for(self, queue: ProcessQueue, most: int) -> list[ReceivedMessage]:
         mq = queue.mq
         expression, kind = text_and_type(queue.expression)
-        return await self._client.ask_master(mq, lambda at: popped.pop(
-            at, self._settings.group, mq.topic, queue_id=mq.queue_id, most=most, invisible_ms=INVISIBLE_MS,
-            wait_ms=self._settings.wait_ms, now_ms=self._clock.now_ms(), init_mode=self._init_mode,
-            expression=expression, kind=kind, namespace=self._client.names.namespace,
-        ))  # fmt: skip
+        return await self._client.ask_master(
+            mq,
+            lambda at: popped.pop(
+                at,
+                self._settings.group,
+                mq.topic,
+                queue_id=mq.queue_id,
+                most=most,
+                invisible_ms=INVISIBLE_MS,
+                wait_ms=self._settings.wait_ms,
+                now_ms=self._clock.now_ms(),
+                init_mode=self._init_mode,
+                expression=expression,
+                kind=kind,
+                namespace=self._client.names.namespace,
+            ),
+        )
 
     def _give_up(self, queue: ProcessQueue) -> None:
         """Messages that no handler has taken come again, for whoever pops them, when their time is over.
@@ -337,9 +349,11 @@ class Popping:
         changed = {id(each) for each in (message.whole.messages if message.whole else [message])}
         self._changing |= changed
         try:
-            message.renew(await self._ask(
-                _place(message), lambda at: popped.change_invisible_time(at, lease, offset, invisible_ms)
-            ))  # fmt: skip
+            message.renew(
+                await self._ask(
+                    _place(message), lambda at: popped.change_invisible_time(at, lease, offset, invisible_ms)
+                )
+            )
         except SkylarkError as error:
             logger.info("the invisible time of %s is as it was: %s", message.msg_id, error)
             return not is_transient(error)

@@ -117,9 +117,12 @@ class PullConsumer:
         self._given = GivenOffsets()
         self._arrow = ArrowReader(client, self._reader, self._listen_to)
         self._assigned = AssignedQueues(
-            client, self._reader, lambda mq: first_offset(mq, beginning, offsets, self._replicas), self._commit,
+            client,
+            self._reader,
+            lambda mq: first_offset(mq, beginning, offsets, self._replicas),
+            self._commit,
             self._given.note_read,
-        )  # fmt: skip
+        )
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -338,9 +341,13 @@ class PullConsumer:
         mq = self._names.queue(mq)
         pull = partial(self._pull, mq, max_count, max_bytes, expression, wait_ms)
         return MessageStream(
-            pull, self._client.nursery, self._given.position(mq, start), end, self._instance.backoff,
+            pull,
+            self._client.nursery,
+            self._given.position(mq, start),
+            end,
+            self._instance.backoff,
             on_taken=partial(self._given.note_read, mq),
-        )  # fmt: skip
+        )
 
     def messages(
         self,

@@ -165,13 +165,20 @@ class PushConsumer:
             retry=_policy(retry, max_reconsume_times),
             consume_timeout_ms=consume_timeout_ms,
             suspend_ms=suspend_ms,
-            max_queue_messages=max_queue_messages, max_queue_bytes=max_queue_bytes,
-            max_cached_messages=max_cached_messages, max_cached_bytes=max_cached_bytes,
-            pull_count=pull_count, pull_bytes=pull_bytes,
-            wait_ms=wait_ms, commit_interval_ms=commit_interval_ms, stop_timeout_ms=stop_timeout_ms,
-            instance_name=instance_name, local_offsets_dir=local_offsets_dir,
-            trace=trace, trace_topic=trace_topic,
-        )  # fmt: skip
+            max_queue_messages=max_queue_messages,
+            max_queue_bytes=max_queue_bytes,
+            max_cached_messages=max_cached_messages,
+            max_cached_bytes=max_cached_bytes,
+            pull_count=pull_count,
+            pull_bytes=pull_bytes,
+            wait_ms=wait_ms,
+            commit_interval_ms=commit_interval_ms,
+            stop_timeout_ms=stop_timeout_ms,
+            instance_name=instance_name,
+            local_offsets_dir=local_offsets_dir,
+            trace=trace,
+            trace_topic=trace_topic,
+        )
         self._parts = PushParts(self._client, self._settings, on_problem)
         self._start_timeout_ms = start_timeout_ms
         for topic, expression in subscriptions.items():
@@ -376,9 +383,14 @@ class PushParts:
             context, self.subscriptions, self.ownership.owned, self.popping.owned, self._change_queues
         )
         self.member = PushMember(
-            context, self.subscriptions, self.ownership.owned, self.popping.owned, self._rebalance.soon,
-            self.ownership.reset, self._rates,
-        )  # fmt: skip
+            context,
+            self.subscriptions,
+            self.ownership.owned,
+            self.popping.owned,
+            self._rebalance.soon,
+            self.ownership.reset,
+            self._rates,
+        )
         self._rebalancing = trio.CancelScope()
         self._handled = trio.Event()
         self._is_stopping = False

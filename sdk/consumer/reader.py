@@ -135,9 +135,15 @@ class Reader:
             if not messages:
                 status = PullStatus.NO_MATCHED_MESSAGE
         return PullResult(
-            status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id,
-            answer.created_ms, answer.is_made_again,
-        )  # fmt: skip
+            status,
+            messages,
+            answer.next_offset,
+            answer.min_offset,
+            answer.max_offset,
+            answer.broker_id,
+            answer.created_ms,
+            answer.is_made_again,
+        )
 
     async def pull_bytes(
         self,
@@ -155,9 +161,15 @@ class Reader:
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms, trail)
         status = _STATUS[answer.code]
         return PullBytes(
-            status, answer.data, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id,
-            answer.created_ms, answer.is_made_again,
-        )  # fmt: skip
+            status,
+            answer.data,
+            answer.next_offset,
+            answer.min_offset,
+            answer.max_offset,
+            answer.broker_id,
+            answer.created_ms,
+            answer.is_made_again,
+        )
 
     async def _pull(
         self,
@@ -171,9 +183,16 @@ class Reader:
     ) -> PullAnswer:
         text, kind = text_and_type(expression)
         ask = partial(
-            broker_api.pull, group=self._group, topic=mq.topic, queue_id=mq.queue_id, offset=offset,
-            max_count=max_count, max_bytes=max_bytes, expression=text, expression_type=kind,
-        )  # fmt: skip
+            broker_api.pull,
+            group=self._group,
+            topic=mq.topic,
+            queue_id=mq.queue_id,
+            offset=offset,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            expression=text,
+            expression_type=kind,
+        )
         started = trio.current_time()
 
         async def ask_each() -> PullAnswer:
@@ -233,8 +252,12 @@ class Reader:
             self._waiting[mq] = None
             logger.warning(
                 "%s: broker id %d has offsets %d to %d only; reading at offset %d waits for the master",
-                mq, behind.broker_id, behind.min_offset, behind.max_offset, offset,
-            )  # fmt: skip
+                mq,
+                behind.broker_id,
+                behind.min_offset,
+                behind.max_offset,
+                offset,
+            )
         if wait_ms and trio.current_time() < started + BEHIND_S:
             await trio.sleep(BEHIND_S)
         # Without the stamp, too: the stamp may belong to an older topic.

@@ -165,9 +165,12 @@ class Rebalance:
         strategy = settings.strategy if isinstance(settings.strategy, str) else ""
         try:
             assigned = await broker_api.assigned_queues(
-                self._client.at(addr), settings.group, topic, self._client.instance.client_id,
+                self._client.at(addr),
+                settings.group,
+                topic,
+                self._client.instance.client_id,
                 _STRATEGIES.get(strategy, "AVG"),
-            )  # fmt: skip
+            )
         except BrokerError as error:
             logger.debug("%s assigns no queues: %s", addr, error)
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

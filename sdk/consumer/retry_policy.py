@@ -107,8 +107,10 @@ class RetryPolicy:
         if error is not None:
             for cls in type(error).__mro__:
                 for fate, classes in (
-                    (Fate.RETRY, self.retry_on), (Fate.DEAD_LETTER, self.dead_letter_on), (Fate.DROP, self.drop_on),
-                ):  # fmt: skip
+                    (Fate.RETRY, self.retry_on),
+                    (Fate.DEAD_LETTER, self.dead_letter_on),
+                    (Fate.DROP, self.drop_on),
+                ):
                     if cls is classes or (isinstance(classes, tuple) and cls in classes):
                         return fate
                 # No further try can read it. Of the classes it is derived from, as ValueError, none decides that.

@@ -174,9 +174,12 @@ class SimpleConsumer:
         self._init_mode = _INIT_MODES[consume_from]
         self._clock = SystemClock()
         self._member = PullMember(
-            self._group, consume_from.value, lambda: ";".join(instance.nameserver_addrs), self._clock.now_ms(),
+            self._group,
+            consume_from.value,
+            lambda: ";".join(instance.nameserver_addrs),
+            self._clock.now_ms(),
             "CONSUME_POP",
-        )  # fmt: skip
+        )
         self._expressions: dict[str, str] = {}
         self._tags: dict[str, frozenset[str]] = {}
         for topic, expression in subscriptions.items():
@@ -271,9 +274,7 @@ class SimpleConsumer:
         (message,) = _checked(message)
         lease, offset = message.lease, message.leased_offset
         place = _Place(lease.topic, lease.broker_name)
-        message.renew(await self._ask(
-            place, lambda at: popped.change_invisible_time(at, lease, offset, invisible_ms)
-        ))  # fmt: skip
+        message.renew(await self._ask(place, lambda at: popped.change_invisible_time(at, lease, offset, invisible_ms)))
 
     # --- internals
 
@@ -315,11 +316,21 @@ class SimpleConsumer:
         return []
 
     async def _receive_from(self, place: _Place, most: int, wait_ms: int, invisible_ms: int) -> list[ReceivedMessage]:
-        found = await self._client.ask_master(place.queue, lambda at: popped.pop(
-            at, self._group, place.topic, most=most, invisible_ms=invisible_ms, wait_ms=wait_ms,
-            now_ms=self._clock.now_ms(), init_mode=self._init_mode, expression=self._expressions[place.topic],
-            namespace=self._client.names.namespace,
-        ))  # fmt: skip
+        found = await self._client.ask_master(
+            place.queue,
+            lambda at: popped.pop(
+                at,
+                self._group,
+                place.topic,
+                most=most,
+                invisible_ms=invisible_ms,
+                wait_ms=wait_ms,
+                now_ms=self._clock.now_ms(),
+                init_mode=self._init_mode,
+                expression=self._expressions[place.topic],
+                namespace=self._client.names.namespace,
+            ),
+        )
         tags = self._tags[place.topic]
         if tags and found:
             # The broker compares only hashes of tags. What has another tag must not come back.
@@ -340,9 +351,12 @@ class SimpleConsumer:
                 async def ask(place: _Place) -> None:
                     nonlocal failures
                     try:
-                        has_message = await self._client.ask_master(place.queue, lambda at: popped.has_message(
-                            at, self._group, place.topic, wait_ms=wait_ms, now_ms=self._clock.now_ms()
-                        ))  # fmt: skip
+                        has_message = await self._client.ask_master(
+                            place.queue,
+                            lambda at: popped.has_message(
+                                at, self._group, place.topic, wait_ms=wait_ms, now_ms=self._clock.now_ms()
+                            ),
+                        )
                     except SkylarkError as error:
                         # The next sweep raises it, or goes on without this place.
                         logger.debug("%s of %s is not waited for: %s", place.topic, place.broker_name, error)

@@ -82,8 +82,11 @@ class HandedOut:
         others = f" and {len(expired) - 1} more" if len(expired) > 1 else ""
         logger.error(
             "message %s of %s%s: neither acknowledged nor refused within %d ms, delivered again later",
-            expired[0].msg_id, expired[0].queue, others, self._settings.consume_timeout_ms,
-        )  # fmt: skip
+            expired[0].msg_id,
+            expired[0].queue,
+            others,
+            self._settings.consume_timeout_ms,
+        )
 
     @enable_ki_protection
     async def _return(self, expired: "deque[StreamMessage]") -> None:

@@ -247,9 +247,14 @@ class Job:
     seen_at = took_s = 0.0
 
     def __init__(
-        self, batch: Takable | None, start: int, end: int, calls: Sequence[Any], ended: "Callable[[Job], object]",
+        self,
+        batch: Takable | None,
+        start: int,
+        end: int,
+        calls: Sequence[Any],
+        ended: "Callable[[Job], object]",
         overdue: set[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.batch = batch
         self.start = start
         self.end = end
@@ -380,9 +385,14 @@ class ForeignWorkers:
     """What `Workers` is for handlers in trio: `run` returns after `stop`, when all handlers have finished."""
 
     def __init__(
-        self, settings: PushSettings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors,
+        self,
+        settings: PushSettings,
+        ready: Ready,
+        failures: Failures,
+        counters: Counters,
+        errors: HandlerErrors,
         handlers: ForeignHandlers,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._errors = errors
         self._settings = settings
         self._ready = ready

@@ -154,8 +154,9 @@ class Brokers:
                 logger.warning(
                     "the broker at %s stores messages with less safety than it should (%s): until it answers SEND_OK it"
                     " is avoided, and what it stores is sent once more to another broker, if there is one",
-                    addr, status.name,
-                )  # fmt: skip
+                    addr,
+                    status.name,
+                )
         elif weak and weak.forget(addr):
             logger.info("the broker at %s stores messages as safely as it should again", addr)
             self._wake_lanes()

@@ -99,9 +99,15 @@ class Lanes:
             nursery, turns = self._client.nursery, Turns(self._random)
             plain = self._names.plain(topic)
             lane = self.open[key] = Lane(
-                self._owner, nursery, topic, queue, self._batching, turns, plain,
+                self._owner,
+                nursery,
+                topic,
+                queue,
+                self._batching,
+                turns,
+                plain,
                 is_deferred=is_deferred and queue is None,
-            )  # fmt: skip
+            )
             nursery.start_soon(lane.run)
         return lane
 

@@ -124,9 +124,19 @@ class Requests:
             if addr is None:
                 continue
             header = SendMessageRequestHeader(
-                self._sender.wire_group, topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, sys_flag,
-                self._sender.now_ms(), 0, text, 0, False, broker_name=name,
-            )  # fmt: skip
+                self._sender.wire_group,
+                topic,
+                DEFAULT_TOPIC,
+                AUTO_CREATE_TOPIC_QUEUES,
+                0,
+                sys_flag,
+                self._sender.now_ms(),
+                0,
+                text,
+                0,
+                False,
+                broker_name=name,
+            )
             try:
                 await call(self._client.at(addr, broker_name=name), SEND_REPLY_MESSAGE_V2, header, packed.body)
             except (RemotingError, BrokerError) as error:

@@ -28,8 +28,10 @@ from skylark.sdk.producer.result import SendResult
 
 #: RocketMQ's names of the states, in traces.
 STATE_NAMES = {
-    TRANSACTION_COMMIT: "COMMIT_MESSAGE", TRANSACTION_ROLLBACK: "ROLLBACK_MESSAGE", TRANSACTION_NONE: "UNKNOW",
-}  # fmt: skip
+    TRANSACTION_COMMIT: "COMMIT_MESSAGE",
+    TRANSACTION_ROLLBACK: "ROLLBACK_MESSAGE",
+    TRANSACTION_NONE: "UNKNOW",
+}
 
 
 class TransactionState(Enum):
@@ -161,9 +163,15 @@ class TransactionChecks:
             state = await self._ask(message)
             if state is not TransactionState.UNKNOWN:
                 answer = EndTransactionRequestHeader(
-                    self._group, header.tran_state_table_offset, header.commit_log_offset, state.value,
-                    header.msg_id, True, header.transaction_id, header.topic,
-                )  # fmt: skip
+                    self._group,
+                    header.tran_state_table_offset,
+                    header.commit_log_offset,
+                    state.value,
+                    header.msg_id,
+                    True,
+                    header.transaction_id,
+                    header.topic,
+                )
                 channel.push(END_TRANSACTION.oneway(answer))
                 if self.ended is not None:
                     self.ended(message, message.msg_id, channel.remote, state, from_check=True)

@@ -106,11 +106,19 @@ class TransactionProducer:
         self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials, tls=tls)
         self._names = names = self._client.names
         make = partial(
-            Producer, sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms,
-            max_message_bytes=max_message_bytes, clock=clock, namespace=names.namespace, trace=trace,
-            trace_topic=trace_topic, compression=compression, compress_over_bytes=compress_over_bytes,
+            Producer,
+            sharing(self._client.instance),
+            group=group,
+            send_timeout_ms=send_timeout_ms,
+            max_message_bytes=max_message_bytes,
+            clock=clock,
+            namespace=names.namespace,
+            trace=trace,
+            trace_topic=trace_topic,
+            compression=compression,
+            compress_over_bytes=compress_over_bytes,
             compression_level=compression_level,
-        )  # fmt: skip
+        )
         # One sends halves, the other one messages that belong to no transaction.
         self._halves = make(retries=0, batching=False, start_timeout_ms=start_timeout_ms)
         self._plain = make(start_timeout_ms=None)
@@ -222,10 +230,16 @@ class TransactionProducer:
         topic = self._names.topic(queue.topic)
         command = END_TRANSACTION.oneway(
             EndTransactionRequestHeader(
-                halves.wire_group, result.queue_offset, result.physical_offset, state.value,
-                result.msg_id, False, None, topic,
+                halves.wire_group,
+                result.queue_offset,
+                result.physical_offset,
+                state.value,
+                result.msg_id,
+                False,
+                None,
+                topic,
             )
-        )  # fmt: skip
+        )
         route = halves.route_of(topic)
         addr = None if route is None else _place_of(route, queue._replace(topic=topic), result.offset_msg_id)
         try:

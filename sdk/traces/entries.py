@@ -48,9 +48,17 @@ class Sent:
     )  # fmt: skip
 
     def __init__(
-        self, batch: StoredBatch, group: str, region: str, store_host: str, sent_ms: int, cost_ms: int,
-        plain_bytes: int | None = None, *, success: bool,
-    ) -> None:  # fmt: skip
+        self,
+        batch: StoredBatch,
+        group: str,
+        region: str,
+        store_host: str,
+        sent_ms: int,
+        cost_ms: int,
+        plain_bytes: int | None = None,
+        *,
+        success: bool,
+    ) -> None:
         rows = batch.rows
         self._properties = [row[2] for row in rows]
         # A message that was compressed is alone.
@@ -135,11 +143,18 @@ class Consumed:
         success = "false" if self._code else "true"
         records = [
             _fields(
-                SUB_AFTER, self._request_id, each.msg_id, self._cost_ms, success, each.keys or NO_VALUE, self._code,
-                self._ended_ms, self._group,
+                SUB_AFTER,
+                self._request_id,
+                each.msg_id,
+                self._cost_ms,
+                success,
+                each.keys or NO_VALUE,
+                self._code,
+                self._ended_ms,
+                self._group,
             )
             for each in self._taken
-        ]  # fmt: skip
+        ]
         return TraceLines([record + b"\x02" for record in records], _found_by(self._taken))
 
 
@@ -149,14 +164,33 @@ class EndedTransaction:
     __slots__ = ("_taken", "_values", "count", "size_bytes")
 
     def __init__(
-        self, taken: ConsumedMessage, tags: str, group: str, topic: str, store_host: str, state: str, now_ms: int, *,
+        self,
+        taken: ConsumedMessage,
+        tags: str,
+        group: str,
+        topic: str,
+        store_host: str,
+        state: str,
+        now_ms: int,
+        *,
         from_check: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._taken = taken
         self._values = (
-            END_TRANSACTION, now_ms, taken.region, group, topic, taken.msg_id, tags or NO_VALUE, taken.keys or NO_VALUE,
-            store_host, COMMIT_MESSAGE, taken.msg_id, state, "true" if from_check else "false",
-        )  # fmt: skip
+            END_TRANSACTION,
+            now_ms,
+            taken.region,
+            group,
+            topic,
+            taken.msg_id,
+            tags or NO_VALUE,
+            taken.keys or NO_VALUE,
+            store_host,
+            COMMIT_MESSAGE,
+            taken.msg_id,
+            state,
+            "true" if from_check else "false",
+        )
         self.count, self.size_bytes = 1, _size_of([taken]) + len(tags)
 
     def lines(self) -> TraceLines:

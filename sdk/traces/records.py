@@ -76,46 +76,79 @@ def _pub(fields: Sequence[str]) -> TraceRecord:
     # Of 13 fields the last one is the success; later versions have the offset message id before it.
     has_offset = len(fields) > 13
     return TraceRecord(
-        kind=PUB, timestamp_ms=int(fields[1]), region=_text(fields[2]), group=_text(fields[3]), topic=_text(fields[4]),
-        msg_id=fields[5], tags=_text(fields[6]), keys=_text(fields[7]), store_host=_text(fields[8]),
-        body_length=int(fields[9]), cost_ms=int(fields[10]), message_type=_named(_MESSAGE_TYPES, fields[11]),
-        offset_msg_id=_text(fields[12]) if has_offset else None, success=_flag(fields[13 if has_offset else 12]),
+        kind=PUB,
+        timestamp_ms=int(fields[1]),
+        region=_text(fields[2]),
+        group=_text(fields[3]),
+        topic=_text(fields[4]),
+        msg_id=fields[5],
+        tags=_text(fields[6]),
+        keys=_text(fields[7]),
+        store_host=_text(fields[8]),
+        body_length=int(fields[9]),
+        cost_ms=int(fields[10]),
+        message_type=_named(_MESSAGE_TYPES, fields[11]),
+        offset_msg_id=_text(fields[12]) if has_offset else None,
+        success=_flag(fields[13 if has_offset else 12]),
         client_host=_text(fields[14]) if len(fields) > 14 else None,
-    )  # fmt: skip
+    )
 
 
 def _sub_before(fields: Sequence[str]) -> TraceRecord:
     return TraceRecord(
-        kind=SUB_BEFORE, timestamp_ms=int(fields[1]), region=_text(fields[2]), group=_text(fields[3]),
-        request_id=fields[4], msg_id=fields[5], retry_times=int(fields[6]),
+        kind=SUB_BEFORE,
+        timestamp_ms=int(fields[1]),
+        region=_text(fields[2]),
+        group=_text(fields[3]),
+        request_id=fields[4],
+        msg_id=fields[5],
+        retry_times=int(fields[6]),
         keys=_text(fields[7]) if len(fields) > 7 else None,
-    )  # fmt: skip
+    )
 
 
 def _sub_after(fields: Sequence[str]) -> TraceRecord:
     return TraceRecord(
-        kind=SUB_AFTER, request_id=fields[1], msg_id=fields[2], cost_ms=int(fields[3]), success=_flag(fields[4]),
+        kind=SUB_AFTER,
+        request_id=fields[1],
+        msg_id=fields[2],
+        cost_ms=int(fields[3]),
+        success=_flag(fields[4]),
         keys=_text(fields[5]) if len(fields) > 5 else None,
         context_code=_named(_CONTEXT_CODES, fields[6]) if len(fields) > 6 else None,
         timestamp_ms=int(fields[7]) if len(fields) > 7 else None,
         group=_text(fields[8]) if len(fields) > 8 else None,
-    )  # fmt: skip
+    )
 
 
 def _end_transaction(fields: Sequence[str]) -> TraceRecord:
     return TraceRecord(
-        kind=END_TRANSACTION, timestamp_ms=int(fields[1]), region=_text(fields[2]), group=_text(fields[3]),
-        topic=_text(fields[4]), msg_id=fields[5], tags=_text(fields[6]), keys=_text(fields[7]),
-        store_host=_text(fields[8]), message_type=_named(_MESSAGE_TYPES, fields[9]), transaction_id=_text(fields[10]),
-        transaction_state=_text(fields[11]), from_check=_flag(fields[12]),
-    )  # fmt: skip
+        kind=END_TRANSACTION,
+        timestamp_ms=int(fields[1]),
+        region=_text(fields[2]),
+        group=_text(fields[3]),
+        topic=_text(fields[4]),
+        msg_id=fields[5],
+        tags=_text(fields[6]),
+        keys=_text(fields[7]),
+        store_host=_text(fields[8]),
+        message_type=_named(_MESSAGE_TYPES, fields[9]),
+        transaction_id=_text(fields[10]),
+        transaction_state=_text(fields[11]),
+        from_check=_flag(fields[12]),
+    )
 
 
 def _recall(fields: Sequence[str]) -> TraceRecord:
     return TraceRecord(
-        kind=RECALL, timestamp_ms=int(fields[1]), region=_text(fields[2]), group=_text(fields[3]),
-        topic=_text(fields[4]), msg_id=fields[5], success=_flag(fields[6]),
-    )  # fmt: skip
+        kind=RECALL,
+        timestamp_ms=int(fields[1]),
+        region=_text(fields[2]),
+        group=_text(fields[3]),
+        topic=_text(fields[4]),
+        msg_id=fields[5],
+        success=_flag(fields[6]),
+    )
 
 
 _DECODERS: Mapping[str, Callable[[Sequence[str]], TraceRecord]] = {
@@ -181,9 +214,14 @@ def _step(record: TraceRecord, host: str) -> Step:
     else:
         status = "success" if record.success else "failed"
     return Step(
-        record.kind, record.group or "", record.client_host or host, record.timestamp_ms or 0, record.cost_ms, status,
+        record.kind,
+        record.group or "",
+        record.client_host or host,
+        record.timestamp_ms or 0,
+        record.cost_ms,
+        status,
         record,
-    )  # fmt: skip
+    )
 
 
 def _handled(before: tuple[TraceRecord, str] | None, after: tuple[TraceRecord, str] | None) -> Step:

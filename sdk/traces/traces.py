@@ -90,9 +90,14 @@ class Traces:
             await self._producer.__aexit__(None, None, None)
 
     def stored(
-        self, batch: StoredBatch, addr: str, answer: Command, took_ms: float, now_ms: int,
+        self,
+        batch: StoredBatch,
+        addr: str,
+        answer: Command,
+        took_ms: float,
+        now_ms: int,
         plain_bytes: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The broker at ``addr`` has stored messages; ``plain_bytes``: the length of a body before compression."""
         ext = answer.ext or {}
         if batch.queue.topic == self.topic or str(ext.get("TRACE_ON", "true")).lower() == "false":
@@ -185,8 +190,11 @@ class Traces:
             self._said.add(kind)
             logger.warning(
                 "%d trace records of group %s for topic %s are dropped, and others may be without another word: %s",
-                count, self.group, self.topic, reason,
-            )  # fmt: skip
+                count,
+                self.group,
+                self.topic,
+                reason,
+            )
 
 
 class Filling:

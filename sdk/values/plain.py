@@ -90,8 +90,10 @@ def reader_of(kind: Any, makers: "dict[Any, Read] | None" = None) -> Read:
         if key is not str:
             raise TypeError(f"{kind}: keys must be str")
         return partial(_mapping, reader_of(value, known))
-    raise TypeError(f"values of type {getattr(kind, '__qualname__', kind)} are not supported: use dataclasses, msgspec "
-                    "or pydantic, or types of the standard library")  # fmt: skip
+    raise TypeError(
+        f"values of type {getattr(kind, '__qualname__', kind)} are not supported: use dataclasses, msgspec "
+        "or pydantic, or types of the standard library"
+    )
 
 
 def _lookup(known: dict[Any, Read], kind: Any) -> Read | None:

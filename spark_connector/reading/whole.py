@@ -39,9 +39,14 @@ def whole_queues(
 
     def ask() -> tuple[list[MessageQueue], str]:
         return asked(
-            directory, options.topics, options.required, options.num_retries, options.retry_interval_ms,
-            of_interest={queue.broker_name for queue in options.assigned} if options.assign else None, sleep=sleep,
-        )  # fmt: skip
+            directory,
+            options.topics,
+            options.required,
+            options.num_retries,
+            options.retry_interval_ms,
+            of_interest={queue.broker_name for queue in options.assigned} if options.assign else None,
+            sleep=sleep,
+        )
 
     def all_of_them() -> list[MessageQueue]:
         found, missing = ask()

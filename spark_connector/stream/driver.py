@@ -464,8 +464,10 @@ class StreamDriver:
             self._is_without_them = True
             logger.warning(
                 "the stream goes on without %s (onBrokerAway=%s): if the query has a watermark, rows that are read when"
-                " it is back may be too late, and dropped", ", ".join(sorted(self._queues.away)), options.on_broker_away
-            )  # fmt: skip
+                " it is back may be too late, and dropped",
+                ", ".join(sorted(self._queues.away)),
+                options.on_broker_away,
+            )
         return False
 
     def _commit(self, queue: MessageQueue, offset: int) -> Exception | None:

@@ -254,8 +254,11 @@ class _Writing:
         logger.warning(
             "%s failed: %d of %d tasks ended, and the %d messages that they sent stay in the topic; so do those that"
             " the others sent before they failed",
-            what, len(done), len(messages), sum(one.sent for one in done),
-        )  # fmt: skip
+            what,
+            len(done),
+            len(messages),
+            sum(one.sent for one in done),
+        )
 
 
 def send_batches(

@@ -72,7 +72,7 @@ class RevivedCopies:
         self._stats = stats
         self._longest = PopHandle(
             _OFFSET, _TIME_MS, _INVISIBLE_MS, 0, RETRY_V1, options.broker_name, _QUEUE_ID, _OFFSET
-        )  # fmt: skip
+        )
         # Shorter properties have room for each handle.
         self._roomy = MAX_PROPERTIES - len(replace_properties(b"", {_HANDLE: str(self._longest).encode()}))
 
@@ -112,8 +112,14 @@ class RevivedCopies:
         origin = _origin(topic, group)
         if self._put(dead_letter(record, origin, config.topic_name), record):
             self._stats.count(DEAD_LETTER, group, origin, 1, 0)
-            logger.warning("message %d of %s queue %d became a dead letter of group %s: %s",
-                           record.queue_offset, topic, queue.queue_id, group, why)  # fmt: skip
+            logger.warning(
+                "message %d of %s queue %d became a dead letter of group %s: %s",
+                record.queue_offset,
+                topic,
+                queue.queue_id,
+                group,
+                why,
+            )
 
     def _put(self, message: Incoming, record: Record) -> bool:
         """Store ``message``, the copy of ``record``; returns whether that is possible at all."""
@@ -123,9 +129,15 @@ class RevivedCopies:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             # Tried for ever, it would keep others from coming back.
-            logger.error("message %d of %s queue %d does not come back to its group, it is too large for %s; it stays"
-                         " in its topic: %s",
-                         record.queue_offset, record.topic, record.queue_id, message.topic, error)  # fmt: skip
+            logger.error(
+                "message %d of %s queue %d does not come back to its group, it is too large for %s; it stays"
+                " in its topic: %s",
+                record.queue_offset,
+                record.topic,
+                record.queue_id,
+                message.topic,
+                error,
+            )
             return False
         return True
 

@@ -222,9 +222,23 @@ def with_handles(
         if properties is None:
             # A Java broker's: no consumer could acknowledge it. When its time is over it becomes a dead letter.
             continue
-        parts.append(encode_record(
-            magic, tail, old.queue_id, old.queue_offset, old.physical_offset, old.body, properties, old.flag,
-            old.sys_flag, old.born_timestamp, old.born_host, old.store_timestamp, old.store_host, old.reconsume_times,
-            old.prepared_transaction_offset,
-        ))  # fmt: skip
+        parts.append(
+            encode_record(
+                magic,
+                tail,
+                old.queue_id,
+                old.queue_offset,
+                old.physical_offset,
+                old.body,
+                properties,
+                old.flag,
+                old.sys_flag,
+                old.born_timestamp,
+                old.born_host,
+                old.store_timestamp,
+                old.store_host,
+                old.reconsume_times,
+                old.prepared_transaction_offset,
+            )
+        )
     return b"".join(parts)

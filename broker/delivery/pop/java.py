@@ -79,10 +79,18 @@ def as_timed(checkpoint: PopCheckpoint, broker_name: str, topic: str, precision_
     (group, name, queue_id), start, pop_ms = checkpoint.key
     bits = checkpoint.acked % _WORD
     body = {
-        "bm": bits - _WORD if bits & _SIGN else bits, "bn": broker_name, "c": group,
-        "d": [offset - start for offset in checkpoint.offsets], "it": checkpoint.invisible_ms,
-        "n": len(checkpoint.offsets), "pt": pop_ms, "q": queue_id, "ro": 0, "so": start, "t": name,
-    }  # fmt: skip
+        "bm": bits - _WORD if bits & _SIGN else bits,
+        "bn": broker_name,
+        "c": group,
+        "d": [offset - start for offset in checkpoint.offsets],
+        "it": checkpoint.invisible_ms,
+        "n": len(checkpoint.offsets),
+        "pt": pop_ms,
+        "q": queue_id,
+        "ro": 0,
+        "so": start,
+        "t": name,
+    }
     due_ms = checkpoint.due_ms - EARLIER_MS
     properties = {
         "TAGS": CHECKPOINT.decode(),

@@ -88,8 +88,9 @@ class JavaTakeover:
         try:
             java.add(find_property(record.properties, b"TAGS") or b"", record.body)
         except ProtocolError as error:
-            logger.error("record %d of %s queue %d is skipped: %s",
-                         record.queue_offset, record.topic, record.queue_id, error)  # fmt: skip
+            logger.error(
+                "record %d of %s queue %d is skipped: %s", record.queue_offset, record.topic, record.queue_id, error
+            )
 
     async def _leave_out_done(self, java: JavaPops, queue_ids: list[int]) -> None:
         """Check points that are due may have been in their revive queue, and done, before the Java broker ended."""
@@ -118,8 +119,17 @@ class JavaTakeover:
             if hidden := self._log.inflight.hidden(key, list(offsets)):
                 self._log.write(Ack(key, hidden))
         if found:
-            logger.info("%d popped messages are taken over from RocketMQ's broker, by %d check points; those that are"
-                        " not acknowledged in time come back", messages_of(found), len(found))  # fmt: skip
+            logger.info(
+                "%d popped messages are taken over from RocketMQ's broker, by %d check points; those that are"
+                " not acknowledged in time come back",
+                messages_of(found),
+                len(found),
+            )
         if java.others:
-            logger.warning("%d check points of broker %s are not taken over, as this broker is %s: their messages do"
-                           " not come back here", java.others, java.other_name, self._log.broker_name)  # fmt: skip
+            logger.warning(
+                "%d check points of broker %s are not taken over, as this broker is %s: their messages do"
+                " not come back here",
+                java.others,
+                java.other_name,
+                self._log.broker_name,
+            )

@@ -93,9 +93,15 @@ class ReviveLog:
     def write(self, record: PopCheckpoint | Ack) -> PutResult:
         """Store the record and apply it. RequestRefused when it cannot be stored; then nothing is changed."""
         put = self._writer.put(
-            self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
-            0, 0, self._clock.now_ms(), self._host,
-        )  # fmt: skip
+            self.topic,
+            QUEUE_ID,
+            encode(record, self.broker_name),
+            _PROPERTIES[type(record)],
+            0,
+            0,
+            self._clock.now_ms(),
+            self._host,
+        )
         return self._written(record, put)
 
     def write_own(self, record: PopCheckpoint | Ack) -> None:
@@ -104,9 +110,16 @@ class ReviveLog:
         So are copies of messages. If their acknowledgement were refused, they would be copied again and again.
         """
         message = Incoming(
-            self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
-            0, 0, self._clock.now_ms(), self._host, 0,
-        )  # fmt: skip
+            self.topic,
+            QUEUE_ID,
+            encode(record, self.broker_name),
+            _PROPERTIES[type(record)],
+            0,
+            0,
+            self._clock.now_ms(),
+            self._host,
+            0,
+        )
         self._written(record, self._writer.put_again(message))
 
     def _written(self, record: PopCheckpoint | Ack, put: PutResult) -> PutResult:
@@ -137,8 +150,9 @@ class ReviveLog:
         start, end = self._start, self.end
         if start <= end:
             return False
-        logger.warning("the revive log ends at %d, before its saved start %d: what was popped last may come again",
-                       end, start)  # fmt: skip
+        logger.warning(
+            "the revive log ends at %d, before its saved start %d: what was popped last may come again", end, start
+        )
         self._offsets.commit(REVIVE_GROUP, self.topic, QUEUE_ID, max(end - 2 * MAX_BEHIND, 0))
         return True
 

@@ -151,9 +151,13 @@ class PopHandlers(Part):
         for of_queue in found:
             key = Key(of_queue.queue, of_queue.offsets[0], pop_ms)
             checkpoint = PopCheckpoint(
-                key, header.invisible_time, of_queue.offsets, of_queue.position,
-                is_ordered=query.is_ordered, counts=of_queue.counts if query.is_ordered else (),
-            )  # fmt: skip
+                key,
+                header.invisible_time,
+                of_queue.offsets,
+                of_queue.position,
+                is_ordered=query.is_ordered,
+                counts=of_queue.counts if query.is_ordered else (),
+            )
             try:
                 self._log.write(checkpoint)
             except RequestRefused:
@@ -220,9 +224,17 @@ class PopHandlers(Part):
         group, topic, is_ordered = header.consumer_group, header.topic, bool(header.order)
         topics = (topic,) if is_ordered else self._topics(group, topic)
         return PopQuery(
-            group, topic, header.queue_id, topics, header.max_msg_nums, self._max_bytes(request),
-            self._checks.filter(header), header.init_mode, is_ordered, header.attempt_id,
-        )  # fmt: skip
+            group,
+            topic,
+            header.queue_id,
+            topics,
+            header.max_msg_nums,
+            self._max_bytes(request),
+            self._checks.filter(header),
+            header.init_mode,
+            is_ordered,
+            header.attempt_id,
+        )
 
     def _topics(self, group: str, topic: str) -> tuple[str, ...]:
         """The topic and its retry topics, in the order in which this request reads them."""
@@ -237,14 +249,23 @@ class PopHandlers(Part):
     # --- long polling
 
     def _waiting(
-        self, channel: Channel, request: Command, query: PopQuery, wait_ms: int,
+        self,
+        channel: Channel,
+        request: Command,
+        query: PopQuery,
+        wait_ms: int,
         answer: Callable[[HeldPop], Command | None],
-    ) -> HeldPop:  # fmt: skip
+    ) -> HeldPop:
         """The request as it is tried, and held if it finds nothing and may wait."""
         return HeldPop(
-            channel, request, (query.topic, query.group), (query.queue_id, query.wanted, query.is_ordered), wait_ms,
-            answer, is_last=wait_ms <= 0,
-        )  # fmt: skip
+            channel,
+            request,
+            (query.topic, query.group),
+            (query.queue_id, query.wanted, query.is_ordered),
+            wait_ms,
+            answer,
+            is_last=wait_ms <= 0,
+        )
 
     def _holds(self, pop: HeldPop, query: PopQuery) -> bool:
         """Whether ``pop``, which found nothing, waits, perhaps from now on; False when too many wait."""
@@ -283,9 +304,12 @@ class PopHandlers(Part):
                 # What is a dead letter must not become another one when the next one fails.
                 self._log.write_own(Ack(lease.checkpoint.key, dead))
         return QueueMessages(
-            found.queue, b"".join([data[starts[place] : ends[place]] for place in kept]),
-            [found.offsets[place] for place in kept], None, tuple(found.counts[place] for place in kept),
-        )  # fmt: skip
+            found.queue,
+            b"".join([data[starts[place] : ends[place]] for place in kept]),
+            [found.offsets[place] for place in kept],
+            None,
+            tuple(found.counts[place] for place in kept),
+        )
 
     def _give_up_missing(self, found: QueueMessages) -> None:
         """Messages in order that are not in the log any more must not block their queue."""
@@ -324,9 +348,14 @@ class PopHandlers(Part):
             bodies.append(body)
             self._stats.get(query.group, found.queue.topic, len(found.offsets), len(body))
         fields = PopMessageResponseHeader(
-            pop_ms, invisible_ms, revive_queue, rest, offset_info(starts), offset_info(offsets),
+            pop_ms,
+            invisible_ms,
+            revive_queue,
+            rest,
+            offset_info(starts),
+            offset_info(offsets),
             offset_info(counts) if counts else None,
-        )  # fmt: skip
+        )
         return POP_MESSAGE.answer(
             request, fields, remark="FOUND", body=bodies[0] if len(bodies) == 1 else b"".join(bodies)
         )

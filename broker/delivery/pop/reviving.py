@@ -300,8 +300,14 @@ class Reviving(Part):
                 gone[offset] = str(error)
         if gone:
             first = next(iter(gone))
-            logger.error("%d popped messages of %s queue %d do not come back, the first is %d: %s",
-                         len(gone), topic, queue_id, first, gone[first])  # fmt: skip
+            logger.error(
+                "%d popped messages of %s queue %d do not come back, the first is %d: %s",
+                len(gone),
+                topic,
+                queue_id,
+                first,
+                gone[first],
+            )
         return found
 
     # --- what is saved

@@ -66,9 +66,15 @@ class TransactionChecks:
     """See the module."""
 
     def __init__(
-        self, ledger: Ledger, writer: Writer, clients: Clients, options: BrokerOptions, clock: Clock, ages: MessageAges,
+        self,
+        ledger: Ledger,
+        writer: Writer,
+        clients: Clients,
+        options: BrokerOptions,
+        clock: Clock,
+        ages: MessageAges,
         callers: Callers | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._ledger = ledger
         self._writer = writer
         self._clients = clients
@@ -173,9 +179,11 @@ class TransactionChecks:
         topic, _ = real_queue(half.properties)
         logger.warning(
             "a transaction of group %s for topic %s was checked %d times without an answer: its message goes to"
-            " TRANS_CHECK_MAX_TIME_TOPIC", halves.group_of(half.properties), topic,
+            " TRANS_CHECK_MAX_TIME_TOPIC",
+            halves.group_of(half.properties),
+            topic,
             halves.checks_of(half.properties),
-        )  # fmt: skip
+        )
 
     def _put(self, half: Record, copy: Incoming) -> PutResult | None:
         """Store a copy of ``half``; None when it would be too large to be stored.

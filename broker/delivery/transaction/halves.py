@@ -98,10 +98,22 @@ def as_users(half: Record) -> bytes:
     topic, queue_id = real_queue(half.properties)
     magic, topic_part = topic_field(topic)
     return encode_record(
-        magic, topic_part, queue_id, half.queue_offset, half.physical_offset, half.body, half.properties, half.flag,
-        half.sys_flag, half.born_timestamp, half.born_host, half.store_timestamp, half.store_host,
-        half.reconsume_times, half.prepared_transaction_offset,
-    )  # fmt: skip
+        magic,
+        topic_part,
+        queue_id,
+        half.queue_offset,
+        half.physical_offset,
+        half.body,
+        half.properties,
+        half.flag,
+        half.sys_flag,
+        half.born_timestamp,
+        half.born_host,
+        half.store_timestamp,
+        half.store_host,
+        half.reconsume_times,
+        half.prepared_transaction_offset,
+    )
 
 
 def _without_bits(half: Record, topic: str, queue_id: int, properties: bytes) -> Incoming:

@@ -194,9 +194,17 @@ class ControllerRequests:
         """904 to one Controller; None when it did not answer as the leader. A Skylark Controller answers only then."""
         who, options = self._identity, self._options
         header = BrokerHeartbeatRequestHeader(
-            who.cluster_name, who.addr, who.broker_name, broker_id, epoch, log_end, elected.confirm_offset,
-            options.controller_heart_beat_timeout_mills, options.broker_election_priority, not options.async_learner,
-        )  # fmt: skip
+            who.cluster_name,
+            who.addr,
+            who.broker_name,
+            broker_id,
+            epoch,
+            log_end,
+            elected.confirm_offset,
+            options.controller_heart_beat_timeout_mills,
+            options.broker_election_priority,
+            not options.async_learner,
+        )
         try:
             answer = await call(Remote(self._client, addr, BEAT_TIMEOUT_MS), BROKER_HEARTBEAT, header)
         except RequestTimeout:

@@ -139,9 +139,11 @@ class Enrolment:
         header = GetNextBrokerIdRequestHeader(who.cluster_name, who.broker_name)
         answer = await controllers.ask(CONTROLLER_GET_NEXT_BROKER_ID, header)
         found = Identified(
-            who.cluster_name, who.broker_name, answer.header().next_broker_id,
+            who.cluster_name,
+            who.broker_name,
+            answer.header().next_broker_id,
             check_code(who.addr, self._clock.now_ms()),
-        )  # fmt: skip
+        )
         await trio.to_thread.run_sync(write_atomic, self._fs, self.path + TEMPORARY, encode(found))
         return found
 

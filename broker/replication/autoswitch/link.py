@@ -216,9 +216,17 @@ class SlaveEnd(LinkToMaster):
     encode_report = staticmethod(encode_ack)
 
     def __init__(
-        self, terms: LinkTerms, hello: SlaveHello, epochs: Epochs, *, start: int, end: int, now: float,
-        proof: tuple[Hello, LogClaim] | None = None, known_epoch: Callable[[], int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        terms: LinkTerms,
+        hello: SlaveHello,
+        epochs: Epochs,
+        *,
+        start: int,
+        end: int,
+        now: float,
+        proof: tuple[Hello, LogClaim] | None = None,
+        known_epoch: Callable[[], int] | None = None,
+    ) -> None:
         """``known_epoch``: the last of which the Controllers have told; its master is followed, and no later one."""
         super().__init__(terms, start, end, now, proof)
         self._known_epoch = known_epoch

@@ -226,11 +226,13 @@ class Membership(Part):
             info = await requests.replica_info()
         except BrokerError as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
-                self._failed(ConfigError(
-                    f"the Controllers know no broker set {self._identity.broker_name}: restore their state."
-                    f" If the set was cleaned on purpose, stop its brokers and remove {self._enrolment.path} from each,"
-                    " the one with the longest log first"
-                ))  # fmt: skip
+                self._failed(
+                    ConfigError(
+                        f"the Controllers know no broker set {self._identity.broker_name}: restore their state."
+                        " If the set was cleaned on purpose, stop its brokers and remove"
+                        f" {self._enrolment.path} from each, the one with the longest log first"
+                    )
+                )
             return
         except (RemotingError, ProtocolError):
             return
@@ -314,8 +316,10 @@ class Membership(Part):
             self._epoch_logged_at = now
             logger.error(
                 "the Controllers name a master of epoch %d, but this broker knows epoch %d: they have lost their state,"
-                " or controllerAddr names another group; restore the Controllers, see docs/controller.md", epoch, ours,
-            )  # fmt: skip
+                " or controllerAddr names another group; restore the Controllers, see docs/controller.md",
+                epoch,
+                ours,
+            )
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
@@ -438,8 +442,9 @@ class Membership(Part):
 
     def _follow(self, decision: RoleDecision) -> None:
         if decision.stand is Stand.FOLLOWING:
-            logger.info("broker %s at %s is the master of epoch %d",
-                        decision.master_id, decision.master_addr, decision.epoch)  # fmt: skip
+            logger.info(
+                "broker %s at %s is the master of epoch %d", decision.master_id, decision.master_addr, decision.epoch
+            )
             self._known.reported(CONTROLLERS, MasterAddress(decision.master_addr, ""))
         else:
             logger.warning("no master: asking the Controllers for an election")

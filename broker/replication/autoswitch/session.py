@@ -290,9 +290,15 @@ class SwitchDialogue(Dialogue):
     """Begins connections to the master. ``addr``: where clients reach this broker; ``known_epoch`` as `SlaveEnd`."""
 
     def __init__(
-        self, log: SlaveLog, terms: LinkTerms, hello: Callable[[], SlaveHello], addr: str,
-        known_epoch: Callable[[], int], *, sync_flush: bool,
-    ) -> None:  # fmt: skip
+        self,
+        log: SlaveLog,
+        terms: LinkTerms,
+        hello: Callable[[], SlaveHello],
+        addr: str,
+        known_epoch: Callable[[], int],
+        *,
+        sync_flush: bool,
+    ) -> None:
         self._log = log
         self._terms = terms
         self._hello = hello
@@ -313,9 +319,15 @@ class SwitchDialogue(Dialogue):
         else:
             terms.check_plain_master(target.ha_addr)
         end = SlaveEnd(
-            terms, said, self._log.epochs.now, start=log.start, end=log.raw_end, now=trio.current_time(), proof=proof,
+            terms,
+            said,
+            self._log.epochs.now,
+            start=log.start,
+            end=log.raw_end,
+            now=trio.current_time(),
+            proof=proof,
             known_epoch=self._known_epoch,
-        )  # fmt: skip
+        )
         return SwitchSlaveSession(end, self._log, sync_flush=self._sync_flush)
 
 

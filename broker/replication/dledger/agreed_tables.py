@@ -60,9 +60,13 @@ class AgreedTables:
         self._reign = 0
         self._round = _Round()
         tables: tuple[JournalledTable[Any], ...] = (
-            metadata.topics, metadata.topics.static, metadata.groups, metadata.request_modes, metadata.users,
+            metadata.topics,
+            metadata.topics.static,
+            metadata.groups,
+            metadata.request_modes,
+            metadata.users,
             metadata.acls,
-        )  # fmt: skip
+        )
         for table in tables:
             self._tables.update(dict.fromkeys(table.change_kinds, table))
             table.on_record.append(self._recorded)

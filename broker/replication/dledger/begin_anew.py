@@ -56,8 +56,9 @@ async def until_others_are_whole(client: RemotingClient, group: str, peers: Mapp
             missing = [f"{name} ({addr})" for name, addr in others.items() if name not in seen or not seen[name].leader]
             logger.warning(
                 "%s waits until the other members are a majority with a leader, before it joins them anew; missing: %s",
-                own, ", ".join(missing) or "a common leader",
-            )  # fmt: skip
+                own,
+                ", ".join(missing) or "a common leader",
+            )
         tries += 1
         await trio.sleep(ASK_S)
 

@@ -74,8 +74,10 @@ class GroupGate:
             self._logged_at = now
             logger.warning(
                 "a request of %s to this DLedger group is refused: %s; refusals since the start: %d",
-                channel.remote, why, self.refusals,
-            )  # fmt: skip
+                channel.remote,
+                why,
+                self.refusals,
+            )
         raise RequestRefused(ResponseCode.NO_PERMISSION, "only members of this DLedger group may ask that")
 
     def _guarded(self, handler: Handler) -> Handler:

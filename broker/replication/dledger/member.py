@@ -153,14 +153,14 @@ class GroupMember(Part):
             self.node = node = RaftNode(self._options, self._disk, state, client, self._clock)
             node.on_leadership(self._leadership)
             node.on_leader(lambda leader: self._moved.set())
-            self._mending = mending = Mending(
-                self._options.group, self._disk, client, self._others, self._step_aside
-            )  # fmt: skip
+            self._mending = mending = Mending(self._options.group, self._disk, client, self._others, self._step_aside)
             server = Server(
                 port.guarded(node.handlers()),
-                port.guarded_slow({**node.slow_handlers(), DLEDGER_ENTRY.code: mending.asked}), limits=port.limits,
-                after_turn=self._turned, reached_at=port.reached_at,
-            )  # fmt: skip
+                port.guarded_slow({**node.slow_handlers(), DLEDGER_ENTRY.code: mending.asked}),
+                limits=port.limits,
+                after_turn=self._turned,
+                reached_at=port.reached_at,
+            )
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.serve_on, port.listeners)
                 port.listeners.clear()
@@ -243,8 +243,9 @@ class GroupMember(Part):
         finally:
             self._show_lease()
         if header.action != "list":
-            logger.warning("members of the group: %s %s by %s", header.action, header.node or header.address,
-                           channel.remote)  # fmt: skip
+            logger.warning(
+                "members of the group: %s %s by %s", header.action, header.node or header.address, channel.remote
+            )
         return answer_with(RAFT_MEMBERS, request, members, channel.max_frame_bytes)
 
     async def close(self) -> None:

@@ -86,8 +86,11 @@ class LiveRules:
         logger.info("%d accounts in force, of %s", len(self.rules.accounts), ", ".join(file.path for file in files))
         for file in files:
             if file.white.texts:
-                logger.warning("clients at these addresses are not asked who they are (%s): %s", file.path,
-                               ", ".join(file.white.texts))  # fmt: skip
+                logger.warning(
+                    "clients at these addresses are not asked who they are (%s): %s",
+                    file.path,
+                    ", ".join(file.white.texts),
+                )
 
 
 class AccountCallers:

@@ -271,8 +271,10 @@ def _learn_two_keys(tail: bytes, body_bytes: int, unique: tuple[int, int]) -> "S
     )
     # The columns: time, what is before the first value, its three parts, what is between the values, three, the rest.
     fixed = (
-        Fixed(1, tail_at, tail[:a]), Fixed(5, tail_at + a_end, tail[a_end:b]), Fixed(9, tail_at + b_end, tail[b_end:]),
-    )  # fmt: skip
+        Fixed(1, tail_at, tail[:a]),
+        Fixed(5, tail_at + a_end, tail[a_end:b]),
+        Fixed(9, tail_at + b_end, tail[b_end:]),
+    )
     starts = _KeyStarts(tail[_TOPIC_AT : tail[0] + _TOPIC_AT] + b"#")
     return Shape(record, fixed, _TwoKeys(starts, *((2, 6) if unique < other else (6, 2))))
 

@@ -409,9 +409,15 @@ class _Search:
     def _batch_entry(self, record: Record) -> bytes:
         code, messages = self._codes.of_record(record), messages_in(record)
         return BATCH_ENTRY.pack(
-            record.physical_offset, record.size, code, record.store_timestamp, record.queue_offset, messages,
-            NOT_COMPACTED, 0,
-        )  # fmt: skip
+            record.physical_offset,
+            record.size,
+            code,
+            record.store_timestamp,
+            record.queue_offset,
+            messages,
+            NOT_COMPACTED,
+            0,
+        )
 
     def _is_right(self, place: int, raw: bytes) -> bool:
         queue = self._queue

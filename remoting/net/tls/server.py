@@ -51,8 +51,11 @@ class TlsServer:
             self._logged_at = now
             logger.warning(
                 "client %s has no connection: %s (%d such clients, %d got through)",
-                remote, reason, self.failures, self.handshakes,
-            )  # fmt: skip
+                remote,
+                reason,
+                self.failures,
+                self.handshakes,
+            )
 
     async def watch(self) -> None:
         """Look at the files until cancelled. When new ones cannot be used, the old certificate stays."""

@@ -102,26 +102,50 @@ class AccessExplanation(Body):
 
 
 UPDATE_AND_CREATE_ACL_CONFIG = Request(
-    50, UpdateAclConfigRequestHeader, NOTHING, NOTHING, NOTHING,
+    50,
+    UpdateAclConfigRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     right=UPDATE_CLUSTER,
-)  # fmt: skip
+)
 DELETE_ACL_CONFIG = Request(
-    51, DeleteAclConfigRequestHeader, NOTHING, NOTHING, NOTHING,
+    51,
+    DeleteAclConfigRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     right=UPDATE_CLUSTER,
-)  # fmt: skip
+)
 GET_BROKER_CLUSTER_ACL_INFO = Request(
-    52, NOTHING, NOTHING, AclVersionResponseHeader, NOTHING,
+    52,
+    NOTHING,
+    NOTHING,
+    AclVersionResponseHeader,
+    NOTHING,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = Request(
-    53, UpdateGlobalWhiteAddrsRequestHeader, NOTHING, NOTHING, NOTHING,
+    53,
+    UpdateGlobalWhiteAddrsRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     right=UPDATE_CLUSTER,
-)  # fmt: skip
+)
 GET_BROKER_CLUSTER_ACL_CONFIG = Request(
-    54, NOTHING, NOTHING, NOTHING, AclConfig,
+    54,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    AclConfig,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 EXPLAIN_ACCESS = Request(
-    7102, ExplainAccessRequestHeader, NOTHING, NOTHING, AccessExplanation,
+    7102,
+    ExplainAccessRequestHeader,
+    NOTHING,
+    NOTHING,
+    AccessExplanation,
     right=GET_CLUSTER,
-)  # fmt: skip
+)

@@ -142,35 +142,69 @@ _LEFT_TO_MASTER = SlaveAnswer(
 
 
 AUTH_CREATE_USER = Request(
-    3001, UserRequestHeader, UserInfo, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
-)  # fmt: skip
+    3001,
+    UserRequestHeader,
+    UserInfo,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=_LEFT_TO_MASTER,
+)
 AUTH_UPDATE_USER = Request(
-    3002, UserRequestHeader, UserInfo, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
-)  # fmt: skip
+    3002,
+    UserRequestHeader,
+    UserInfo,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=_LEFT_TO_MASTER,
+)
 AUTH_DELETE_USER = Request(
-    3003, UserRequestHeader, NOTHING, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
-)  # fmt: skip
+    3003,
+    UserRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=_LEFT_TO_MASTER,
+)
 # Without a body when there is no such user, and so for the others that read.
 AUTH_GET_USER = Request(3004, UserRequestHeader, NOTHING, NOTHING, UserInfo, right=GET_CLUSTER)
 AUTH_LIST_USER = Request(
-    3005, ListUsersRequestHeader, NOTHING, NOTHING, UserInfos,
+    3005,
+    ListUsersRequestHeader,
+    NOTHING,
+    NOTHING,
+    UserInfos,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 AUTH_CREATE_ACL = Request(
-    3006, AclRequestHeader, AclInfo, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
-)  # fmt: skip
+    3006,
+    AclRequestHeader,
+    AclInfo,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=_LEFT_TO_MASTER,
+)
 AUTH_UPDATE_ACL = Request(
-    3007, AclRequestHeader, AclInfo, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
-)  # fmt: skip
+    3007,
+    AclRequestHeader,
+    AclInfo,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=_LEFT_TO_MASTER,
+)
 AUTH_DELETE_ACL = Request(
-    3008, DeleteAclRequestHeader, NOTHING, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
-)  # fmt: skip
+    3008,
+    DeleteAclRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=_LEFT_TO_MASTER,
+)
 AUTH_GET_ACL = Request(3009, AclRequestHeader, NOTHING, NOTHING, AclInfo, right=GET_CLUSTER)
 AUTH_LIST_ACL = Request(3010, ListAclsRequestHeader, NOTHING, NOTHING, AclInfos, right=GET_CLUSTER)
 GET_AUTH_TABLES = Request(7101, NOTHING, NOTHING, NOTHING, AuthTables, right=GET_CLUSTER)

@@ -98,31 +98,59 @@ class ResetMasterFlushOffsetHeader(Header):
 
 UPDATE_BROKER_CONFIG = Request(25, NOTHING, bytes, NOTHING, NOTHING, right=UPDATE_CLUSTER)
 GET_BROKER_CONFIG = Request(
-    26, NOTHING, NOTHING, GetBrokerConfigResponseHeader, bytes,
+    26,
+    NOTHING,
+    NOTHING,
+    GetBrokerConfigResponseHeader,
+    bytes,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 GET_BROKER_RUNTIME_INFO = Request(
-    28, NOTHING, NOTHING, NOTHING, KVTable,
+    28,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    KVTable,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 CLEAN_EXPIRED_CONSUMEQUEUE = Request(
-    306, NOTHING, NOTHING, NOTHING, NOTHING,
+    306,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     right=UPDATE_CLUSTER,
-)  # fmt: skip
+)
 VIEW_BROKER_STATS_DATA = Request(
-    315, ViewBrokerStatsDataRequestHeader, NOTHING, NOTHING, BrokerStatsData,
+    315,
+    ViewBrokerStatsDataRequestHeader,
+    NOTHING,
+    NOTHING,
+    BrokerStatsData,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 CLEAN_UNUSED_TOPIC = Request(316, NOTHING, NOTHING, NOTHING, NOTHING, right=UPDATE_CLUSTER)
 DELETE_EXPIRED_COMMITLOG = Request(
-    329, NOTHING, NOTHING, NOTHING, NOTHING,
+    329,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     right=UPDATE_CLUSTER,
-)  # fmt: skip
+)
 GET_BROKER_HA_STATUS = Request(
-    907, NOTHING, NOTHING, NOTHING, HARuntimeInfo,
+    907,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    HARuntimeInfo,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 RESET_MASTER_FLUSH_OFFSET = Request(
-    908, ResetMasterFlushOffsetHeader, NOTHING, NOTHING, NOTHING,
+    908,
+    ResetMasterFlushOffsetHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     right=UPDATE_CLUSTER,
-)  # fmt: skip
+)

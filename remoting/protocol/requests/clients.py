@@ -362,59 +362,109 @@ def _consume_directly_needs(ext: Mapping[str, Any] | None) -> list[Need]:
 # Asked before a client signs anything. Each connection has another challenge.
 CHALLENGE = Request(7103, ChallengeRequestHeader, NOTHING, ChallengeHeader, NOTHING)
 HEART_BEAT = Request(
-    34, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING,
+    34,
+    NOTHING,
+    HeartbeatData,
+    HeartbeatResponseHeader,
+    NOTHING,
     right=of_body(_heartbeat_needs, like=on_both(SUB), limits=LARGE),
-)  # fmt: skip
+)
 CHECK_CLIENT_CONFIG = Request(
-    46, NOTHING, CheckClientRequestBody, NOTHING, NOTHING,
+    46,
+    NOTHING,
+    CheckClientRequestBody,
+    NOTHING,
+    NOTHING,
     right=of_body(_check_client_needs, like=on_both(SUB)),
-)  # fmt: skip
+)
 UNREGISTER_CLIENT = Request(
-    35, UnregisterClientRequestHeader, NOTHING, NOTHING, NOTHING,
+    35,
+    UnregisterClientRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     right=Right(_unregister_needs),
-)  # fmt: skip
+)
 GET_CONSUMER_LIST_BY_GROUP = Request(
-    38, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerIdList,
+    38,
+    ConsumerGroupRequestHeader,
+    NOTHING,
+    NOTHING,
+    ConsumerIdList,
     right=on_group(SUB_GET),
-)  # fmt: skip
+)
 NOTIFY_CONSUMER_IDS_CHANGED = Request(
-    40, NotifyConsumerIdsChangedRequestHeader, NOTHING, NOTHING, NOTHING,
+    40,
+    NotifyConsumerIdsChangedRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     may_be_oneway=True,
-)  # fmt: skip
+)
 GET_CONSUMER_CONNECTION_LIST = Request(
-    203, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerConnection,
+    203,
+    ConsumerGroupRequestHeader,
+    NOTHING,
+    NOTHING,
+    ConsumerConnection,
     right=on_group(GET),
-)  # fmt: skip
+)
 GET_PRODUCER_CONNECTION_LIST = Request(
-    204, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection,
+    204,
+    ProducerGroupRequestHeader,
+    NOTHING,
+    NOTHING,
+    ProducerConnection,
     right=on_group(GET, "producerGroup"),
-)  # fmt: skip
+)
 GET_ALL_PRODUCER_INFO = Request(
-    328, NOTHING, NOTHING, NOTHING, ProducerTableInfo,
+    328,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    ProducerTableInfo,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 QUERY_SUBSCRIPTION_BY_CONSUMER = Request(
-    345, QuerySubscriptionByConsumerRequestHeader, NOTHING, NOTHING, QuerySubscriptionResponseBody,
+    345,
+    QuerySubscriptionByConsumerRequestHeader,
+    NOTHING,
+    NOTHING,
+    QuerySubscriptionResponseBody,
     right=on_both(GET, "group"),
-)  # fmt: skip
+)
 # C++ clients get a ResetOffsetBodyForC.
 RESET_CONSUMER_CLIENT_OFFSET = Request(
-    220, ResetOffsetRequestHeader, ResetOffsetBody, NOTHING, NOTHING,
+    220,
+    ResetOffsetRequestHeader,
+    ResetOffsetBody,
+    NOTHING,
+    NOTHING,
     may_be_oneway=True,
-)  # fmt: skip
+)
 GET_CONSUMER_STATUS_FROM_CLIENT = Request(221, GetConsumerStatusRequestHeader, NOTHING, NOTHING, GetConsumerStatusBody)
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS = Request(
-    223, GetConsumerStatusRequestHeader, NOTHING, NOTHING,
+    223,
+    GetConsumerStatusRequestHeader,
+    NOTHING,
+    NOTHING,
     GetConsumerStatusBody,
     right=on_both(GET, "group"),
-)  # fmt: skip
+)
 GET_CONSUMER_RUNNING_INFO = Request(
-    307, GetConsumerRunningInfoRequestHeader, NOTHING, NOTHING, ConsumerRunningInfo,
+    307,
+    GetConsumerRunningInfoRequestHeader,
+    NOTHING,
+    NOTHING,
+    ConsumerRunningInfo,
     right=on_group(GET),
-)  # fmt: skip
+)
 # The body is the stored message. mqadmin sends none: the broker adds it.
 CONSUME_MESSAGE_DIRECTLY = Request(
-    309, ConsumeMessageDirectlyRequestHeader, bytes, NOTHING,
+    309,
+    ConsumeMessageDirectlyRequestHeader,
+    bytes,
+    NOTHING,
     ConsumeMessageDirectlyResult,
     right=Right(_consume_directly_needs),
-)  # fmt: skip
+)

@@ -65,14 +65,29 @@ def _queues_needs(body: LockBatchRequestBody | UnlockBatchRequestBody) -> list[N
 
 
 CONSUMER_SEND_MSG_BACK = Request(
-    36, ConsumerSendMsgBackRequestHeader, NOTHING, NOTHING, NOTHING,
-    may_be_oneway=True, right=on_group(SUB, "group"), on_slave=NO_MESSAGES,
-)  # fmt: skip
+    36,
+    ConsumerSendMsgBackRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    may_be_oneway=True,
+    right=on_group(SUB, "group"),
+    on_slave=NO_MESSAGES,
+)
 LOCK_BATCH_MQ = Request(
-    41, NOTHING, LockBatchRequestBody, NOTHING, LockBatchResponseBody,
+    41,
+    NOTHING,
+    LockBatchRequestBody,
+    NOTHING,
+    LockBatchResponseBody,
     right=of_body(_queues_needs, like=on_both(SUB), limits=LARGE),
-)  # fmt: skip
+)
 UNLOCK_BATCH_MQ = Request(
-    42, NOTHING, UnlockBatchRequestBody, NOTHING, NOTHING,
-    may_be_oneway=True, right=of_body(_queues_needs, like=on_both(SUB), limits=LARGE),
-)  # fmt: skip
+    42,
+    NOTHING,
+    UnlockBatchRequestBody,
+    NOTHING,
+    NOTHING,
+    may_be_oneway=True,
+    right=of_body(_queues_needs, like=on_both(SUB), limits=LARGE),
+)

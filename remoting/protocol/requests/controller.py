@@ -186,29 +186,43 @@ class BrokerReplicasInfo(Body):
 
 
 CONTROLLER_ALTER_SYNC_STATE_SET = Request(
-    1001, AlterSyncStateSetRequestHeader, SyncStateSet,
-    AlterSyncStateSetResponseHeader, SyncStateSet,
-)  # fmt: skip
+    1001,
+    AlterSyncStateSetRequestHeader,
+    SyncStateSet,
+    AlterSyncStateSetResponseHeader,
+    SyncStateSet,
+)
 CONTROLLER_ELECT_MASTER = Request(1002, ElectMasterRequestHeader, NOTHING, MasterHeader, ElectMasterAnswer)
 CONTROLLER_REGISTER_BROKER = Request(
-    1003, RegisterBrokerToControllerRequestHeader, NOTHING,
-    RegisterBrokerToControllerResponseHeader, SyncStateSet,
-)  # fmt: skip
+    1003,
+    RegisterBrokerToControllerRequestHeader,
+    NOTHING,
+    RegisterBrokerToControllerResponseHeader,
+    SyncStateSet,
+)
 CONTROLLER_GET_REPLICA_INFO = Request(1004, GetReplicaInfoRequestHeader, NOTHING, MasterHeader, SyncStateSet)
 CONTROLLER_GET_METADATA_INFO = Request(1005, NOTHING, NOTHING, GetMetaDataResponseHeader, NOTHING)
 # A JSON array of broker names.
 CONTROLLER_GET_SYNC_STATE_DATA = Request(1006, NOTHING, bytes, NOTHING, BrokerReplicasInfo)
 # A Controller tells the brokers of a set.
 NOTIFY_BROKER_ROLE_CHANGED = Request(
-    1008, MasterHeader, SyncStateSet, NOTHING, NOTHING,
-    may_be_oneway=True, right=UPDATE_CLUSTER,
-)  # fmt: skip
+    1008,
+    MasterHeader,
+    SyncStateSet,
+    NOTHING,
+    NOTHING,
+    may_be_oneway=True,
+    right=UPDATE_CLUSTER,
+)
 # Properties text.
 UPDATE_CONTROLLER_CONFIG = Request(1009, NOTHING, bytes, NOTHING, NOTHING)
 GET_CONTROLLER_CONFIG = Request(1010, NOTHING, NOTHING, NOTHING, bytes)
 CLEAN_BROKER_DATA = Request(1011, CleanBrokerDataRequestHeader, NOTHING, NOTHING, NOTHING)
 CONTROLLER_GET_NEXT_BROKER_ID = Request(
-    1012, GetNextBrokerIdRequestHeader, NOTHING, GetNextBrokerIdResponseHeader,
+    1012,
+    GetNextBrokerIdRequestHeader,
     NOTHING,
-)  # fmt: skip
+    GetNextBrokerIdResponseHeader,
+    NOTHING,
+)
 CONTROLLER_APPLY_BROKER_ID = Request(1013, ApplyBrokerIdRequestHeader, NOTHING, ApplyBrokerIdResponseHeader, NOTHING)

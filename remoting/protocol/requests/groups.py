@@ -353,47 +353,94 @@ def _create_groups_needs(body: SubscriptionGroupList) -> list[Need]:
 
 
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = Request(
-    200, NOTHING, SubscriptionGroupConfig, NOTHING, NOTHING,
-    right=of_body(_create_group_needs, like=on_group(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
-)  # fmt: skip
+    200,
+    NOTHING,
+    SubscriptionGroupConfig,
+    NOTHING,
+    NOTHING,
+    right=of_body(_create_group_needs, like=on_group(CREATE)),
+    on_slave=NO_CHANGE_ON_SLAVE,
+)
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = Request(
-    225, NOTHING, SubscriptionGroupList, NOTHING, NOTHING,
-    right=of_body(_create_groups_needs, like=on_group(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
-)  # fmt: skip
+    225,
+    NOTHING,
+    SubscriptionGroupList,
+    NOTHING,
+    NOTHING,
+    right=of_body(_create_groups_needs, like=on_group(CREATE)),
+    on_slave=NO_CHANGE_ON_SLAVE,
+)
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG = Request(
-    201, GetAllSubscriptionGroupRequestHeader, NOTHING,
-    GetAllSubscriptionGroupResponseHeader, SubscriptionGroupTable,
+    201,
+    GetAllSubscriptionGroupRequestHeader,
+    NOTHING,
+    GetAllSubscriptionGroupResponseHeader,
+    SubscriptionGroupTable,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 DELETE_SUBSCRIPTIONGROUP = Request(
-    207, DeleteSubscriptionGroupRequestHeader, NOTHING, NOTHING, NOTHING,
-    right=on_group(DELETE, "groupName"), on_slave=NO_CHANGE_ON_SLAVE,
-)  # fmt: skip
+    207,
+    DeleteSubscriptionGroupRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=on_group(DELETE, "groupName"),
+    on_slave=NO_CHANGE_ON_SLAVE,
+)
 GET_CONSUME_STATS = Request(
-    208, GetConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStats,
+    208,
+    GetConsumeStatsRequestHeader,
+    NOTHING,
+    NOTHING,
+    ConsumeStats,
     right=on_both(GET),
-)  # fmt: skip
+)
 GET_BROKER_CONSUME_STATS = Request(
-    317, GetBrokerConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStatsList,
+    317,
+    GetBrokerConsumeStatsRequestHeader,
+    NOTHING,
+    NOTHING,
+    ConsumeStatsList,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 QUERY_CONSUME_TIME_SPAN = Request(
-    303, QueryConsumeTimeSpanRequestHeader, NOTHING, NOTHING, QueryConsumeTimeSpanBody,
+    303,
+    QueryConsumeTimeSpanRequestHeader,
+    NOTHING,
+    NOTHING,
+    QueryConsumeTimeSpanBody,
     right=on_both(GET, "group"),
-)  # fmt: skip
+)
 QUERY_TOPICS_BY_CONSUMER = Request(
-    343, GroupRequestHeader, NOTHING, NOTHING, TopicList,
+    343,
+    GroupRequestHeader,
+    NOTHING,
+    NOTHING,
+    TopicList,
     right=on_group(GET, "group"),
-)  # fmt: skip
+)
 GET_SUBSCRIPTIONGROUP_CONFIG = Request(
-    352, GroupRequestHeader, NOTHING, NOTHING, SubscriptionGroupConfig,
+    352,
+    GroupRequestHeader,
+    NOTHING,
+    NOTHING,
+    SubscriptionGroupConfig,
     right=on_group(GET, "group"),
-)  # fmt: skip
+)
 QUERY_ASSIGNMENT = Request(
-    400, NOTHING, QueryAssignmentRequestBody, NOTHING, QueryAssignmentResponseBody,
+    400,
+    NOTHING,
+    QueryAssignmentRequestBody,
+    NOTHING,
+    QueryAssignmentResponseBody,
     right=of_body(_assignment_needs, like=on_both(SUB)),
-)  # fmt: skip
+)
 SET_MESSAGE_REQUEST_MODE = Request(
-    401, NOTHING, MessageRequestMode, NOTHING, NOTHING,
-    right=of_body(_mode_needs, like=on_both(UPDATE)), on_slave=NO_CHANGE_ON_SLAVE,
-)  # fmt: skip
+    401,
+    NOTHING,
+    MessageRequestMode,
+    NOTHING,
+    NOTHING,
+    right=of_body(_mode_needs, like=on_both(UPDATE)),
+    on_slave=NO_CHANGE_ON_SLAVE,
+)

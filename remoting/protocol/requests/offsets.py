@@ -253,48 +253,95 @@ def _clone_needs(ext: Mapping[str, Any] | None) -> list[Need]:
 
 # QUERY_NOT_FOUND: the group has no offset; the answer then has no fields.
 QUERY_CONSUMER_OFFSET = Request(
-    14, QueryConsumerOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
-    accepts=(ResponseCode.QUERY_NOT_FOUND,), right=on_both(SUB_GET),
-)  # fmt: skip
+    14,
+    QueryConsumerOffsetRequestHeader,
+    NOTHING,
+    OffsetResponseHeader,
+    NOTHING,
+    accepts=(ResponseCode.QUERY_NOT_FOUND,),
+    right=on_both(SUB_GET),
+)
 UPDATE_CONSUMER_OFFSET = Request(
-    15, UpdateConsumerOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
-    may_be_oneway=True, right=on_both(SUB_UPDATE),
-)  # fmt: skip
+    15,
+    UpdateConsumerOffsetRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    may_be_oneway=True,
+    right=on_both(SUB_UPDATE),
+)
 SEARCH_OFFSET_BY_TIMESTAMP = Request(
-    29, SearchOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    29,
+    SearchOffsetRequestHeader,
+    NOTHING,
+    OffsetResponseHeader,
+    NOTHING,
     right=on_topic(SUB_GET),
-)  # fmt: skip
+)
 GET_MAX_OFFSET = Request(
-    30, GetMaxOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    30,
+    GetMaxOffsetRequestHeader,
+    NOTHING,
+    OffsetResponseHeader,
+    NOTHING,
     right=on_topic(SUB_GET),
-)  # fmt: skip
+)
 GET_MIN_OFFSET = Request(
-    31, QueueRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    31,
+    QueueRequestHeader,
+    NOTHING,
+    OffsetResponseHeader,
+    NOTHING,
     right=on_topic(SUB_GET),
-)  # fmt: skip
+)
 GET_EARLIEST_MSG_STORETIME = Request(
-    32, QueueRequestHeader, NOTHING, TimestampResponseHeader, NOTHING,
+    32,
+    QueueRequestHeader,
+    NOTHING,
+    TimestampResponseHeader,
+    NOTHING,
     right=on_topic(SUB_GET),
-)  # fmt: skip
+)
 # Between Skylark and Skylark in pages, as are 21 and 201: see `PageRequestHeader`.
 GET_ALL_CONSUMER_OFFSET = Request(
-    43, GetAllConsumerOffsetRequestHeader, NOTHING,
-    GetAllConsumerOffsetResponseHeader, ConsumerOffsetTable,
+    43,
+    GetAllConsumerOffsetRequestHeader,
+    NOTHING,
+    GetAllConsumerOffsetResponseHeader,
+    ConsumerOffsetTable,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 GET_ALL_DELAY_OFFSET = Request(
-    45, NOTHING, NOTHING, GetAllDelayOffsetResponseHeader, DelayOffsetTable,
+    45,
+    NOTHING,
+    NOTHING,
+    GetAllDelayOffsetResponseHeader,
+    DelayOffsetTable,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 INVOKE_BROKER_TO_RESET_OFFSET = Request(
-    222, ResetOffsetRequestHeader, NOTHING, NOTHING, ResetOffsetBody,
-    right=on_both(UPDATE, "group"), on_slave=_NO_RESET_ON_SLAVE,
-)  # fmt: skip
+    222,
+    ResetOffsetRequestHeader,
+    NOTHING,
+    NOTHING,
+    ResetOffsetBody,
+    right=on_both(UPDATE, "group"),
+    on_slave=_NO_RESET_ON_SLAVE,
+)
 CLONE_GROUP_OFFSET = Request(
-    314, CloneGroupOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
-    right=Right(_clone_needs), on_slave=_NO_RESET_ON_SLAVE,
-)  # fmt: skip
+    314,
+    CloneGroupOffsetRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=Right(_clone_needs),
+    on_slave=_NO_RESET_ON_SLAVE,
+)
 QUERY_CORRECTION_OFFSET = Request(
-    308, QueryCorrectionOffsetHeader, NOTHING, NOTHING, CorrectionOffsets,
+    308,
+    QueryCorrectionOffsetHeader,
+    NOTHING,
+    NOTHING,
+    CorrectionOffsets,
     right=on_topic(GET),
-)  # fmt: skip
+)

@@ -193,33 +193,65 @@ def _batch_ack_needs(body: BatchAckMessageRequestBody) -> list[Need]:
 
 
 POP_MESSAGE = Request(
-    200050, PopMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes,
-    accepts=_NO_MESSAGES, right=on_both(SUB),
-)  # fmt: skip
-PEEK_MESSAGE = Request(
-    200052, PeekMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes,
-    accepts=_NO_MESSAGES, right=on_both(SUB),
-)  # fmt: skip
-ACK_MESSAGE = Request(
-    200051, AckMessageRequestHeader, NOTHING, NOTHING, NOTHING,
-    may_be_oneway=True, right=on_both(SUB),
-)  # fmt: skip
-BATCH_ACK_MESSAGE = Request(
-    200151, NOTHING, BatchAckMessageRequestBody, NOTHING, NOTHING,
-    may_be_oneway=True, right=of_body(_batch_ack_needs, like=on_both(SUB), limits=LARGE),
-)  # fmt: skip
-CHANGE_MESSAGE_INVISIBLETIME = Request(
-    200053, ChangeInvisibleTimeRequestHeader, NOTHING,
-    ChangeInvisibleTimeResponseHeader, NOTHING,
-    # Once the change is stored the message has a new handle, and the former one is void.
-    accepts=STORED, right=on_both(SUB),
-)  # fmt: skip
-NOTIFICATION = Request(
-    200054, NotificationRequestHeader, NOTHING, NotificationResponseHeader, NOTHING,
+    200050,
+    PopMessageRequestHeader,
+    NOTHING,
+    PopMessageResponseHeader,
+    bytes,
+    accepts=_NO_MESSAGES,
     right=on_both(SUB),
-)  # fmt: skip
+)
+PEEK_MESSAGE = Request(
+    200052,
+    PeekMessageRequestHeader,
+    NOTHING,
+    PopMessageResponseHeader,
+    bytes,
+    accepts=_NO_MESSAGES,
+    right=on_both(SUB),
+)
+ACK_MESSAGE = Request(
+    200051,
+    AckMessageRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    may_be_oneway=True,
+    right=on_both(SUB),
+)
+BATCH_ACK_MESSAGE = Request(
+    200151,
+    NOTHING,
+    BatchAckMessageRequestBody,
+    NOTHING,
+    NOTHING,
+    may_be_oneway=True,
+    right=of_body(_batch_ack_needs, like=on_both(SUB), limits=LARGE),
+)
+CHANGE_MESSAGE_INVISIBLETIME = Request(
+    200053,
+    ChangeInvisibleTimeRequestHeader,
+    NOTHING,
+    ChangeInvisibleTimeResponseHeader,
+    NOTHING,
+    # Once the change is stored the message has a new handle, and the former one is void.
+    accepts=STORED,
+    right=on_both(SUB),
+)
+NOTIFICATION = Request(
+    200054,
+    NotificationRequestHeader,
+    NOTHING,
+    NotificationResponseHeader,
+    NOTHING,
+    right=on_both(SUB),
+)
 POLLING_INFO = Request(
-    200055, PollingInfoRequestHeader, NOTHING, PollingInfoResponseHeader, NOTHING,
+    200055,
+    PollingInfoRequestHeader,
+    NOTHING,
+    PollingInfoResponseHeader,
+    NOTHING,
     right=on_both(SUB_GET),
-)  # fmt: skip
+)
 POP_ROLLBACK = Request(200056, NOTHING, NOTHING, NOTHING, NOTHING, right=UPDATE_CLUSTER)

@@ -39,6 +39,10 @@ def _needs(body: ProxyHeartbeatData) -> list[Need]:
 
 
 PROXY_HEART_BEAT = Request(
-    7140, NOTHING, ProxyHeartbeatData, NOTHING, NOTHING,
+    7140,
+    NOTHING,
+    ProxyHeartbeatData,
+    NOTHING,
+    NOTHING,
     right=of_body(_needs, like=on_both(SUB), limits=LARGE),
-)  # fmt: skip
+)

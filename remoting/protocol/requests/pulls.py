@@ -72,10 +72,20 @@ def _pull_needs(ext: Mapping[str, Any] | None) -> list[Need]:
 
 
 PULL_MESSAGE = Request(
-    11, PullMessageRequestHeader, NOTHING, PullMessageResponseHeader, bytes,
-    accepts=_NO_MESSAGES, right=Right(_pull_needs),
-)  # fmt: skip
+    11,
+    PullMessageRequestHeader,
+    NOTHING,
+    PullMessageResponseHeader,
+    bytes,
+    accepts=_NO_MESSAGES,
+    right=Right(_pull_needs),
+)
 LITE_PULL_MESSAGE = Request(
-    361, PullMessageRequestHeader, NOTHING, PullMessageResponseHeader, bytes,
-    accepts=_NO_MESSAGES, right=Right(_pull_needs),
-)  # fmt: skip
+    361,
+    PullMessageRequestHeader,
+    NOTHING,
+    PullMessageResponseHeader,
+    bytes,
+    accepts=_NO_MESSAGES,
+    right=Right(_pull_needs),
+)

@@ -86,14 +86,27 @@ class ConsumeQueueEntries(Body):
 
 # QUERY_NOT_FOUND: no message has the key.
 QUERY_MESSAGE = Request(
-    12, QueryMessageRequestHeader, NOTHING, QueryMessageResponseHeader, bytes,
-    accepts=(ResponseCode.QUERY_NOT_FOUND,), right=on_topic(SUB_GET),
-)  # fmt: skip
+    12,
+    QueryMessageRequestHeader,
+    NOTHING,
+    QueryMessageResponseHeader,
+    bytes,
+    accepts=(ResponseCode.QUERY_NOT_FOUND,),
+    right=on_topic(SUB_GET),
+)
 VIEW_MESSAGE_BY_ID = Request(
-    33, ViewMessageRequestHeader, NOTHING, NOTHING, bytes,
+    33,
+    ViewMessageRequestHeader,
+    NOTHING,
+    NOTHING,
+    bytes,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 QUERY_CONSUME_QUEUE = Request(
-    321, QueryConsumeQueueRequestHeader, NOTHING, NOTHING, ConsumeQueueEntries,
+    321,
+    QueryConsumeQueueRequestHeader,
+    NOTHING,
+    NOTHING,
+    ConsumeQueueEntries,
     right=on_topic(GET),
-)  # fmt: skip
+)

@@ -475,9 +475,13 @@ class _Parts:
 REGISTER_BROKER: Request[
     RegisterBrokerRequestHeader, RegisterBrokerBody | bytes, RegisterBrokerResponseHeader, KVTable
 ] = Request(
-    103, RegisterBrokerRequestHeader, RegisterBrokerBody,
-    RegisterBrokerResponseHeader, KVTable, may_be_oneway=True,
-)  # fmt: skip
+    103,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerBody,
+    RegisterBrokerResponseHeader,
+    KVTable,
+    may_be_oneway=True,
+)
 UNREGISTER_BROKER = Request(104, BrokerRequestHeader, NOTHING, NOTHING, NOTHING)
 # An answer without a body means that the NameServer does not know the broker.
 QUERY_DATA_VERSION = Request(322, BrokerRequestHeader, DataVersion, QueryDataVersionResponseHeader, DataVersion)
@@ -485,11 +489,19 @@ QUERY_DATA_VERSION = Request(322, BrokerRequestHeader, DataVersion, QueryDataVer
 #: A NameServer asks a silent broker whether it lives. Skylark's own; whatever code the answer has, the broker lives.
 PROBE_BROKER = Request(7105, NOTHING, NOTHING, NOTHING, NOTHING)
 BROKER_HEARTBEAT = Request(
-    904, BrokerHeartbeatRequestHeader, NOTHING, MasterHeader, NOTHING,
+    904,
+    BrokerHeartbeatRequestHeader,
+    NOTHING,
+    MasterHeader,
+    NOTHING,
     may_be_oneway=True,
-)  # fmt: skip
+)
 GET_BROKER_MEMBER_GROUP = Request(901, GetBrokerMemberGroupRequestHeader, NOTHING, NOTHING, MemberGroupAnswer)
 NOTIFY_MIN_BROKER_ID_CHANGE = Request(
-    905, NotifyMinBrokerIdChangeRequestHeader, NOTHING, NOTHING, NOTHING,
+    905,
+    NotifyMinBrokerIdChangeRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     may_be_oneway=True,
-)  # fmt: skip
+)

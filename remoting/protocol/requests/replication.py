@@ -105,19 +105,35 @@ class EpochEntryCache(Body):
 GET_TIMER_CHECK_POINT = Request(60, NOTHING, NOTHING, NOTHING, bytes, right=GET_CLUSTER)
 GET_TIMER_METRICS = Request(61, NOTHING, NOTHING, NOTHING, TimerMetrics, right=GET_CLUSTER)
 GET_ALL_MESSAGE_REQUEST_MODE = Request(
-    402, NOTHING, NOTHING, NOTHING, MessageRequestModes,
+    402,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    MessageRequestModes,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 EXCHANGE_BROKER_HA_INFO = Request(
-    906, ExchangeHAInfoHeader, NOTHING, ExchangeHAInfoHeader, NOTHING,
+    906,
+    ExchangeHAInfoHeader,
+    NOTHING,
+    ExchangeHAInfoHeader,
+    NOTHING,
     right=UPDATE_CLUSTER,
-)  # fmt: skip
+)
 GET_BROKER_EPOCH_CACHE = Request(
-    1007, NOTHING, NOTHING, NOTHING, EpochEntryCache,
+    1007,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    EpochEntryCache,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 # The versions that the slave has; the versions that the master has.
 WATCH_METADATA = Request(
-    7100, WatchMetadataRequestHeader, MetadataVersions, NOTHING, MetadataVersions,
+    7100,
+    WatchMetadataRequestHeader,
+    MetadataVersions,
+    NOTHING,
+    MetadataVersions,
     right=GET_CLUSTER,
-)  # fmt: skip
+)

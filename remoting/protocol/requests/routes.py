@@ -316,14 +316,22 @@ GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = Request(313, NOTHING, NOTHING, NOTHING, Top
 PUT_KV_CONFIG = Request(100, PutKVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
 # QUERY_NOT_FOUND: the key or the namespace does not exist.
 GET_KV_CONFIG = Request(
-    101, KVConfigRequestHeader, NOTHING, GetKVConfigResponseHeader, NOTHING,
+    101,
+    KVConfigRequestHeader,
+    NOTHING,
+    GetKVConfigResponseHeader,
+    NOTHING,
     accepts=(ResponseCode.QUERY_NOT_FOUND,),
-)  # fmt: skip
+)
 DELETE_KV_CONFIG = Request(102, KVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
 GET_KVLIST_BY_NAMESPACE = Request(
-    219, NamespaceRequestHeader, NOTHING, NOTHING, KVTable,
+    219,
+    NamespaceRequestHeader,
+    NOTHING,
+    NOTHING,
+    KVTable,
     accepts=(ResponseCode.QUERY_NOT_FOUND,),
-)  # fmt: skip
+)
 # Properties text.
 UPDATE_NAMESRV_CONFIG = Request(318, NOTHING, bytes, NOTHING, NOTHING)
 GET_NAMESRV_CONFIG = Request(319, NOTHING, NOTHING, NOTHING, bytes)

@@ -113,18 +113,38 @@ def _right_to_send(topic_field: str, properties_field: str) -> Right:
 
 
 SEND_MESSAGE = Request(
-    10, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    accepts=STORED, may_be_oneway=True, right=_right_to_send("topic", "properties"),
-)  # fmt: skip
+    10,
+    SendMessageRequestHeader,
+    bytes,
+    SendMessageResponseHeader,
+    NOTHING,
+    accepts=STORED,
+    may_be_oneway=True,
+    right=_right_to_send("topic", "properties"),
+)
 SEND_MESSAGE_V2 = Request(
-    310, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    accepts=STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
-)  # fmt: skip
+    310,
+    SendMessageRequestHeader,
+    bytes,
+    SendMessageResponseHeader,
+    NOTHING,
+    accepts=STORED,
+    may_be_oneway=True,
+    has_short_names=True,
+    right=_right_to_send("b", "i"),
+)
 # With many messages a Skylark broker puts their offsets into the answer's body, see mqcommon/message/batch.py.
 SEND_BATCH_MESSAGE = Request(
-    320, SendMessageRequestHeader, bytes, SendMessageResponseHeader, bytes,
-    accepts=STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
-)  # fmt: skip
+    320,
+    SendMessageRequestHeader,
+    bytes,
+    SendMessageResponseHeader,
+    bytes,
+    accepts=STORED,
+    may_be_oneway=True,
+    has_short_names=True,
+    right=_right_to_send("b", "i"),
+)
 
 
 #: A Skylark broker says with this field, when it accepts CBOR, that it takes batches in which messages have a delay
@@ -151,9 +171,14 @@ class RecallMessageResponseHeader(Header):
 
 
 RECALL_MESSAGE = Request(
-    370, RecallMessageRequestHeader, NOTHING, RecallMessageResponseHeader, NOTHING,
-    may_be_oneway=True, right=on_topic(PUB),
-)  # fmt: skip
+    370,
+    RecallMessageRequestHeader,
+    NOTHING,
+    RecallMessageResponseHeader,
+    NOTHING,
+    may_be_oneway=True,
+    right=on_topic(PUB),
+)
 
 
 @lazy_dataclass(slots=True)
@@ -177,11 +202,22 @@ class ReplyMessageRequestHeader(Header):
 
 
 SEND_REPLY_MESSAGE = Request(
-    324, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    may_be_oneway=True, right=_right_to_send("topic", "properties"),
-)  # fmt: skip
+    324,
+    SendMessageRequestHeader,
+    bytes,
+    SendMessageResponseHeader,
+    NOTHING,
+    may_be_oneway=True,
+    right=_right_to_send("topic", "properties"),
+)
 SEND_REPLY_MESSAGE_V2 = Request(
-    325, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
-)  # fmt: skip
+    325,
+    SendMessageRequestHeader,
+    bytes,
+    SendMessageResponseHeader,
+    NOTHING,
+    may_be_oneway=True,
+    has_short_names=True,
+    right=_right_to_send("b", "i"),
+)
 PUSH_REPLY_MESSAGE_TO_CLIENT = Request(326, ReplyMessageRequestHeader, bytes, NOTHING, NOTHING)

@@ -168,30 +168,64 @@ class ClosedQueues(Body):
 
 
 DRAIN_BROKER = Request(
-    7130, DrainBrokerRequestHeader, NOTHING, NOTHING, NOTHING,
+    7130,
+    DrainBrokerRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     right=UPDATE_CLUSTER,
-)  # fmt: skip
+)
 GET_DRAIN_STATUS = Request(
-    7131, GetDrainStatusRequestHeader, NOTHING, NOTHING, DrainStatus,
-    right=GET_CLUSTER, on_slave=NO_MESSAGES,
-)  # fmt: skip
+    7131,
+    GetDrainStatusRequestHeader,
+    NOTHING,
+    NOTHING,
+    DrainStatus,
+    right=GET_CLUSTER,
+    on_slave=NO_MESSAGES,
+)
 SEAL_QUEUES = Request(
-    7132, SealQueuesRequestHeader, NOTHING, NOTHING, SealedQueues,
-    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
-)  # fmt: skip
+    7132,
+    SealQueuesRequestHeader,
+    NOTHING,
+    NOTHING,
+    SealedQueues,
+    right=UPDATE_CLUSTER,
+    on_slave=NO_MESSAGES,
+)
 READ_SEALED = Request(
-    7133, ReadSealedRequestHeader, NOTHING, ReadSealedResponseHeader, bytes,
-    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
-)  # fmt: skip
+    7133,
+    ReadSealedRequestHeader,
+    NOTHING,
+    ReadSealedResponseHeader,
+    bytes,
+    right=UPDATE_CLUSTER,
+    on_slave=NO_MESSAGES,
+)
 STORE_MOVED = Request(
-    7134, StoreMovedRequestHeader, bytes, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
-)  # fmt: skip
+    7134,
+    StoreMovedRequestHeader,
+    bytes,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=NO_MESSAGES,
+)
 NOTE_MOVED = Request(
-    7135, NoteMovedRequestHeader, NOTHING, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
-)  # fmt: skip
+    7135,
+    NoteMovedRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=NO_MESSAGES,
+)
 GET_CLOSED_QUEUES = Request(
-    7136, GetClosedQueuesRequestHeader, NOTHING, NOTHING, ClosedQueues,
-    right=GET_CLUSTER, on_slave=NO_MESSAGES,
-)  # fmt: skip
+    7136,
+    GetClosedQueuesRequestHeader,
+    NOTHING,
+    NOTHING,
+    ClosedQueues,
+    right=GET_CLUSTER,
+    on_slave=NO_MESSAGES,
+)

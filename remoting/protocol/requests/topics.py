@@ -124,17 +124,32 @@ class TopicConfigAndMapping(TopicConfig):
     def of(cls, config: TopicConfig, mapping: TopicQueueMappingDetail | None) -> "TopicConfigAndMapping":
         """``config`` with ``mapping``."""
         return cls(
-            config.topic_name, config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_filter_type,
-            config.topic_sys_flag, config.order, config.attributes, config.created_ms, mapping,
-        )  # fmt: skip
+            config.topic_name,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm,
+            config.topic_filter_type,
+            config.topic_sys_flag,
+            config.order,
+            config.attributes,
+            config.created_ms,
+            mapping,
+        )
 
     @property
     def config(self) -> TopicConfig:
         """The topic without the mapping."""
         return TopicConfig(
-            self.topic_name, self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_filter_type,
-            self.topic_sys_flag, self.order, self.attributes, self.created_ms,
-        )  # fmt: skip
+            self.topic_name,
+            self.read_queue_nums,
+            self.write_queue_nums,
+            self.perm,
+            self.topic_filter_type,
+            self.topic_sys_flag,
+            self.order,
+            self.attributes,
+            self.created_ms,
+        )
 
 
 @lazy_dataclass(slots=True)
@@ -260,39 +275,78 @@ def _create_topics_needs(body: TopicConfigList) -> list[Need]:
 
 
 UPDATE_AND_CREATE_TOPIC = Request(
-    17, CreateTopicRequestHeader, NOTHING, NOTHING, NOTHING,
-    right=on_topic(CREATE), on_slave=NO_CHANGE_ON_SLAVE,
-)  # fmt: skip
+    17,
+    CreateTopicRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=on_topic(CREATE),
+    on_slave=NO_CHANGE_ON_SLAVE,
+)
 UPDATE_AND_CREATE_TOPIC_LIST = Request(
-    18, NOTHING, TopicConfigList, NOTHING, NOTHING,
-    right=of_body(_create_topics_needs, like=on_topic(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
-)  # fmt: skip
+    18,
+    NOTHING,
+    TopicConfigList,
+    NOTHING,
+    NOTHING,
+    right=of_body(_create_topics_needs, like=on_topic(CREATE)),
+    on_slave=NO_CHANGE_ON_SLAVE,
+)
 GET_ALL_TOPIC_CONFIG = Request(
-    21, GetAllTopicConfigRequestHeader, NOTHING, GetAllTopicConfigResponseHeader,
+    21,
+    GetAllTopicConfigRequestHeader,
+    NOTHING,
+    GetAllTopicConfigResponseHeader,
     TopicConfigTable,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 GET_TOPIC_STATS_INFO = Request(
-    202, TopicRequestHeader, NOTHING, NOTHING, TopicStatsTable,
+    202,
+    TopicRequestHeader,
+    NOTHING,
+    NOTHING,
+    TopicStatsTable,
     right=on_topic(GET),
-)  # fmt: skip
+)
 DELETE_TOPIC_IN_BROKER = Request(
-    215, TopicRequestHeader, NOTHING, NOTHING, NOTHING,
-    right=on_topic(DELETE), on_slave=_DELETED_BY_MASTER,
-)  # fmt: skip
+    215,
+    TopicRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=on_topic(DELETE),
+    on_slave=_DELETED_BY_MASTER,
+)
 QUERY_TOPIC_CONSUME_BY_WHO = Request(
-    300, TopicRequestHeader, NOTHING, NOTHING, GroupList,
+    300,
+    TopicRequestHeader,
+    NOTHING,
+    NOTHING,
+    GroupList,
     right=on_topic(GET),
-)  # fmt: skip
+)
 GET_SYSTEM_TOPIC_LIST_FROM_BROKER = Request(
-    305, NOTHING, NOTHING, NOTHING, TopicList,
+    305,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    TopicList,
     right=GET_CLUSTER,
-)  # fmt: skip
+)
 GET_TOPIC_CONFIG = Request(
-    351, GetTopicConfigRequestHeader, NOTHING, NOTHING, TopicConfigAndMapping,
+    351,
+    GetTopicConfigRequestHeader,
+    NOTHING,
+    NOTHING,
+    TopicConfigAndMapping,
     right=on_topic(GET),
-)  # fmt: skip
+)
 UPDATE_AND_CREATE_STATIC_TOPIC = Request(
-    513, CreateTopicRequestHeader, TopicQueueMappingDetail, NOTHING, NOTHING,
-    right=on_topic(CREATE), on_slave=NO_CHANGE_ON_SLAVE,
-)  # fmt: skip
+    513,
+    CreateTopicRequestHeader,
+    TopicQueueMappingDetail,
+    NOTHING,
+    NOTHING,
+    right=on_topic(CREATE),
+    on_slave=NO_CHANGE_ON_SLAVE,
+)

@@ -58,14 +58,29 @@ def _end_needs(ext: Mapping[str, Any] | None) -> list[Need]:
 
 
 END_TRANSACTION = Request(
-    37, EndTransactionRequestHeader, NOTHING, NOTHING, NOTHING,
-    may_be_oneway=True, right=Right(_end_needs), on_slave=_NO_END_ON_SLAVE,
-)  # fmt: skip
-CHECK_TRANSACTION_STATE = Request(
-    39, CheckTransactionStateRequestHeader, bytes, NOTHING, NOTHING,
+    37,
+    EndTransactionRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
     may_be_oneway=True,
-)  # fmt: skip
+    right=Right(_end_needs),
+    on_slave=_NO_END_ON_SLAVE,
+)
+CHECK_TRANSACTION_STATE = Request(
+    39,
+    CheckTransactionStateRequestHeader,
+    bytes,
+    NOTHING,
+    NOTHING,
+    may_be_oneway=True,
+)
 RESUME_CHECK_HALF_MESSAGE = Request(
-    323, ResumeCheckHalfMessageRequestHeader, NOTHING, NOTHING, NOTHING,
-    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
-)  # fmt: skip
+    323,
+    ResumeCheckHalfMessageRequestHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+    on_slave=NO_MESSAGES,
+)

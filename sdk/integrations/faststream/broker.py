@@ -68,10 +68,13 @@ class LogColumns(DefaultLoggerStorage):
         if logger is None:
             columns = "".join(f"%({name})-{width}s | " for name, width in self._widths.items())
             logger = get_broker_logger(
-                name="rocketmq", default_context={"topic": "", "group": ""}, message_id_ln=LOGGED_ID, context=context,
+                name="rocketmq",
+                default_context={"topic": "", "group": ""},
+                message_id_ln=LOGGED_ID,
+                context=context,
                 fmt=f"%(asctime)s %(levelname)-8s - {columns}%(message_id)-{LOGGED_ID}s - %(message)s",
                 log_level=self.logger_log_level,
-            )  # fmt: skip
+            )
             self._logger_ref.add(logger)
         return logger
 
@@ -117,23 +120,40 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         urls = specification_url if specification_url is not None else nameserver or "127.0.0.1:9876"
         self._own_producer = producer = RocketProducer(parser, decoder, producer_options)
         super().__init__(
-            nameserver=nameserver, namespace=namespace, **_proofs(security, tls), routers=routers,
+            nameserver=nameserver,
+            namespace=namespace,
+            **_proofs(security, tls),
+            routers=routers,
             config=RocketBrokerConfig(
-                producer=producer, group=group, broker_middlewares=middlewares, broker_parser=parser,
-                broker_decoder=decoder, broker_codec=codec, broker_dependencies=dependencies,
-                graceful_timeout=graceful_timeout, ack_policy=ack_policy, id_generator=id_generator,
+                producer=producer,
+                group=group,
+                broker_middlewares=middlewares,
+                broker_parser=parser,
+                broker_decoder=decoder,
+                broker_codec=codec,
+                broker_dependencies=dependencies,
+                graceful_timeout=graceful_timeout,
+                ack_policy=ack_policy,
+                id_generator=id_generator,
                 logger=make_logger_state(logger=logger, log_level=log_level, default_storage_cls=LogColumns),
                 fd_config=FastDependsConfig(
-                    use_fastdepends=apply_types, serializer=serializer, provider=provider or dependency_provider,
+                    use_fastdepends=apply_types,
+                    serializer=serializer,
+                    provider=provider or dependency_provider,
                     context=context or ContextRepo(),
                 ),
-                extra_context={"broker": self}, default_driver_annotations=_annotations(),
+                extra_context={"broker": self},
+                default_driver_annotations=_annotations(),
             ),
             specification=BrokerSpec(
-                url=_urls(urls), protocol=protocol, protocol_version=protocol_version, description=description,
-                tags=tags, security=security,
+                url=_urls(urls),
+                protocol=protocol,
+                protocol_version=protocol_version,
+                description=description,
+                tags=tags,
+                security=security,
             ),
-        )  # fmt: skip
+        )
 
     # --- start and stop
 
@@ -219,9 +239,14 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         """
         sending = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, deliver_at=deliver_at)
         cmd = RocketPublishCommand(
-            message, topic=topic, sending=sending, headers=headers, reply_to=reply_to,
-            correlation_id=correlation_id or self.config.id_generator(), _publish_type=PublishType.PUBLISH,
-        )  # fmt: skip
+            message,
+            topic=topic,
+            sending=sending,
+            headers=headers,
+            reply_to=reply_to,
+            correlation_id=correlation_id or self.config.id_generator(),
+            _publish_type=PublishType.PUBLISH,
+        )
         result: SendResult = await self._basic_publish(cmd, producer=self.config.producer)
         return result
 
@@ -241,11 +266,14 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         stored, as SendFailed; the others are stored.
         """
         cmd = RocketPublishCommand(
-            *(messages or (None,)), topic=topic, headers=headers,
+            *(messages or (None,)),
+            topic=topic,
+            headers=headers,
             sending=SendOptions(tags=tags, sharding_key=sharding_key),
-            correlation_id=correlation_id or self.config.id_generator(), reply_to=reply_to,
+            correlation_id=correlation_id or self.config.id_generator(),
+            reply_to=reply_to,
             _publish_type=PublishType.PUBLISH,
-        )  # fmt: skip
+        )
         results: list[SendResult] = await self._basic_publish_batch(cmd, producer=self.config.producer)
         return results
 
@@ -261,9 +289,14 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
     ) -> RocketMessage:
         """Publish a message and return the reply of its handler. TimeoutError when there is none in time."""
         cmd = RocketPublishCommand(
-            message, topic=topic, sending=SendOptions(tags=tags), headers=headers, timeout_s=timeout,
-            correlation_id=correlation_id or self.config.id_generator(), _publish_type=PublishType.REQUEST,
-        )  # fmt: skip
+            message,
+            topic=topic,
+            sending=SendOptions(tags=tags),
+            headers=headers,
+            timeout_s=timeout,
+            correlation_id=correlation_id or self.config.id_generator(),
+            _publish_type=PublishType.REQUEST,
+        )
         reply: RocketMessage = await self._basic_request(cmd, producer=self.config.producer)
         return reply
 

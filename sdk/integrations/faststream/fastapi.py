@@ -56,12 +56,17 @@ class RocketRouter(StreamRouter[Any]):
     ) -> RocketSubscriber:
         """As `RocketBroker.subscriber`, whose arguments ``options`` are."""
         subscriber = super().subscriber(
-            topic, dependencies=dependencies, response_model=response_model,
-            response_model_include=response_model_include, response_model_exclude=response_model_exclude,
-            response_model_by_alias=response_model_by_alias, response_model_exclude_unset=response_model_exclude_unset,
+            topic,
+            dependencies=dependencies,
+            response_model=response_model,
+            response_model_include=response_model_include,
+            response_model_exclude=response_model_exclude,
+            response_model_by_alias=response_model_by_alias,
+            response_model_exclude_unset=response_model_exclude_unset,
             response_model_exclude_defaults=response_model_exclude_defaults,
-            response_model_exclude_none=response_model_exclude_none, **options,
-        )  # fmt: skip
+            response_model_exclude_none=response_model_exclude_none,
+            **options,
+        )
         return cast(RocketSubscriber, subscriber)
 
     def publisher(self, topic: str, **options: Any) -> RocketPublisher:  # type: ignore[override]

@@ -151,25 +151,32 @@ class RocketParser:
         """One message."""
         properties = message.properties
         return RocketMessage(
-            raw_message=message, body=message.body, headers=dict(message.headers), message_id=message.msg_id,
+            raw_message=message,
+            body=message.body,
+            headers=dict(message.headers),
+            message_id=message.msg_id,
             content_type=properties.get(CONTENT_TYPE),
             # Requests of `Producer.request`, and of RocketMQ's clients, name the client that waits.
             reply_to=properties.get(REPLY_TO_CLIENT) or properties.get(REPLY_TO_HEADER, ""),
             correlation_id=properties.get(CORRELATION_HEADER) or properties.get(CORRELATION_ID),
             settlement=self.settlements.get(id(message)),
-        )  # fmt: skip
+        )
 
     async def parse_batch(self, messages: Sequence[MessageExt]) -> RocketMessage:
         """Several messages, as one whose body is a list; the rest is that of the first message."""
         first = await self.parse_message(messages[0])
         return RocketMessage(
-            raw_message=messages, body=[message.body for message in messages], headers=first.headers,
-            batch_headers=[dict(message.headers) for message in messages], message_id=first.message_id,
-            content_type=first.content_type, correlation_id=first.correlation_id,
+            raw_message=messages,
+            body=[message.body for message in messages],
+            headers=first.headers,
+            batch_headers=[dict(message.headers) for message in messages],
+            message_id=first.message_id,
+            content_type=first.content_type,
+            correlation_id=first.correlation_id,
             # A client that waits wants the answer to its own message, and a batch has one answer: only topics get it.
             reply_to=messages[0].properties.get(REPLY_TO_HEADER, ""),
             settlement=self.settlements.get(id(messages)),
-        )  # fmt: skip
+        )
 
     async def decode_message(self, message: FastStreamMessage[Any]) -> Any:
         """The value of a body, by its content type: as FastStream does it, and CBOR."""

@@ -90,9 +90,13 @@ class RocketResponse(Response):
     def as_publish_command(self) -> "RocketPublishCommand":
         """The command for publishers of the handler."""
         return RocketPublishCommand(
-            self.body, topic="", sending=self.sending, headers=self.headers, correlation_id=self.correlation_id,
+            self.body,
+            topic="",
+            sending=self.sending,
+            headers=self.headers,
+            correlation_id=self.correlation_id,
             _publish_type=PublishType.PUBLISH,
-        )  # fmt: skip
+        )
 
 
 class RocketPublishCommand(BatchPublishCommand):
@@ -112,9 +116,14 @@ class RocketPublishCommand(BatchPublishCommand):
         _publish_type: PublishType,
     ) -> None:
         super().__init__(
-            body, *bodies, destination=topic, headers=headers, correlation_id=correlation_id, reply_to=reply_to,
+            body,
+            *bodies,
+            destination=topic,
+            headers=headers,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
             _publish_type=_publish_type,
-        )  # fmt: skip
+        )
         self.sending = sending or SendOptions()
         self.timeout_s = timeout_s
         self.asked: MessageExt | None = None
@@ -127,9 +136,14 @@ class RocketPublishCommand(BatchPublishCommand):
             cmd.body, cmd.extra_bodies = body, (*others, *cmd.extra_bodies)
             return cmd
         return cls(
-            body, *others, topic=cmd.destination, headers=cmd.headers, correlation_id=cmd.correlation_id,
-            reply_to=cmd.reply_to, _publish_type=cmd.publish_type,
-        )  # fmt: skip
+            body,
+            *others,
+            topic=cmd.destination,
+            headers=cmd.headers,
+            correlation_id=cmd.correlation_id,
+            reply_to=cmd.reply_to,
+            _publish_type=cmd.publish_type,
+        )
 
     def properties(self, content_type: str | None) -> dict[str, str]:
         """The properties of its messages."""
@@ -145,9 +159,13 @@ class RocketPublishCommand(BatchPublishCommand):
         """The message for an encoded body. ValueError or TypeError when it cannot be sent."""
         sending = self.sending
         return Message(
-            self.destination, body, tags=sending.tags, keys=sending.keys, sharding_key=sending.sharding_key,
+            self.destination,
+            body,
+            tags=sending.tags,
+            keys=sending.keys,
+            sharding_key=sending.sharding_key,
             properties=self.properties(content_type),
-        )  # fmt: skip
+        )
 
 
 class ValueCodec(DefaultCodec):
@@ -298,10 +316,12 @@ class RocketPublisherSpec(PublisherSpecification[Any, Any]):
         message = MessageSpec(title=f"{self.name}:Message", payload=resolve_payloads(payloads, "Publisher"))
         return {
             self.name: PublisherSpec(
-                address=self.topic, description=self.config.description_,
-                operation=Operation(message=message, bindings=None), bindings=None,
+                address=self.topic,
+                description=self.config.description_,
+                operation=Operation(message=message, bindings=None),
+                bindings=None,
             )
-        }  # fmt: skip
+        }
 
 
 class RocketPublisher(PublisherUsecase):
@@ -347,9 +367,14 @@ class RocketPublisher(PublisherUsecase):
         """Publish a message, with ``batch`` a list of them; what is not given is as the publisher says."""
         sending = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, deliver_at=deliver_at)
         cmd = RocketPublishCommand(
-            message, topic=topic, sending=sending, headers=headers, correlation_id=correlation_id, reply_to=reply_to,
+            message,
+            topic=topic,
+            sending=sending,
+            headers=headers,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
             _publish_type=PublishType.PUBLISH,
-        )  # fmt: skip
+        )
         return await self._publish(cmd, _extra_middlewares=())
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> Any:
@@ -370,9 +395,14 @@ class RocketPublisher(PublisherUsecase):
     ) -> RocketMessage:
         """Publish a message and return the reply of its handler. TimeoutError when there is none in time."""
         cmd = RocketPublishCommand(
-            message, topic=topic, sending=SendOptions(tags=tags), headers=headers, correlation_id=correlation_id,
-            timeout_s=timeout, _publish_type=PublishType.REQUEST,
-        )  # fmt: skip
+            message,
+            topic=topic,
+            sending=SendOptions(tags=tags),
+            headers=headers,
+            correlation_id=correlation_id,
+            timeout_s=timeout,
+            _publish_type=PublishType.REQUEST,
+        )
         reply: RocketMessage = await self._basic_request(self._completed(cmd), producer=self._outer_config.producer)
         return reply
 

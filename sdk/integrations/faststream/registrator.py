@@ -75,18 +75,29 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
         """
         config = self._config
         consuming = ConsumeOptions(
-            topic=topic, group=group, tags=tags, sql=sql, orderly=orderly, broadcast=broadcast, batch=batch,
-            batch_size=batch_size, max_workers=max_workers, consume_from=consume_from, retry=retry,
+            topic=topic,
+            group=group,
+            tags=tags,
+            sql=sql,
+            orderly=orderly,
+            broadcast=broadcast,
+            batch=batch,
+            batch_size=batch_size,
+            max_workers=max_workers,
+            consume_from=consume_from,
+            retry=retry,
             options=consumer_options,
-        )  # fmt: skip
+        )
         calls: CallsCollection[Any] = CallsCollection()
         described = SubscriberSpecConfig(
             topic=topic, title_=title, description_=description, include_in_schema=include_in_schema
         )
         subscriber = RocketSubscriber(
             SubscriberConfig(_outer_config=config, no_reply=no_reply, _ack_policy=ack_policy),
-            RocketSubscriberSpec(config, described, calls), calls, consuming,
-        )  # fmt: skip
+            RocketSubscriberSpec(config, described, calls),
+            calls,
+            consuming,
+        )
         super().subscriber(subscriber, persistent=persistent)
         return subscriber.add_call(
             parser_=parser or self._parser, decoder_=decoder or self._decoder, dependencies_=dependencies, codec_=codec
@@ -117,10 +128,13 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
             topic=topic, schema_=schema, title_=title, description_=description, include_in_schema=include_in_schema
         )
         publisher = RocketPublisher(
-            PublisherUsecaseConfig(_outer_config=self._config), RocketPublisherSpec(self._config, described),
-            sending=SendOptions(tags=tags, sharding_key=sharding_key, delay=delay), headers=headers, reply_to=reply_to,
+            PublisherUsecaseConfig(_outer_config=self._config),
+            RocketPublisherSpec(self._config, described),
+            sending=SendOptions(tags=tags, sharding_key=sharding_key, delay=delay),
+            headers=headers,
+            reply_to=reply_to,
             batch=batch,
-        )  # fmt: skip
+        )
         super().publisher(publisher, persistent=persistent)
         return publisher
 
@@ -159,9 +173,16 @@ class RocketRouter(RocketRegistrator, BrokerRouter[Any, RocketBrokerConfig]):
         ack_policy: AckPolicy = EMPTY,
     ) -> None:
         super().__init__(
-            handlers=handlers, routers=routers,
+            handlers=handlers,
+            routers=routers,
             config=RocketBrokerConfig(
-                prefix=prefix, ack_policy=ack_policy, broker_dependencies=dependencies, broker_middlewares=middlewares,
-                broker_parser=parser, broker_decoder=decoder, broker_codec=codec, include_in_schema=include_in_schema,
+                prefix=prefix,
+                ack_policy=ack_policy,
+                broker_dependencies=dependencies,
+                broker_middlewares=middlewares,
+                broker_parser=parser,
+                broker_decoder=decoder,
+                broker_codec=codec,
+                include_in_schema=include_in_schema,
             ),
-        )  # fmt: skip
+        )

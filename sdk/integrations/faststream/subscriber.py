@@ -118,10 +118,12 @@ class RocketSubscriberSpec(SubscriberSpecification[Any, Any]):
         message = MessageSpec(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads()))
         return {
             self.name: SubscriberSpec(
-                address=self.topic, description=self.description,
-                operation=Operation(message=message, bindings=None), bindings=None,
+                address=self.topic,
+                description=self.description,
+                operation=Operation(message=message, bindings=None),
+                bindings=None,
             )
-        }  # fmt: skip
+        }
 
 
 class RocketSubscriber(SubscriberUsecase[Any]):
@@ -214,10 +216,17 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             **consuming.options,
         }
         consumer = PushConsumer(
-            self._outer_config.client, group=group, subscriptions={self.topic: consuming.expression},
-            batch_size=consuming.batch_size, concurrency=consuming.max_workers, orderly=consuming.orderly,
-            broadcast=consuming.broadcast, consume_from=consuming.consume_from, retry=consuming.policy, **options,
-        )  # fmt: skip
+            self._outer_config.client,
+            group=group,
+            subscriptions={self.topic: consuming.expression},
+            batch_size=consuming.batch_size,
+            concurrency=consuming.max_workers,
+            orderly=consuming.orderly,
+            broadcast=consuming.broadcast,
+            consume_from=consuming.consume_from,
+            retry=consuming.policy,
+            **options,
+        )
         await consumer.__aenter__()
         self._outer_config.joined[group] = self.topic
         return consumer
@@ -351,9 +360,12 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         async with self._opening:
             if self._simple is None:
                 simple = SimpleConsumer(
-                    self._outer_config.client, group=self.group, subscriptions={self.topic: consuming.tags},
-                    consume_from=consuming.consume_from, **consuming.options,
-                )  # fmt: skip
+                    self._outer_config.client,
+                    group=self.group,
+                    subscriptions={self.topic: consuming.tags},
+                    consume_from=consuming.consume_from,
+                    **consuming.options,
+                )
                 await simple.__aenter__()
                 self._simple = simple
             return self._simple
@@ -368,9 +380,11 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         settlements[id(raw)] = Popped(simple, found)
         try:
             message = await process_msg(
-                msg=raw, middlewares=(make(raw, context=context) for make in self._broker_middlewares), parser=parser,
+                msg=raw,
+                middlewares=(make(raw, context=context) for make in self._broker_middlewares),
+                parser=parser,
                 decoder=decoder,
-            )  # fmt: skip
+            )
         finally:
             del settlements[id(raw)]
         # A parser of the user's may make another message, which must be one of these all the same, as FastStream says.

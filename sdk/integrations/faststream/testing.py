@@ -124,9 +124,21 @@ class MemoryProducer(ProducerProto[RocketPublishCommand]):
     def _stored(self, message: Message) -> MessageExt:
         number, now_ms = next(self._numbers), self._clock.now_ms()
         record = encode_record(
-            *topic_field(message.topic), 0, number, 0, message.body, wire_properties(message, f"MEMORY{number:026}"),
-            message.flag, 0, now_ms, _HOST, now_ms, _HOST, 0, 0,
-        )  # fmt: skip
+            *topic_field(message.topic),
+            0,
+            number,
+            0,
+            message.body,
+            wire_properties(message, f"MEMORY{number:026}"),
+            message.flag,
+            0,
+            now_ms,
+            _HOST,
+            now_ms,
+            _HOST,
+            0,
+            0,
+        )
         return MessageExt(record, 0, BROKER_NAME)
 
 

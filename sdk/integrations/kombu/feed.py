@@ -315,8 +315,10 @@ class Feed:
         if patience.cancelled_caught and self._held:
             logger.warning(
                 "%d tasks of queue %s could not be acknowledged or given back within %d ms; workers get them again",
-                len(self._held), self._queue, self._settings.close_timeout_ms,
-            )  # fmt: skip
+                len(self._held),
+                self._queue,
+                self._settings.close_timeout_ms,
+            )
         self._closed.set()
         self._finished.unpark_all()
         await self.ended.wait()
@@ -404,9 +406,10 @@ class Feed:
                 return []
             is_busy = trio.current_time() - self._last_found < BUSY_S
             messages = await consumer.receive(
-                room, HELD_MS if is_busy and self._prefetch.pulling == 1 else 0,
+                room,
+                HELD_MS if is_busy and self._prefetch.pulling == 1 else 0,
                 invisible_ms=self._settings.visibility_timeout_ms,
-            )  # fmt: skip
+            )
             if messages:
                 self._last_found = trio.current_time()
             self._prefetch.take(len(messages))

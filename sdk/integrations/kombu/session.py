@@ -109,13 +109,17 @@ class ClusterSession:
     def __init__(self, settings: TransportSettings, start_timeout_ms: int) -> None:
         self.settings = settings
         self.client = Client(
-            list(settings.nameservers), namespace=settings.namespace, tls=Tls() if settings.tls else None,
+            list(settings.nameservers),
+            namespace=settings.namespace,
+            tls=Tls() if settings.tls else None,
             credentials=Credentials(settings.access_key, settings.secret_key) if settings.access_key else None,
-        )  # fmt: skip
+        )
         self._producer = Producer(
-            self.client, group=PRODUCER_GROUP, send_timeout_ms=settings.send_timeout_ms,
+            self.client,
+            group=PRODUCER_GROUP,
+            send_timeout_ms=settings.send_timeout_ms,
             start_timeout_ms=start_timeout_ms,
-        )  # fmt: skip
+        )
         self._admin = Admin(self.client)
         self._handle = ClientHandle(self.client)
         self._clock = SystemClock()
@@ -301,9 +305,18 @@ class ClusterSession:
         own_topic = queue_topic(queue, self.settings.queue_name_prefix)
         group = _Group(self, source, is_late, *self._taken_of(source.group))
         feed = Feed(
-            group, self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox, matches=matches,
-            send_later=partial(self._send_on, own_topic), post=self._post, backoff=self._backoff, clock=self._clock,
-        )  # fmt: skip
+            group,
+            self.settings,
+            owner=owner,
+            queue=queue,
+            prefetch=prefetch,
+            mailbox=mailbox,
+            matches=matches,
+            send_later=partial(self._send_on, own_topic),
+            post=self._post,
+            backoff=self._backoff,
+            clock=self._clock,
+        )
         if not is_late:
             await feed.join()
         await self.nursery.start(feed.run)
@@ -374,10 +387,13 @@ class ClusterSession:
     ) -> None:
         try:
             async with SimpleConsumer(
-                self.client, group=source.group, subscriptions={source.topic: source.expression},
-                invisible_ms=self.settings.visibility_timeout_ms, consume_from=ConsumeFrom.FIRST_OFFSET,
+                self.client,
+                group=source.group,
+                subscriptions={source.topic: source.expression},
+                invisible_ms=self.settings.visibility_timeout_ms,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
                 timeout_ms=self.settings.close_timeout_ms,
-            ) as consumer:  # fmt: skip
+            ) as consumer:
                 task_status.started(consumer)
                 await shared.done.wait()
         finally:

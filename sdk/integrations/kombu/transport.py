@@ -345,8 +345,11 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.critical(
                 "message %s of queue %s is not kombu's, it is left out: %r; body: %.1000r",
-                message.msg_id, queue, error, message.body,
-            )  # fmt: skip
+                message.msg_id,
+                queue,
+                error,
+                message.body,
+            )
             # Acknowledged, or it would come again for ever; the log has its body.
             delivery.settle(give_back=False)
             return None
@@ -388,12 +391,20 @@ class Channel(VirtualChannel):  # type: ignore[misc]
 
         async def open_all(session: ClusterSession) -> list[tuple[Source, Feed]]:
             return [
-                (source, await session.open_feed(
-                    source, owner=self, queue=queue, prefetch=self._prefetch, mailbox=mailbox,
-                    matches=bound.get(source, _everything), is_late=queue in self._transport.streams,
-                ))
+                (
+                    source,
+                    await session.open_feed(
+                        source,
+                        owner=self,
+                        queue=queue,
+                        prefetch=self._prefetch,
+                        mailbox=mailbox,
+                        matches=bound.get(source, _everything),
+                        is_late=queue in self._transport.streams,
+                    ),
+                )
                 for source in sources
-            ]  # fmt: skip
+            ]
 
         feeds = self._feeds[queue] = self._transport.shared.call(open_all)
         return feeds

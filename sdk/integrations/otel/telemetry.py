@@ -83,16 +83,20 @@ class Telemetry:
             "messaging.client.sent.messages", [self._sent], "{message}", "Messages that a producer tried to send."
         )
         meter.create_observable_counter(
-            "messaging.client.consumed.messages", [self._consumed], "{message}",
+            "messaging.client.consumed.messages",
+            [self._consumed],
+            "{message}",
             "Messages that were given to the application.",
-        )  # fmt: skip
+        )
         meter.create_observable_up_down_counter(
             "messaging.client.sending.messages", [self._sending], "{message}", "Messages whose send has not ended."
         )
         meter.create_observable_gauge(
-            "messaging.client.cached.messages", [self._cached], "{message}",
+            "messaging.client.cached.messages",
+            [self._cached],
+            "{message}",
             "Messages in the memory of push consumers: pulled, and not consumed yet.",
-        )  # fmt: skip
+        )
         #: Contexts in messages.
         self.carried = Carried()
         #: Push consumers whose messages in memory are observed.
@@ -147,9 +151,15 @@ class Telemetry:
     # --- spans
 
     def span(
-        self, labels: Labels, kind: SpanKind, more: Attributes, *,
-        context: Context | None = None, links: Sequence[Link] = (), start_ns: int | None = None,
-    ) -> Span:  # fmt: skip
+        self,
+        labels: Labels,
+        kind: SpanKind,
+        more: Attributes,
+        *,
+        context: Context | None = None,
+        links: Sequence[Link] = (),
+        start_ns: int | None = None,
+    ) -> Span:
         """A span that has begun, named as the conventions say."""
         return self.tracer.start_span(
             labels.span_name, context, kind, attributes={**labels.of_spans, **more}, links=links, start_time=start_ns
@@ -201,8 +211,10 @@ class Operation:
 def described(message: MessageExt) -> Attributes:
     """What a span says of one stored message."""
     found: Attributes = {
-        MESSAGE_ID: message.msg_id, QUEUE: str(message.queue_id), ATTEMPT: message.reconsume_times + 1,
-    }  # fmt: skip
+        MESSAGE_ID: message.msg_id,
+        QUEUE: str(message.queue_id),
+        ATTEMPT: message.reconsume_times + 1,
+    }
     return found | tags_and_keys(message.tags, message.keys)
 
 
