@@ -27,7 +27,7 @@ def plain(value: object) -> Any:
     """``value`` as JSON has it: reports as objects, sets and tuples as arrays, what JSON knows already unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         document: dict[str, Any] = {}
-        for attribute, (name, is_optional, is_flat) in _members(type(value)).items():
+        for attribute, (name, is_optional, is_flat) in _members_of(value).items():
             item = getattr(value, attribute)
             if is_flat:
                 document |= plain(item)
@@ -43,7 +43,7 @@ def plain(value: object) -> Any:
 
 def member(report: object, json_name: str) -> Any:
     """The member that JSON shows as ``json_name``, also one of a flat member. Raises AttributeError."""
-    for attribute, (name, _, is_flat) in _members(type(report)).items():
+    for attribute, (name, _, is_flat) in _members_of(report).items():
         if name == json_name and not is_flat:
             return getattr(report, attribute)
         if is_flat and is_dataclass(inside := getattr(report, attribute)):
@@ -52,6 +52,10 @@ def member(report: object, json_name: str) -> Any:
             except AttributeError:
                 continue
     raise AttributeError(f"{type(report).__name__} has no member {json_name!r}")
+
+
+def _members_of(report: object) -> dict[str, tuple[str, bool, bool]]:
+    return _members(type(report))  # type: ignore[arg-type]  # mypy takes the hash of objects for that of the class
 
 
 @cache
