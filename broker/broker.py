@@ -108,7 +108,7 @@ class Broker:
             logger.warning("%s", line)
         metadata, store = self._metadata(), self._store(identity)
         try:
-            await trio.to_thread.run_sync(self._recover, store, metadata)
+            unwritten = await trio.to_thread.run_sync(self._recover, store, metadata)
         except LostDisk as lost:
             # Before anything is served: this member may not speak for its id any more.
             async with AsyncExitStack() as closing:
@@ -120,21 +120,30 @@ class Broker:
                     return
                 closing.pop_all()
             metadata, store = self._metadata(), self._store(identity)
-            await trio.to_thread.run_sync(self._recover, store, metadata)
+            unwritten = await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
             elected = Elected(trio.current_time) if options.elects_master else None
             core = make_core(
-                options, identity, store, metadata, self._fs, self._clock, self.role, self._tls, elected=elected
+                options,
+                identity,
+                store,
+                metadata,
+                self._fs,
+                self._clock,
+                self.role,
+                self._tls,
+                elected=elected,
+                unwritten=unwritten,
             )
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
             await self._serve(wiring, task_status)
         finally:
             # Shielded: also a broker that is cancelled writes its checkpoint, or the next start must scan its log.
             with trio.CancelScope(shield=True):
-                unwritten = await trio.to_thread.run_sync(store.close)
+                unclean = await trio.to_thread.run_sync(store.close)
             self._close_files()
-        if unwritten:
-            logger.warning("the store was not closed cleanly; the next start scans the end of its log: %s", unwritten)
+        if unclean:
+            logger.warning("the store was not closed cleanly; the next start scans the end of its log: %s", unclean)
         logger.info("broker %s stopped", options.broker_name)
 
     def _metadata(self) -> Metadata:
@@ -177,7 +186,8 @@ class Broker:
         """Begin a graceful stop; `run` returns when it is done."""
         self._stopping.set()
 
-    def _recover(self, store: MessageStore, metadata: Metadata) -> None:
+    def _recover(self, store: MessageStore, metadata: Metadata) -> str:
+        """Open both. Returns why queue entries could not be written then; "" if they could."""
         # The store first: its lock also keeps a second broker from changing the metadata.
         try:
             report = store.open(lambda line: logger.info("recovery: %s", line))
@@ -235,6 +245,7 @@ class Broker:
         except BaseException:
             store.close()
             raise
+        return report.unwritten
 
     def _remove_leftovers(self) -> None:
         """Remove temporary files of writes that a crash broke off."""

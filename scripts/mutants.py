@@ -68,6 +68,14 @@ MUTANTS = (
     ),
     # Sends.
     Mutant(
+        "broker/writing/admission.py", "self._copies is None and not reasons", "self._copies is None",
+        "tests/broker/writing/test_admission.py",
+    ),
+    Mutant(
+        "broker/writing/admission.py", "self._of_role or drained", "self._of_role",
+        "tests/broker/writing/test_admission.py",
+    ),
+    Mutant(
         "broker/writing/stored_properties.py", ', LIGHT_QUEUES.encode())', ")", "tests/broker/writing"
     ),
     Mutant(

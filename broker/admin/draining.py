@@ -7,7 +7,7 @@ refused at once: consumers then send them to the retry topic of another broker. 
 itself: delayed and timed messages, committed transactions, popped messages that come back.
 Each broker of a set is told, since any of them may become the master. A broker that is away then copies the drain from
 its master, as it copies topics.
-Neighbours: meta/topics.py (`drain`), registration/registration.py, writing/writer.py (refuses sends).
+Neighbours: meta/topics.py (`drain`), registration/registration.py, writing/admission.py (refuses sends).
 """
 
 import logging
@@ -22,6 +22,7 @@ from skylark.broker.meta.table import Durable, refused_when_not_stored
 from skylark.broker.meta.topics import NO_DRAIN, Drain
 from skylark.broker.part import Part
 from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.admission import Reason
 from skylark.broker.writing.writer import Writer
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import RequestRefused
@@ -105,11 +106,10 @@ class Draining(Part):
     def tick(self) -> None:
         """Refuse sends when clients with old routes have had their time."""
         is_closed = bool(self._topics.drain.value.since_ms) and not self._closes_in_ms()
-        self._writer.close_to_clients(
-            (ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is drained and takes no messages: refresh the route")
-            if is_closed
-            else None
-        )
+        if is_closed:
+            self._writer.admission.refuse(Reason.DRAIN)
+        else:
+            self._writer.admission.allow(Reason.DRAIN)
 
     async def drain(self, channel: Channel, request: Command) -> Command:
         """7130: answered when the drain is on disk."""

@@ -32,7 +32,7 @@ class Background:
     store: MessageStore
     writer: Writer
     clock: Clock
-    #: Whether messages may be stored now.
+    #: Whether the part is to work now. Its messages may be refused all the same (writing/admission.py).
     is_active: Callable[[], bool]
     #: Makes the log durable up to its present end.
     flush: Callable[[], Awaitable[None]]

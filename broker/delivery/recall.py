@@ -73,7 +73,7 @@ class Recall(Part):
         options = self._options
         if not options.recall_message_enable:
             raise RequestRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        if self._writer.refusal is not None:
+        if self._writer.admission.takes_none:
             raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available")
         if not options.broker_permission & PERM_WRITE:
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")

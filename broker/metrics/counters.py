@@ -17,6 +17,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.role import RoleMachine
 from skylark.broker.replication.stats import ReplicationStats
 from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.admission import Admission
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -63,6 +64,7 @@ class Sources:
 
     options: BrokerOptions
     store: MessageStore
+    admission: Admission
     metadata: Metadata
     clients: Clients
     stats: BrokerStats
@@ -230,7 +232,7 @@ def _store(sources: Sources, oldest_ms: int) -> list[Column]:
         Column(table.FLUSH_BEHIND, _LOCAL_DISK, (log.end - log.flushed,)),
         Column(table.DISPATCH_BEHIND, _LOCAL_DISK, (store.index_behind,)),
         Column(table.RESERVE_TIME, _LOCAL_DISK, (age_ms,)),
-        single(table.WRITABLE, int(not store.refusal)),
+        single(table.WRITABLE, int(not sources.admission.no_room)),
         single(table.ENTRIES_MENDED, log.entries_mended),
         single(table.MESSAGES_SKIPPED, log.messages_skipped),
         single(table.DROPPED, sources.stats.dropped.count),

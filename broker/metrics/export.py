@@ -16,7 +16,7 @@ from skylark.broker.metrics.table import GROUP_CREATE_TIME, TOPIC_CREATE_TIME
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
 from skylark.broker.replication.role import RoleKind, RoleMachine
-from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.admission import Admission
 from skylark.mqcommon.metrics.metric import Column, Metric, column
 from skylark.remoting.metrics.export import Exporter
 from skylark.remoting.metrics.health import Health
@@ -87,10 +87,10 @@ class HealthPages(Part):
     """
 
     def __init__(
-        self, options: BrokerOptions, store: MessageStore, role: RoleMachine, registered: Callable[[], int]
+        self, options: BrokerOptions, admission: Admission, role: RoleMachine, registered: Callable[[], int]
     ) -> None:
         self._options = options
-        self._store = store
+        self._admission = admission
         self._role = role
         self._registered = registered
         self.health = Health(options, self.unready)
@@ -101,7 +101,7 @@ class HealthPages(Part):
 
     def unready(self) -> str:
         """Why clients should not be sent here; "" if they may be."""
-        if reason := self._store.refusal:
+        if reason := self._admission.no_room:
             return f"the store takes no messages: {reason}"
         if self._options.has_namesrvs and not self._registered():
             return "not registered with a NameServer yet"

@@ -47,7 +47,7 @@ class HaServer:
         self._examine = examine
         self._rate = rate
         self._connections: set[_Connection] = set()
-        self._admission: Admission[_Connection] = Admission()
+        self._kept: HaConnections[_Connection] = HaConnections()
         self._woken_end = -1  # the end of the log at the last wake-up
         self._strangers_logged_at = -math.inf
         self._strangers_not_logged = 0
@@ -80,7 +80,7 @@ class HaServer:
     async def _serve(self, transport: Transport) -> None:
         addr = transport.remote
         connection = _Connection(transport, self._log, self._new_session, self._examine, self._rate, self._admit)
-        if (crowded := self._admission.arrived(connection, limited_network(split_address(addr)[0]))) is not None:
+        if (crowded := self._kept.arrived(connection, limited_network(split_address(addr)[0]))) is not None:
             crowded.close("too many connections, and this one did not identify itself in time")
         self._connections.add(connection)
         # Whatever ends the connection, the slave no longer counts as a copy: sends must not wait for it in vain, nor be
@@ -91,7 +91,7 @@ class HaServer:
             reason = connection.closed_reason or PEER_CLOSED
         finally:
             self._connections.discard(connection)
-            self._admission.gone(connection)
+            self._kept.gone(connection)
             connection.ended()
             if connection.follows:
                 log = logger.info if reason == PEER_CLOSED else logger.warning
@@ -116,7 +116,7 @@ class HaServer:
 
     def _admit(self, connection: "_Connection", said_hello: bool) -> None:
         """Called before a connection becomes a slave's. ProtocolError when there are too many slaves."""
-        admitted, crowded = self._admission.follows(connection, said_hello=said_hello)
+        admitted, crowded = self._kept.follows(connection, said_hello=said_hello)
         if crowded is not None:
             crowded.close("too many slaves: a slave that says hello takes the place of a plain peer")
         if not admitted:
@@ -308,7 +308,7 @@ MAX_FOLLOWERS_OF_A_NETWORK = 16
 MAX_KNOWN_NETWORKS = 256
 
 
-class Admission(Generic[C]):
+class HaConnections(Generic[C]):
     """Which connections the HA port keeps when there are too many. Pure; ``network``: the peer's `limited_network`.
 
     A connection is a stranger until it is accepted as a slave (a follower): until its hello is answered, or a plain

@@ -9,6 +9,7 @@ Neighbours: commitlog.py, recovery.py (the same after a crash), replication/slav
 """
 
 import struct
+from collections.abc import Callable
 from itertools import repeat
 from typing import NamedTuple
 from zlib import crc32
@@ -20,7 +21,7 @@ from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry import ENTRY
 from skylark.broker.store.queue.rebuild import is_queued
 from skylark.broker.store.queue.tags import TAGS, TagCodes
-from skylark.broker.store.store import MAX_ENTRIES_WAITING, QUEUES, MessageStore
+from skylark.broker.store.store import MAX_ENTRIES_WAITING, MessageStore
 from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from skylark.mqcommon.message.columns import MIN_RUN, Fixed, Run, RunReader, Shape
 from skylark.mqcommon.message.flags import HOSTS_V6, INNER_BATCH, WRAPPED
@@ -74,8 +75,10 @@ class RunEntries(NamedTuple):
 class Replica:
     """Writes to the open ``store`` of a slave, as the only writer."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, unwritten: Callable[[], str] = str) -> None:
+        """``unwritten``: why queue entries cannot be written and stay in memory; "" if they can."""
         self._store = store
+        self._unwritten = unwritten
         self.log = store.log
         self._queues = store.queues
         self._tag_codes = store.tag_codes
@@ -108,7 +111,7 @@ class Replica:
     @property
     def refusal(self) -> str:
         """Why the queues get no entries: those in memory cannot be written. "" if they can."""
-        return self._store.refusal_of(QUEUES)
+        return self._unwritten()
 
     def begin_at(self, offset: int) -> None:
         """Let the empty log begin at ``offset``, the start of one of the master's files. Blocks; may raise DiskFull."""
@@ -204,7 +207,7 @@ class Replica:
         """
         # All whole records first: a message that is appended next gets its queue offset from the queue. Then the
         # partial record goes, since the next one would follow a torn one. Entries that cannot be written to disk now
-        # wait in memory, and the store refuses messages until they are written.
+        # wait in memory, and `Reason.ENTRIES_UNWRITTEN` keeps messages out until they are written.
         while self._build(10_000, guarded=True):
             pass
         if self.log.chain.segments:

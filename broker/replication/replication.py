@@ -1,8 +1,8 @@
 """Replication as a part of the broker: it runs the master's side or the slave's side, as the role says.
 
 The order of steps at a role change keeps the log's single writer (see role.py) and loses no message that was answered:
-- Demotion: the writer refuses messages at once, as the first observer of the role. Then slaves are given up to
-  `DRAIN_TIMEOUT_S` to copy the rest of the log, since one of them may be the next master. Only then are they
+- Demotion: the first observer of the role has messages refused at once (writing/admission.py). Then slaves are given
+  up to `DRAIN_TIMEOUT_S` to copy the rest of the log, since one of them may be the next master. Only then are they
   disconnected, and this broker starts to copy.
 - Promotion: copying stops, then `LogCopier.finish` cuts a partial record at the end of the log and completes the
   queues. Messages appended before that would follow a torn record, or get queue offsets that are already in use. A
@@ -200,7 +200,7 @@ class Replication(Part):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._server.serve)
             await changed.wait()
-            # The writer refuses messages by now. A slave that lacks the last ones may become the next master.
+            # Messages are refused by now. A slave that lacks the last ones may become the next master.
             await self._server.drain(DRAIN_TIMEOUT_S)
             nursery.cancel_scope.cancel()
 

@@ -6,9 +6,10 @@
 Invariant: the log has at most one writer. In MASTER producers append to it, in SLAVE and ACTING the replica does, and
 in TAKING_OVER nobody does. So promotion has a state of its own: before the first message is appended, the replica must
 have stopped, and the queues must have all records of the log. Demotion needs none: observers run inside the change,
-so the writer refuses messages before the replica starts (replication.py tells the order of steps).
-Observers see each change once, in order, and no change begins while they are called. So an observer registered first
-(wiring/core.py: the writer) has changed before those after it. Client connections stay open during all changes.
+so messages are refused before the replica starts (replication.py tells the order of steps).
+Observers see each change once, in order, and no change begins while they are called. So the observer registered first
+(`Core.take_role`, which refuses messages) has changed before those after it. Client connections stay open during all
+changes.
 """
 
 from collections.abc import Callable

@@ -85,6 +85,8 @@ class RecoveryReport:
     unchecked: bool = False
     # How far the newest message's store time is in the future: the clock was set back.
     ahead_ms: int = 0
+    # Why the checkpoint after the recovery could not write queue entries, which stay in memory; "" if it could.
+    unwritten: str = ""
 
     @property
     def clean(self) -> bool:

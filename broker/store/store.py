@@ -83,9 +83,6 @@ CLOSE_CATCH_UP = 200_000
 # The most queue entries that may wait in memory while a slow disk delays the checkpoint: 100 MB, and as much again for
 # the copies that are being written.
 MAX_ENTRIES_WAITING = 5_000_000
-# Names for `MessageStore.refuse`: queue entries cannot be written; too many of them wait.
-QUEUES = "queues"
-WAITING = "waiting entries"
 # Queues that a checkpoint writes in one step: copying their tails takes the event loop some milliseconds.
 QUEUES_AT_ONCE = 1_000
 # From this many files on, the whole file system is synced instead: one by one they take six times as long.
@@ -139,8 +136,6 @@ class MessageStore:
         self.copies = 0
         #: How the clock was set while this store is open; `look_at_clock` notes that.
         self.clock_steps = ClockSteps()
-        # Name of the part that refuses messages -> reason.
-        self._refusals: dict[str, str] = {}
         # --- how far the store is on disk. The first two are set when the store is opened.
         self._checkpoint: StoreCheckpoint
         #: What must be there at the next start.
@@ -227,7 +222,7 @@ class MessageStore:
             if not ours:
                 raise  # without a checkpoint the next start would take the store for RocketMQ's
             # Reads work without it, and the next checkpoint tries again.
-            self.refuse(QUEUES, str(error))
+            report.unwritten = str(error)
         return report
 
     def _recover_after(self, last_stop: LastStop, progress: Progress) -> tuple[Recovery, RecoveryReport]:
@@ -302,22 +297,6 @@ class MessageStore:
 
     # --- writing
 
-    @property
-    def refusal(self) -> str:
-        """Why messages are refused, even if the log has room for them; "" if they are taken."""
-        return next(iter(self._refusals.values()), "")
-
-    def refusal_of(self, who: str) -> str:
-        """Why the part named ``who`` refuses messages; "" if it does not."""
-        return self._refusals.get(who, "")
-
-    def refuse(self, who: str, reason: str) -> None:
-        """Refuse messages until ``who`` calls this again with "" as the reason."""
-        if reason:
-            self._refusals[who] = reason
-        else:
-            self._refusals.pop(who, None)
-
     def put(
         self,
         topic: str,
@@ -333,8 +312,6 @@ class MessageStore:
         prepared_transaction_offset: int = 0,
     ) -> PutResult:
         """Append one message. RequestRefused when it is too large for the files, DiskFull when there is no room."""
-        if self._refusals:
-            raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         size = queue.record_overhead + len(born_host) + len(body) + len(properties)
         log = self.log
@@ -385,8 +362,6 @@ class MessageStore:
 
         ``suffix``: encoded properties that are added after each message's own.
         """
-        if self._refusals:
-            raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         assert not queue.is_batch, "its batches go to put_inner"
         overhead = queue.record_overhead + len(born_host) + len(suffix)
@@ -426,8 +401,6 @@ class MessageStore:
 
         ``properties``: of the batch, with INNER_NUM, and with TAGS if all messages have that tag.
         """
-        if self._refusals:
-            raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         assert queue.is_batch, "plain queues have no entries for batches"
         queue_offset = queue.next_offset

@@ -21,6 +21,7 @@ from skylark.broker.store.removal import Removal
 from skylark.broker.store.retention import CleanDecision
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.flush import Flusher
+from skylark.broker.writing.admission import Admission, Reason
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.signal import Signal
 
@@ -42,6 +43,7 @@ class Cleaner(Part):
         store: MessageStore,
         removal: Removal,
         flusher: Flusher,
+        admission: Admission,
         options: BrokerOptions,
         clock: Clock,
         needed: Callable[[], float] = lambda: math.inf,
@@ -51,6 +53,7 @@ class Cleaner(Part):
         self._store = store
         self._removal = removal
         self._flusher = flusher
+        self._admission = admission
         self._options = options
         self._clock = clock
         self._asked = Signal()
@@ -60,8 +63,6 @@ class Cleaner(Part):
         # When a failed removal is tried again.
         self._next_try = 0.0
         self._logged_full = False
-        # Why sends are refused; "" if they are not.
-        self._refusal = ""
 
     def ask(self) -> None:
         """Remove expired files now, at any hour."""
@@ -125,13 +126,15 @@ class Cleaner(Part):
         return decision
 
     def _refuse(self, decision: CleanDecision) -> None:
-        before = self._refusal
-        most = self._options.retention_rules.refuse_ratio
-        self._refusal = f"{decision.used:.1%} in use, at most {most}%: make room" if decision.refuse else ""
-        self._store.refuse("cleaner", self._refusal)
-        if self._refusal and not before:
-            logger.error("sends are refused: the disk is too full: %s", self._refusal)
-        elif before and not self._refusal:
+        refused_before = self._admission.holds(Reason.DISK_FULL)
+        if decision.refuse:
+            most = self._options.retention_rules.refuse_ratio
+            why = f"{decision.used:.1%} in use, at most {most}%: make room"
+            self._admission.refuse(Reason.DISK_FULL, why)
+            if not refused_before:
+                logger.error("sends are refused: the disk is too full: %s", why)
+        elif refused_before:
+            self._admission.allow(Reason.DISK_FULL)
             logger.info("sends are accepted again: %.1f%% of the disk is in use", decision.used * 100)
         if not decision.too_full:
             self._logged_full = False

@@ -16,7 +16,8 @@ from skylark.broker.part import Part
 from skylark.broker.store.checkpoint import CheckpointMark
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.residency import NotResident, resident_only, warm
-from skylark.broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
+from skylark.broker.store.store import MAX_ENTRIES_WAITING, MessageStore
+from skylark.broker.writing.admission import Admission, Reason
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreError
 from skylark.mqcommon.metrics.metric import Histogram
@@ -56,12 +57,14 @@ class Flusher(Part):
         self,
         store: MessageStore,
         commits: LogWaits,
+        admission: Admission,
         options: BrokerOptions,
         settle: Callable[[], Awaitable[None]],
     ) -> None:
         """``settle`` returns when all known topics are durable; StoreError if they cannot be made so."""
         self._store = store
         self._commits = commits
+        self._admission = admission
         self._options = options
         self._settle = settle
         #: How long flushes took.
@@ -77,8 +80,11 @@ class Flusher(Part):
         self._next_ends = 0.0
         # Why known topics could not be made durable in the last flush; "" if they could.
         self._unsettled = ""
-        # Why queue entries cannot be written and stay in memory; "" if they can.
-        self._cannot_write = store.refusal_of(QUEUES)
+
+    @property
+    def unwritten(self) -> str:
+        """Why queue entries cannot be written and stay in memory; "" if they can."""
+        return self._admission.why(Reason.ENTRIES_UNWRITTEN)
 
     def after_turn(self) -> None:
         """Start a flush if a send waits for one."""
@@ -133,7 +139,7 @@ class Flusher(Part):
                     self._store.give_up_checkpoint(mark)
             if done and with_ends:
                 self._next_ends = now + ENDS_INTERVAL_S
-            elif note_ends and self._cannot_write:
+            elif note_ends and self.unwritten:
                 # The disk is full. Only the cleaner can make room, and it needs the noted ends before it may remove
                 # files.
                 ends = self._store.ends_now()
@@ -142,24 +148,23 @@ class Flusher(Part):
 
     async def _write_queues(self, mark: CheckpointMark) -> bool:
         """Write the tails of all queues to their files; returns whether that was possible."""
-        store, before = self._store, self._cannot_write
+        store, before = self._store, self.unwritten
         try:
             if store.queues.must_remove_files:
                 await trio.to_thread.run_sync(store.queues.remove_files)
             while steps := store.take_queues(mark):
                 await trio.to_thread.run_sync(store.write_queues, steps)
                 store.queues_written(steps)
-            self._cannot_write = ""
+            self._admission.allow(Reason.ENTRIES_UNWRITTEN)
         except OutOfDescriptors:
             raise  # tried again soon; sends go on until too many entries wait
         except (DiskFull, OSError) as error:
-            self._cannot_write = str(error)
-        store.refuse(QUEUES, self._cannot_write)
-        if self._cannot_write and not before:
-            logger.error("sends are refused: entries of consume queues cannot be written: %s", self._cannot_write)
-        elif before and not self._cannot_write:
+            self._admission.refuse(Reason.ENTRIES_UNWRITTEN, str(error))
+        if self.unwritten and not before:
+            logger.error("sends are refused: entries of consume queues cannot be written: %s", self.unwritten)
+        elif before and not self.unwritten:
             logger.info("sends are accepted again: all entries of consume queues are written")
-        return not self._cannot_write
+        return not self.unwritten
 
     async def _finish(self, mark: CheckpointMark) -> None:
         if mark.ends_head is not None:
@@ -180,8 +185,8 @@ class Flusher(Part):
             await trio.to_thread.run_sync(self._store.queues.remove_files)
         # Take its queues out of the noted ends, or the next start would rebuild them.
         await self.checkpoint(note_ends=True)
-        if self._cannot_write:
-            raise StoreError(f"no checkpoint without the queues of {topic} could be written: {self._cannot_write}")
+        if self.unwritten:
+            raise StoreError(f"no checkpoint without the queues of {topic} could be written: {self.unwritten}")
         return end
 
     def index_may_lag(self, most_bytes: int) -> None:
@@ -242,7 +247,7 @@ class Flusher(Part):
             await trio.sleep(CHECKPOINT_INTERVAL_S)
             log = self._store.log
             if (
-                self._cannot_write
+                self.unwritten
                 or self._store.queues.must_remove_files
                 or log.flushed != done
                 or (log.flushed != log.end and trio.current_time() >= self._next_ends)
@@ -264,20 +269,19 @@ class Flusher(Part):
 
     async def _bound_entries(self) -> None:
         """Refuse sends while too many queue entries wait in memory for a checkpoint."""
-        store, refusing = self._store, False
+        store, admission = self._store, self._admission
         while True:
             await trio.sleep(ENTRIES_INTERVAL_S)
             too_many = store.entries_waiting > MAX_ENTRIES_WAITING
-            if too_many == refusing:
+            if too_many == admission.holds(Reason.ENTRIES_WAITING):
                 continue
-            refusing = too_many
             if too_many:
                 reason = f"{store.entries_waiting:,} entries of consume queues wait in memory for a slow disk"
                 logger.error("sends are refused: %s", reason)
-                store.refuse(WAITING, reason)
+                admission.refuse(Reason.ENTRIES_WAITING, reason)
             else:
                 logger.info("sends are accepted again: the entries of consume queues that waited are written")
-                store.refuse(WAITING, "")
+                admission.allow(Reason.ENTRIES_WAITING)
 
     async def _expire_often(self) -> None:
         while True:

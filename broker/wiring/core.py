@@ -20,6 +20,7 @@ from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.delete_topics import TopicRemoval
 from skylark.broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BYTES, Flusher
 from skylark.broker.tasks.persist import Persister
+from skylark.broker.writing.admission import Admission, Reason
 from skylark.broker.writing.deferred import Deferral
 from skylark.broker.writing.durability import Durability
 from skylark.broker.writing.elected import Elected
@@ -36,7 +37,6 @@ from skylark.remoting.net.client import OpenClient, open_client
 from skylark.remoting.net.steps import Stepper
 from skylark.remoting.net.tls.options import DaemonTls
 from skylark.remoting.protocol.requests.registrations import PROBE_BROKER
-from skylark.remoting.protocol.requests.sends import NO_MESSAGES
 from skylark.remoting.protocol.signature import Credentials
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class Core:
     stats: BrokerStats
     store_host: bytes
     acks: AckLedger
+    admission: Admission
     durability: Durability
     writer: Writer
     persister: Persister
@@ -108,8 +109,8 @@ class Core:
     def take_role(self, before: Role, now: Role) -> None:
         """Apply the role to the store and the tables; called at each change of the role.
 
-        A slave's tables are mirrors of its master's, and its writer refuses messages: a slave's log is a byte-for-byte
-        copy, so nothing but the replica may append to it.
+        A slave's tables are mirrors of its master's, and it refuses messages: a slave's log is a byte-for-byte copy, so
+        nothing but the replica may append to it.
         """
         is_master = now.is_master
         self.identity.broker_id = now.broker_id
@@ -119,9 +120,10 @@ class Core:
         # A slave that catches up copies the log first; its index may lag further.
         self.flusher.index_may_lag(MAX_INDEX_BEHIND_BYTES if is_master else MAX_SLAVE_INDEX_BEHIND_BYTES)
         if is_master:
-            self.writer.accept()
+            self.admission.allow(Reason.NOT_MASTER)
         else:
-            self.writer.refuse(NO_MESSAGES.code, NO_MESSAGES.remark)
+            self.admission.refuse(Reason.NOT_MASTER)
+        self.durability.lead(is_master)
 
 
 def make_core(
@@ -134,8 +136,12 @@ def make_core(
     role: RoleMachine,
     tls: DaemonTls,
     elected: Elected | None = None,
+    unwritten: str = "",
 ) -> Core:
-    """Make the shared objects of a broker in its present role. ``elected``: in Controller mode."""
+    """Make the shared objects of a broker in its present role.
+
+    ``elected``: in Controller mode. ``unwritten``: as in the report of the store's recovery.
+    """
     store.queues.use_kinds(metadata.topics.has_batch_queues)
     ip, port = split_address(identity.addr)
     store_host = encode_host(ip, port)
@@ -145,10 +151,14 @@ def make_core(
         logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
     # A slave that becomes the master waits for its slaves, as in RocketMQ.
     durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER", elected=elected)
+    admission = Admission(durability if durability.double_write else None)
+    if unwritten:
+        admission.refuse(Reason.ENTRIES_UNWRITTEN, unwritten)
     # Not the port: brokers in containers share address, pid and port, and a recall would take another's message.
     unique_keys = UniqueKeys(ip, os.getpid(), int.from_bytes(os.urandom(4), "big"))
     writer = Writer(
         store,
+        admission,
         durability,
         stats,
         StoredProperties(options, unique_keys, clock),
@@ -163,7 +173,7 @@ def make_core(
     if elected is not None:
         store.confirmed = lambda: elected.confirm_offset
         unconfirmed = Unconfirmed(store, elected, turn_end)
-    flusher = Flusher(store, commits, options, persister.settle)
+    flusher = Flusher(store, commits, admission, options, persister.settle)
     removal = TopicRemoval(
         metadata,
         stats,
@@ -184,6 +194,7 @@ def make_core(
         stats=stats,
         store_host=store_host,
         acks=acks,
+        admission=admission,
         durability=durability,
         writer=writer,
         persister=persister,

@@ -49,6 +49,7 @@ from skylark.broker.replication.stats import HaHandlers, ReplicationStats, Slave
 from skylark.broker.replication.watch_metadata import MetadataWatch
 from skylark.broker.tasks.truncate import LogTruncation
 from skylark.broker.wiring.core import Core
+from skylark.broker.writing.admission import Reason
 from skylark.broker.writing.elected import Elected
 from skylark.mqcommon.addresses import format_address, server_address, split_address
 from skylark.mqcommon.errors import ConfigError
@@ -58,7 +59,6 @@ from skylark.remoting.net.client import RemotingClient, open_client
 from skylark.remoting.net.limits import ServerLimits
 from skylark.remoting.net.tls.options import DaemonTls
 from skylark.remoting.net.transport import Listener
-from skylark.remoting.protocol.requests.sends import NO_MESSAGES
 from skylark.remoting.raft.group import NodeOptions
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def wire_replication(
     sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, deletions, online, core.open_client)
 
     def new_slave() -> Copier:
-        slaves[:] = [link.new_slave(Replica(store))]
+        slaves[:] = [link.new_slave(Replica(store, lambda: core.flusher.unwritten))]
         return slaves[0]
 
     log = Replication(role, link.server, new_slave, sync, link.before_leading)
@@ -126,9 +126,10 @@ def wire_replication(
         if now.is_master:
             known.forget()
             if deletions.lead(store.log.raw_end):
-                # A message in the queue of a topic that was deleted would keep the old ones before it.
-                core.writer.refuse(NO_MESSAGES.code, "the deletion of a topic is finished first, a moment only")
-                core.removal.finish_soon(lambda: core.writer.accept() if core.is_master else None)
+                core.admission.refuse(Reason.TOPIC_DELETION)
+                core.removal.finish_soon(lambda: core.admission.allow(Reason.TOPIC_DELETION))
+            else:
+                core.admission.allow(Reason.TOPIC_DELETION)
             adopt_topics(store, metadata.topics, metadata.topics_to.value)
             metadata.topics_to.put(store.log.raw_end)
         if now.broker_id != before.broker_id:

@@ -123,7 +123,7 @@ def wire(
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
     removal = Removal(core.fs, options.store_path_root_dir, store)
-    cleaner = Cleaner(store, removal, core.flusher, options, core.clock, lambda: _needed_from(core))
+    cleaner = Cleaner(store, removal, core.flusher, core.admission, options, core.clock, lambda: _needed_from(core))
     access = _wire_access(core)
 
     def delivers_delayed() -> bool:
@@ -157,7 +157,7 @@ def wire(
     # The first of the parts of pops.
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
-    health = HealthPages(options, store, core.role, lambda: len(registrar.registered_addrs))
+    health = HealthPages(options, core.admission, core.role, lambda: len(registrar.registered_addrs))
     metrics = None
     if options.metrics_exporter_type != "DISABLE":  # else nothing is measured
         now = PresentValues(
@@ -171,6 +171,7 @@ def wire(
         sources = Sources(
             options,
             store,
+            core.admission,
             core.metadata,
             core.clients,
             core.stats,

@@ -11,7 +11,8 @@ after the last three makes a duplicate:
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
 A broker that is demoted gets no reports of slaves, so answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the
 new master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
-Neighbours: elected.py (the rules of Controller mode), waits.py (the rows).
+Neighbours: admission.py (whether a message may be stored), elected.py (the rules of Controller mode), waits.py (the
+rows).
 """
 
 import logging
@@ -22,9 +23,7 @@ from typing import Protocol
 from skylark.broker.options import BrokerOptions
 from skylark.broker.writing.elected import Elected
 from skylark.broker.writing.waits import AckLedger, LogWaits
-from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.message.properties import find_property
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 
@@ -33,20 +32,9 @@ logger = logging.getLogger(__name__)
 # About 1 KiB each. Without this limit only the rate of sends and their deadlines would bound the memory.
 MAX_WAITING = 32_768
 LOG_INTERVAL_S = 10.0
-# The code and the reason without a lease: clients go on at another broker, or here after an election.
-NO_LEASE = (
-    ResponseCode.SERVICE_NOT_AVAILABLE,
-    "service not available now. It may be caused by one of the following reasons: the Controller has not confirmed"
-    " lately that this broker is the master, or its DLedger group has elected another one",
-)
 NO_MAJORITY = "no majority of the group has the message yet, and another leader may drop it: send it again"
 # Instead of a number of slaves: too few are in sync; all members of the SyncStateSet.
 _TOO_FEW, _ALL = -1, -2
-
-
-def skips_waiting(properties: bytes) -> bool:
-    """Whether these properties say that the producer does not wait until its message is safe."""
-    return properties.find(b"WAIT\x01false") >= 0 and find_property(properties, b"WAIT") == b"false"
 
 
 class Answering(Protocol):
@@ -80,7 +68,8 @@ class Durability:
             elected.observers.append(confirms.advance)
             elected.on_cut.append(confirms.cut)
         self._options = options
-        self._double_write = double_write = double_write or elected is not None
+        #: Whether sends wait for slaves while this broker is the master.
+        self.double_write = double_write = double_write or elected is not None
         self.max_waiting = max_waiting
         # In a DLedger group an entry counts when a majority, this broker included, has it on disk.
         self._is_in_group = options.enable_dleger_commit_log
@@ -107,7 +96,7 @@ class Durability:
 
         In Controller mode those for the disk end, too.
         """
-        self.needs_slaves = leads and self._double_write
+        self.needs_slaves = leads and self.double_write
         self.waits = self.needs_slaves or self._sync_flush
         if not leads:
             self.demotions += 1
@@ -116,33 +105,12 @@ class Durability:
                 # The log may be cut now. What waits for the disk would stand before sends with lower ends.
                 self._commits.expire(math.inf)
 
-    def admit(self, end: int, properties: bytes) -> None:
-        """Called before a message is put at ``end`` of the log; RequestRefused when it must not be stored.
-
-        Fewer than minInSyncReplicas brokers would hold it, too many wait already, or the lease is over.
-        """
-        # Without its lease this broker may not be the master any more: what it stores now may be cut off again, whether
-        # the producer waits or not. So this is asked first.
-        elected = self.elected
-        if elected is not None and not elected.is_leased:
-            raise RequestRefused(*NO_LEASE)
-        if skips_waiting(properties):
-            return
-        # The memory of waits is bounded here, before a message is stored: afterwards it cannot be refused.
-        if len(self) >= self.max_waiting:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_BUSY,
-                f"[REJECTREQUEST]system busy, start flow control for a while: {len(self)} sends wait for slaves",
-            )
-        # minInSyncReplicas counts this broker, too, and slaves that are in sync with the log as it is before the
-        # message.
-        least = self._options.min_in_sync_replicas
+    def are_enough(self, end: int) -> bool:
+        """Whether minInSyncReplicas brokers, this one included, are in sync with the log, which ends at ``end``."""
+        least, elected = self._options.min_in_sync_replicas, self.elected
         if elected is None:
-            too_few = 1 + self._acks.in_sync(end) < least
-        else:
-            too_few = elected.set_size < (least or elected.default_min_size)
-        if too_few:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
+            return 1 + self._acks.in_sync(end) >= least
+        return elected.set_size >= (least or elected.default_min_size)
 
     def answer_when_safe(
         self,

@@ -13,12 +13,21 @@ def illegal(reason: str) -> RequestRefused:
 
 
 def no_space(error: DiskFull) -> RequestRefused:
-    """The refusal while the disk is full or file descriptors are used up."""
-    is_full = not isinstance(error, OutOfDescriptors)
-    reason = "the broker's disk is full" if is_full else "the broker is out of file descriptors"
+    """The refusal when the disk is full or file descriptors are used up."""
+    if isinstance(error, OutOfDescriptors):
+        return _not_available(f"the broker is out of file descriptors: {error}")
+    return no_room(str(error))
+
+
+def no_room(why: str) -> RequestRefused:
+    """The refusal while messages cannot be kept on the disk; producers know no other reason than a full one."""
+    return _not_available(f"the broker's disk is full: {why}")
+
+
+def _not_available(reason: str) -> RequestRefused:
     return RequestRefused(
         ResponseCode.SERVICE_NOT_AVAILABLE,
-        f"service not available now. It may be caused by one of the following reasons: {reason}: {error}",
+        f"service not available now. It may be caused by one of the following reasons: {reason}",
     )
 
 

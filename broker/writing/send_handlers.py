@@ -21,9 +21,9 @@ from skylark.broker.store.queue.batch_columns import Columns, UniformBatch
 from skylark.broker.store.queue.batch_records import RowBatch
 from skylark.broker.store.queue.entry import shared_tag, uniform_rows
 from skylark.broker.store.store import BatchPutResult
-from skylark.broker.writing.durability import skips_waiting
 from skylark.broker.writing.refusals import bad_fields, illegal, no_space
 from skylark.broker.writing.stored_properties import Row, asks_nothing
+from skylark.broker.writing.waits import skips_waiting
 from skylark.broker.writing.writer import BatchFields, Writer
 from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.errors import DiskFull, ProtocolError, RequestRefused
@@ -93,6 +93,7 @@ class SendHandlers(Part):
         """``turned`` is called after messages were stored outside of a turn."""
         self._writer = writer
         self._durability = writer.durability
+        self._admission = writer.admission
         self._topics = topics
         self._put_times = writer.times
         self._options = options
@@ -141,8 +142,8 @@ class SendHandlers(Part):
     def send(self, names: SendFields, batch: bool, channel: Channel, request: Command) -> Command | None:
         """10, 310 and 320: store the message, and answer at once or when it is safe."""
         ext = request.ext or {}
-        if self._writer.sends_refused is not None:
-            self._writer.check_sends(ext.get(names.topic))
+        if not self._admission.takes_sends:
+            self._admission.check_send(ext.get(names.topic))
         try:
             topic: str = ext[names.topic]
             queue_id = int(ext[names.queue_id])

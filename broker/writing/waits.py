@@ -15,11 +15,17 @@ from collections import deque
 from collections.abc import Callable
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.properties import find_property
 
 Done = Callable[[bool], None]
 # How long sends wait for a slave whose connection ended: longer than it takes to connect again, and less than a try of
 # a producer lasts, which goes to another broker then.
 ABSENCE_S = 0.5
+
+
+def skips_waiting(properties: bytes) -> bool:
+    """Whether these properties say that the producer does not wait until its message is safe."""
+    return properties.find(b"WAIT\x01false") >= 0 and find_property(properties, b"WAIT") == b"false"
 
 
 class LogWaits:

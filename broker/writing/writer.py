@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from skylark.broker.observe.stats import BrokerStats
 from skylark.broker.store.queue.batch_records import Batch, RowBatch
 from skylark.broker.store.store import BatchPutResult, MessageStore, PutResult
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.deferred import AlikeRows, Deferral, PlacedRow, check_room
 from skylark.broker.writing.durability import Durability
 from skylark.broker.writing.light import LightQueues
@@ -20,7 +21,7 @@ from skylark.broker.writing.stored_properties import Incoming, Row, StoredProper
 from skylark.mqcommon.errors import DiskFull, RequestRefused
 from skylark.mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, WRAPPED
 from skylark.mqcommon.message.properties import replace_properties
-from skylark.mqcommon.names import DLQ_RESENT_TOPIC, TRANS_HALF_TOPIC
+from skylark.mqcommon.names import TRANS_HALF_TOPIC
 
 # Without the bits of sysFlag that the broker sets itself.
 _NOT_OURS = ~(BORN_HOST_V6 | STORE_HOST_V6 | WRAPPED)
@@ -54,6 +55,7 @@ class Writer:
     def __init__(
         self,
         store: MessageStore,
+        admission: Admission,
         durability: Durability,
         stats: BrokerStats,
         properties: StoredProperties,
@@ -69,6 +71,7 @@ class Writer:
         self._light = light
         self._put = store.put if light is None else light.put
         self._put_accepted = store.put if light is None else light.put_accepted
+        self.admission = admission
         self.durability = durability
         self._stats = stats
         self.times = stats.put_times
@@ -80,41 +83,7 @@ class Writer:
         self._max_message_bytes = max_message_bytes
         #: Where deferred messages wait.
         self.deferral = deferral
-        #: (code, reason) when this broker takes no messages; None when it does.
-        self.refusal: tuple[int, str] | None = None
-        #: The same for messages of producers.
-        self.sends_refused: tuple[int, str] | None = None
-        self._closed: tuple[int, str] | None = None
         self._queue_for = queue_for
-        self._is_guarded = durability.needs_slaves
-
-    # --- the role
-
-    def accept(self) -> None:
-        """This broker takes messages from now on."""
-        self.refusal = None
-        self.sends_refused = self._closed
-        self.durability.lead(True)
-        self._is_guarded = self.durability.needs_slaves
-
-    def refuse(self, code: int, reason: str) -> None:
-        """This broker takes no messages from now on. Waits for slaves end: no more copies are reported."""
-        self.refusal = self.sends_refused = code, reason
-        self._is_guarded = True
-        self.durability.lead(False)
-
-    def close_to_clients(self, refusal: tuple[int, str] | None) -> None:
-        """Take no messages of producers, with this code and reason; None ends that. What waits here is delivered."""
-        self._closed = refusal
-        self.sends_refused = self.refusal or refusal
-
-    def check_sends(self, topic: str | None) -> None:
-        """RequestRefused while ``sends_refused``, except for a mark that a dead letter of this broker was sent again.
-
-        The dead letters of a drained broker can still be read and resent; without the marks a resend would repeat them.
-        """
-        if self.sends_refused is not None and (self.refusal is not None or topic != DLQ_RESENT_TOPIC):
-            raise RequestRefused(*self.sends_refused)
 
     # --- one message
 
@@ -134,8 +103,8 @@ class Writer:
 
         ``born_host``: the encoded address of the producer. This method sets the bits of ``sys_flag`` about hosts.
         """
-        # A master that waits for no slaves takes every message: it asks one flag, not three objects.
-        if self._is_guarded:
+        is_open = self.admission.is_open
+        if not is_open:
             self.admit(properties)
         stamped = self._stamped(properties)
         # Not a plain message: the half of a transaction, or one that is to be delivered later.
@@ -146,6 +115,9 @@ class Writer:
         self.check(sys_flag, len(body))
         if self.times.turn is None:
             self.times.begin()
+        if not is_open and self.admission.no_room:
+            self.check_light_queues(topic, stamped)  # what is wrong with the message itself is told first
+            self._refuse_for_room()
         try:
             put = self._put(
                 topic,
@@ -172,15 +144,19 @@ class Writer:
         It was admitted then, so neither its size nor the number of slaves in sync matters now, and light queues that it
         cannot have are left out. ``is_complete``: it has the broker's own properties already.
         """
-        if self.refusal is not None:
-            raise RequestRefused(*self.refusal)
+        is_open = self.admission.is_open
+        if not is_open:
+            self.admission.check_own()
         born_host = message.born_host
+        properties = message.properties if is_complete else self._completed(message.properties)
+        if not is_open:
+            self.admission.check_room()
         try:
             put = self._put_accepted(
                 message.topic,
                 self._queue_for(message.topic, message.queue_id),
                 message.body,
-                message.properties if is_complete else self._completed(message.properties),
+                properties,
                 flag=message.flag,
                 sys_flag=message.sys_flag & _NOT_OURS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=message.born_timestamp,
@@ -201,11 +177,8 @@ class Writer:
             self.deferral.defer(message)
 
     def admit(self, properties: bytes) -> None:
-        """RequestRefused when no message may be stored now: this is not the master, or too few slaves are in sync."""
-        if self.refusal is not None:
-            raise RequestRefused(*self.refusal)
-        if self.durability.needs_slaves:
-            self.durability.admit(self._store.log.end, properties)
+        """RequestRefused when no client's message may be stored now: not the master, or too few slaves are in sync."""
+        self.admission.check_message(self._store.log.end, properties)
 
     def check(self, sys_flag: int, body_bytes: int) -> None:
         """RequestRefused for a message that is never taken."""
@@ -218,6 +191,10 @@ class Writer:
         """RequestRefused when a message of ``topic`` names light queues that it cannot have."""
         if self._light is not None:
             self._light.check(topic, properties)
+
+    def _refuse_for_room(self) -> None:
+        self.times.failed += 1
+        self.admission.check_room()
 
     def _put_deferred(self, message: Incoming) -> PutResult:
         self.check_light_queues(message.topic, message.properties)
@@ -327,7 +304,8 @@ class Writer:
         *what: Any,
         **more: Any,
     ) -> BatchPutResult:
-        if self._is_guarded:
+        is_open = self.admission.is_open
+        if not is_open:
             self.admit(properties)
         # The properties of the batch as a whole hold for each of its messages.
         has = properties.find
@@ -335,6 +313,8 @@ class Writer:
             raise illegal("a batch cannot be delayed or in a transaction; send such messages one by one")
         if self.times.turn is None:
             self.times.begin()
+        if not is_open and self.admission.no_room:
+            self._refuse_for_room()
         born_host = fields.born_host
         try:
             put = put_all(

@@ -8,6 +8,7 @@ import pytest
 from skylark.broker.broker import store_options
 from skylark.broker.options import BrokerOptions
 from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import DiskFull
 from skylark.mqcommon.message.batch import encode_batch
 from skylark.mqcommon.message.message import MessageExt
 from skylark.remoting.net.client import RemotingClient
@@ -159,6 +160,31 @@ async def test_a_broker_stops_and_starts_on_a_full_disk(how: str) -> None:
         while refused.code:
             refused = await client.invoke(addr, send_request("t", b"x"))
         assert await offset_of(client, addr, GET_MAX_OFFSET.code, "t") == stored + 1
+
+
+async def test_a_broker_whose_start_cannot_write_queues_refuses_sends_until_it_can() -> None:
+    fs = MemoryFiles()
+    async with running(fs) as (client, addr):
+        await client.invoke(addr, send_request("t", b"first"))
+        fs = fs.killed()
+
+    def no_room(operation: str, path: str) -> None:
+        if path.startswith("/store/consumequeue/"):
+            raise DiskFull("no room for a queue")
+
+    fs.before_call = no_room
+    async with running(fs) as (client, addr):
+        refused = await client.invoke(addr, send_request("t", b"x"))
+        assert (refused.code, refused.remark) == (
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "service not available now. It may be caused by one of the following reasons: the broker's disk is full:"
+            " no room for a queue",
+        )
+        assert (await client.invoke(addr, pull_request("t", 0))).code == ResponseCode.SUCCESS
+        fs.before_call = None
+        while refused.code:
+            refused = await client.invoke(addr, send_request("t", b"x"))
+        assert await offset_of(client, addr, GET_MAX_OFFSET.code, "t") == 2
 
 
 async def test_above_90_percent_sends_are_refused_until_there_is_room() -> None:

@@ -9,6 +9,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.hello import LinkTerms, LogClaim, first_difference
 from skylark.broker.replication.link import MasterLink
 from skylark.broker.replication.session import MasterSession, Peer
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.durability import Durability
 from skylark.broker.writing.waits import AckLedger, LogWaits
 from skylark.mqcommon.errors import ProtocolError, RequestRefused
@@ -151,6 +152,7 @@ class Master(Process):
         self.commits = LogWaits()
         self.commits.reached = self.log.flushed
         self.durability = Durability(self.commits, self.acks, self.options, double_write=True)
+        self.admission = Admission(self.durability)
         self.served: list[Served] = []
         # The last connection of each slave.
         self.last_of: dict[str, Served] = {}
@@ -193,7 +195,7 @@ class Master(Process):
         """A client's send."""
         now = self.scheduler.now
         try:
-            self.durability.admit(self.log.end, b"")
+            self.admission.check_message(self.log.end, b"")
         except RequestRefused:
             self.refused += 1
             return

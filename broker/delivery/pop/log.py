@@ -74,8 +74,7 @@ class ReviveLog:
 
     def check_ready(self) -> None:
         """RequestRefused while this broker may not pop, or does not know yet what is popped."""
-        if self._writer.refusal is not None:
-            raise RequestRefused(*self._writer.refusal)
+        self._writer.admission.check_own()
         if not self.is_ready:
             text = "[REJECTREQUEST]the broker is still reading which messages are popped; try again"
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, text)

@@ -1,11 +1,13 @@
 """A drained broker says what is left, takes no sends when clients have had their time, and knows both after a crash."""
 
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from skylark.broker.admin.draining import Draining
 from skylark.broker.meta.topics import Drain
+from skylark.broker.writing.admission import Admission, Reason
 from skylark.mqcommon.errors import BrokerError
 from skylark.mqcommon.names import DLQ_RESENT_TOPIC, TOOLS_GROUP
 from skylark.remoting.net.call import Remote, call
@@ -80,30 +82,22 @@ async def test_a_drained_broker_still_notes_which_dead_letters_were_sent_again()
         assert (await status(client, addr)).unread == []
 
 
-class _Writer:
-    """Remembers whether clients may send."""
-
-    is_closed = False
-
-    def close_to_clients(self, refusal: object) -> None:
-        self.is_closed = refusal is not None
-
-
 @pytest.mark.parametrize("set_by_ms", [-3_600_000, 3_600_000])
 def test_a_clock_that_is_set_closes_a_drain_neither_sooner_nor_later(set_by_ms: int) -> None:
-    clock, writer = ManualClock(), _Writer()
+    clock, admission = ManualClock(), Admission()
     meta = MetadataDir(options(), clock=clock)
     unused: Any = None
-    part = Draining(unused, meta.metadata, unused, cast(Any, writer), unused, unused, clock)
+    writer: Any = SimpleNamespace(admission=admission)
+    part = Draining(unused, meta.metadata, unused, writer, unused, unused, clock)
     meta.topics.drain.put(Drain(clock.now_ms(), clock.now_ms() + 60_000))
     part.tick()
     clock.set_by(set_by_ms)
     clock.advance(59_000)
     part.tick()
-    assert not writer.is_closed
+    assert not admission.holds(Reason.DRAIN)
     clock.advance(1_000)
     part.tick()
-    assert writer.is_closed
+    assert admission.holds(Reason.DRAIN)
 
 
 async def test_the_group_of_the_tools_need_not_read_on() -> None:

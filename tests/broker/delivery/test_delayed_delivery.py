@@ -15,6 +15,7 @@ from skylark.broker.delivery.delayed_delivery import MAX_ROWS, POLL_S, SAVE_S, S
 from skylark.broker.store.queue.delay_levels import DelayLevels
 from skylark.broker.store.queue.entry import ENTRY_BYTES
 from skylark.broker.store.queue.tags import TagCodes
+from skylark.broker.writing.admission import Reason
 from skylark.mqcommon.message.javahash import java_hash
 from skylark.mqcommon.names import SCHEDULE_TOPIC
 from skylark.remoting.protocol.requests.offsets import DelayOffsetTable
@@ -247,12 +248,12 @@ async def test_a_full_disk_holds_messages_up_and_loses_none(
     async with delays.running():
         for number in range(5):
             delays.send(b"%d" % number, 1)
-        delays.store.refuse("test", "no room")
+        delays.writer.admission.refuse(Reason.DISK_FULL, "no room")
         with caplog.at_level(logging.ERROR):
             await trio.sleep(30)
         assert len(caplog.records) == 1, "it is said once"
         assert delays.bodies() == []
-        delays.store.refuse("test", "")
+        delays.writer.admission.allow(Reason.DISK_FULL)
         await trio.sleep(part_module.PAUSE_S + LATE_S)
         assert delays.bodies() == [b"%d" % number for number in range(5)]
 

@@ -48,3 +48,7 @@ async def test_what_cannot_be_recalled(topic: str, handle: RecallHandle | str, c
 async def test_recalls_that_the_broker_does_not_take() -> None:
     async with running(recall_message_enable=False) as (client, addr):
         assert (await client.invoke(addr, recall("t", "x"))).code == ResponseCode.NO_PERMISSION
+    async with running(broker_id=1, broker_role="SLAVE") as (client, addr):
+        answer = await client.invoke(addr, recall("t", "x"))
+        text = "recall failed, broker service not available"
+        assert (answer.code, answer.remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, text)

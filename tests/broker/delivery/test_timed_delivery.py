@@ -22,6 +22,7 @@ from skylark.broker.delivery.transaction.halves import committed
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.queue.entry import ENTRY_BYTES
 from skylark.broker.store.queue.tags import TagCodes
+from skylark.broker.writing.admission import Reason
 from skylark.broker.writing.deferred import from_timer
 from skylark.mqcommon.errors import ProtocolError, RequestRefused
 from skylark.mqcommon.message.flags import TRANSACTION_PREPARED
@@ -278,12 +279,12 @@ async def test_a_refusal_holds_messages_up(autojump_clock: MockClock, caplog: py
     timers = Timers()
     async with timers.running():
         timers.send(b"a", 1_000)
-        timers.writer.refusal = (14, "not now")
+        timers.writer.admission.refuse(Reason.NOT_MASTER)
         await trio.sleep(10)
         assert timers.bodies() == []
         assert timers.part.behind_ms > 5_000
         assert caplog.text.count("still trying") == 1
-        timers.writer.refusal = None
+        timers.writer.admission.allow(Reason.NOT_MASTER)
         await trio.sleep(2)
         assert timers.bodies() == [b"a"]
 

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from skylark.broker.metrics.exporter_names import RUNTIME_METRICS
 from skylark.broker.metrics.table import BROKER_METRICS, OLD_METRICS
 from skylark.broker.options import BrokerOptions
-from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.mqcommon.errors import ConfigError, DiskFull, UserError
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.client import RemotingClient
 from skylark.remoting.protocol.command import Command
@@ -23,6 +23,7 @@ from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC, C
 from tests.broker.delivery.pop.support import WAIT_MS, Popper
 from tests.broker.running import pull_request, running, send_request
 from tests.support.collector import collecting
+from tests.support.memory_files import MemoryFiles
 from tests.support.scrape import get, names_and_labels, samples
 from tests.support.waiting import until
 
@@ -181,6 +182,23 @@ async def test_readiness_needs_a_registration(caplog: pytest.LogCaptureFixture) 
         pages = re.findall(r"metrics at http://(\S+)/metrics", caplog.text)[-1]
         assert (await get(pages, "/healthz"))[0] == 200
         assert await get(pages, "/readyz") == (503, "not registered with a NameServer yet\n")
+
+
+async def test_a_broker_whose_disk_has_no_room_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFiles()
+    async with running(fs) as (client, addr):
+        await client.invoke(addr, send_request("T", b"x"))
+        fs = fs.killed()
+
+    def no_room(operation: str, path: str) -> None:
+        if path.startswith("/store/consumequeue/"):
+            raise DiskFull("no room for a queue")
+
+    fs.before_call = no_room
+    async with measured(caplog, fs=fs) as (_, _, pages):
+        assert await get(pages, "/readyz") == (503, "the store takes no messages: no room for a queue\n")
+        found = samples((await get(pages, "/metrics"))[1], *COMMON)
+        assert found["skylark_store_writable", frozenset()] == 0
 
 
 @pytest.mark.parametrize("exporter", ["DISABLE", "LOG", "PROM"])

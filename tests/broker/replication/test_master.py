@@ -19,7 +19,7 @@ from skylark.broker.replication.master import (
     MAX_KNOWN_NETWORKS,
     MAX_STRANGERS,
     MAX_STRANGERS_OF_A_NETWORK,
-    Admission,
+    HaConnections,
 )
 from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
@@ -206,7 +206,7 @@ async def test_old_files_are_sent_as_they_lie_on_disk() -> None:
 
 
 def test_silent_strangers_of_one_address_keep_no_slave_of_the_same_address_out() -> None:
-    door: Admission[int] = Admission()
+    door: HaConnections[int] = HaConnections()
     victims = [door.arrived(number, "a") for number in range(100)]
     assert victims == [None] * MAX_STRANGERS_OF_A_NETWORK + list(range(100 - MAX_STRANGERS_OF_A_NETWORK))
     assert door.arrived(1000, "a") is not None
@@ -214,7 +214,7 @@ def test_silent_strangers_of_one_address_keep_no_slave_of_the_same_address_out()
 
 
 def test_of_many_strangers_those_go_first_that_come_from_where_no_slave_came_from() -> None:
-    door: Admission[int] = Admission()
+    door: HaConnections[int] = HaConnections()
     door.arrived(0, "slave")
     assert door.follows(0, said_hello=True) == (True, None)
     door.gone(0)
@@ -226,7 +226,7 @@ def test_of_many_strangers_those_go_first_that_come_from_where_no_slave_came_fro
 
 
 def test_a_slave_with_a_hello_takes_the_place_of_a_plain_peer() -> None:
-    door: Admission[int] = Admission()
+    door: HaConnections[int] = HaConnections()
     for number in range(MAX_FOLLOWERS):
         door.arrived(number, f"other{number}")
         assert door.follows(number, said_hello=number % 2 == 0) == (True, None)
@@ -237,7 +237,7 @@ def test_a_slave_with_a_hello_takes_the_place_of_a_plain_peer() -> None:
 
 
 def test_an_address_has_so_many_followers() -> None:
-    door: Admission[int] = Admission()
+    door: HaConnections[int] = HaConnections()
     for number in range(MAX_FOLLOWERS_OF_A_NETWORK):
         door.arrived(number, "a")
         assert door.follows(number, said_hello=True) == (True, None)
@@ -248,7 +248,7 @@ def test_an_address_has_so_many_followers() -> None:
 
 
 def test_a_stranger_that_had_to_go_does_not_follow() -> None:
-    door: Admission[int] = Admission()
+    door: HaConnections[int] = HaConnections()
     for number in range(MAX_STRANGERS_OF_A_NETWORK + 1):
         door.arrived(number, "a")
     assert door.follows(0, said_hello=True) == (False, None)
@@ -266,7 +266,7 @@ steps = st.one_of(
 def test_there_are_never_too_many_and_a_slave_that_is_quick_gets_in(
     history: list[tuple[str, str | bool | int]],
 ) -> None:
-    door: Admission[int] = Admission()
+    door: HaConnections[int] = HaConnections()
     strangers: dict[int, str] = {}
     followers: dict[int, tuple[str, bool]] = {}
     last = -1
@@ -298,7 +298,7 @@ def test_there_are_never_too_many_and_a_slave_that_is_quick_gets_in(
 
 
 def test_no_more_than_so_many_addresses_are_remembered() -> None:
-    door: Admission[int] = Admission()
+    door: HaConnections[int] = HaConnections()
     for number in range(MAX_KNOWN_NETWORKS + 5):
         door.arrived(number, f"slave{number}")
         assert door.follows(number, said_hello=True) == (True, None)

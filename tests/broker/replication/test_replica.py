@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skylark.broker.replication import whole_records
 from skylark.broker.replication.replica import Replica
 from skylark.broker.store.queue.entry import shared_tag
-from skylark.broker.store.store import QUEUES, MessageStore
+from skylark.broker.store.store import MessageStore
 from skylark.broker.writing.light import LightQueues
 from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from skylark.mqcommon.message.flags import COMPRESSED
@@ -346,7 +346,8 @@ def test_a_full_disk_stops_at_a_record_and_goes_on_later() -> None:
     its_master = master(Random(1))
     fs = MemoryFiles()
     slave = open_store(fs)
-    replica = Replica(slave)
+    unwritten = ""
+    replica = Replica(slave, lambda: unwritten)
     replica.begin_at(0)
     room, fs.capacity = fs.capacity, fs.used() + 3 * SMALL.commitlog_segment_bytes
     with pytest.raises(DiskFull):
@@ -355,12 +356,10 @@ def test_a_full_disk_stops_at_a_record_and_goes_on_later() -> None:
     build_all(replica)
     with pytest.raises(DiskFull) as full:
         slave.checkpoint()
-    # As tasks/flush.py says it.
-    slave.refuse(QUEUES, str(full.value))
+    unwritten = str(full.value)
     with pytest.raises(DiskFull):
         replica.build(1)
-    fs.capacity = room
-    slave.refuse(QUEUES, "")
+    fs.capacity, unwritten = room, ""
     feed(replica, log_bytes(its_master, replica.raw_end, its_master.log.end))
     build_all(replica)
     assert_same(slave, its_master)
@@ -370,13 +369,11 @@ def test_a_slave_whose_entries_cannot_be_written_is_finished_with_them_in_memory
     its_master = master(Random(1))
     slave, replica = copy_of(its_master)
     feed(replica, b"\0\0\1")
-    slave.refuse(QUEUES, "no room")
-    replica.finish()
+    stuck = Replica(slave, lambda: "no room")
+    with pytest.raises(DiskFull, match="no room"):
+        stuck.build(1)
+    stuck.finish()
     assert_same(slave, its_master)
-    with pytest.raises(DiskFull):
-        put(slave, "A", 0, b"later")
-    slave.checkpoint()
-    slave.refuse(QUEUES, "")
     assert put(slave, "A", 0, b"later") == put(its_master, "A", 0, b"later")
 
 

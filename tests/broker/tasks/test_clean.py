@@ -15,8 +15,9 @@ from skylark.broker.store.retention import HOUR_MS, CleanDecision
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.clean import Cleaner
 from skylark.broker.tasks.flush import Flusher
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import LogWaits
-from skylark.mqcommon.errors import DiskFull
+from skylark.mqcommon.errors import RequestRefused
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
@@ -51,10 +52,13 @@ class Parts:
         self.options = BrokerOptions(
             **{"clean_resource_interval": 10, "delete_commit_log_files_interval": 0, "delete_when": "00", **changes}
         )
-        self.flusher = Flusher(self.store, LogWaits(), self.options, settled)
+        self.admission = Admission()
+        self.flusher = Flusher(self.store, LogWaits(), self.admission, self.options, settled)
         self.removal = CountingRemoval(self.fs, "/store", self.store)
         self.needed = math.inf
-        self.cleaner = Cleaner(self.store, self.removal, self.flusher, self.options, self.clock, lambda: self.needed)
+        self.cleaner = Cleaner(
+            self.store, self.removal, self.flusher, self.admission, self.options, self.clock, lambda: self.needed
+        )
 
     def log_files(self) -> list[str]:
         return [path for path in self.fs.paths() if path.startswith("/store/commitlog/")]
@@ -156,12 +160,11 @@ async def test_above_90_percent_nothing_is_taken_until_there_is_room(caplog: pyt
     parts.fill_to(95)
     async with parts.running():
         # Known before the first message could come.
-        with pytest.raises(DiskFull, match=r"95\.\d% in use, at most 90%: make room"):
-            put(parts.store, "t", 0, b"x")
+        with pytest.raises(RequestRefused, match=r"95\.\d% in use, at most 90%: make room"):
+            parts.admission.check_room()
         assert len(bodies(parts.store, "t", 0)) == parts.store.max_offset("t", 0)
         parts.fs.capacity *= 2
-        await until(lambda: not parts.store.refusal)
-        put(parts.store, "t", 0, b"x")
+        await until(lambda: parts.admission.is_open)
     assert len(parts.log_files()) == FILES
     assert caplog.text.count("sends are refused") == 1
     assert caplog.text.count("sends are accepted again") == 1

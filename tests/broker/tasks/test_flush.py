@@ -22,8 +22,9 @@ from skylark.broker.store.store import MessageStore, QueueStep, StoreOptions
 from skylark.broker.tasks import flush
 from skylark.broker.tasks.clean import Cleaner
 from skylark.broker.tasks.flush import PAGE_BYTES, Flusher, PopulatePages
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import LogWaits
-from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
+from skylark.mqcommon.errors import OutOfDescriptors, RequestRefused, StoreError
 from skylark.mqcommon.message.message import decode_messages
 from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.running import pull_request, running, send_request
@@ -75,7 +76,8 @@ class Parts:
         self.synced = self.store.log.syncs
         self.commits = LogWaits()
         self.settle_error = ""
-        self.flusher = Flusher(self.store, self.commits, BrokerOptions(**options), self._settle)
+        self.admission = Admission()
+        self.flusher = Flusher(self.store, self.commits, self.admission, BrokerOptions(**options), self._settle)
 
     async def _settle(self) -> None:
         if self.settle_error:
@@ -484,16 +486,16 @@ async def test_sends_are_refused_while_too_many_entries_wait(
     gate = Gate(parts.fs, "consumequeue")
     sent = 0
     async with parts.running():
-        while not parts.store.refusal:
+        while not parts.admission.no_room:
             put(parts.store, "t", 0, b"%d" % sent)
             sent += 1
             mock_clock.jump(0.1)
             await trio.testing.wait_all_tasks_blocked()
         assert 10 < parts.store.entries_waiting <= 12
-        with pytest.raises(DiskFull, match="entries of consume queues wait in memory"):
-            put(parts.store, "t", 0, b"one too many")
+        with pytest.raises(RequestRefused, match="entries of consume queues wait in memory"):
+            parts.admission.check_room()
         gate.open.set()
-        await pass_until(mock_clock, lambda: not parts.store.refusal)
+        await pass_until(mock_clock, lambda: not parts.admission.no_room)
         put(parts.store, "t", 0, b"%d" % sent)
     assert bodies(parts.store, "t", 0) == [b"%d" % n for n in range(sent + 1)]
 
@@ -522,7 +524,7 @@ async def test_the_ends_are_noted_and_the_log_is_as_durable_as_they_say() -> Non
     parts = full_disk(SOME_FREE)
     store = parts.store
     await parts.flusher.checkpoint(note_ends=True)
-    assert store.refusal
+    assert parts.admission.no_room
     ends = read_queue_ends(parts.fs, "/store")
     assert ends is not None and ends.queues["t"] == {0: (0, len(SENT))}
     assert store.log.flushed == store.log.end
@@ -544,7 +546,7 @@ async def test_ends_are_not_noted_when_nobody_asked() -> None:
     parts = full_disk(SOME_FREE)
     before = read_queue_ends(parts.fs, "/store")
     await parts.flusher.checkpoint()
-    assert read_queue_ends(parts.fs, "/store") == before and parts.store.refusal
+    assert read_queue_ends(parts.fs, "/store") == before and parts.admission.no_room
 
 
 @pytest.mark.parametrize("free", [0, SOME_FREE])
@@ -557,10 +559,10 @@ async def test_the_cleaner_makes_room_for_the_queues(free: int) -> None:
     put(store, "u", 0, b"last")
     parts.fs.capacity = parts.fs.used() + free
     options = BrokerOptions(delete_commit_log_files_interval=0, delete_when="00")
-    cleaner = Cleaner(store, Removal(parts.fs, "/store", store), parts.flusher, options, ManualClock())
+    cleaner = Cleaner(store, Removal(parts.fs, "/store", store), parts.flusher, parts.admission, options, ManualClock())
     await parts.flusher.checkpoint()
-    with pytest.raises(DiskFull):
-        put(store, "u", 0, b"refused")
+    with pytest.raises(RequestRefused, match="no room"):
+        parts.admission.check_room()
     noted = store.log.start
     assert await cleaner._clean(await cleaner._look(asked=True))
     assert noted < store.log.start <= store.ends_noted_to
@@ -638,10 +640,10 @@ async def test_files_that_could_not_be_removed_go_before_new_ones_are_written() 
         put(parts.store, "t", 0, body)
     parts.fs.faults.fail("remove")
     await parts.flusher.checkpoint()
-    assert "injected into remove" in parts.store.refusal
+    assert "injected into remove" in parts.admission.no_room
     assert len(files(parts)) == 2
     await parts.flusher.checkpoint()
-    assert not parts.store.refusal
+    assert not parts.admission.no_room
     assert len(files(parts)) == 1
     assert bodies(parts.store, "t", 0) == NEW
     assert bodies(after_a_kill(parts), "t", 0) == NEW

@@ -10,6 +10,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.errors import DiskFull, StoreError
 from tests.broker.replication.test_replica import build_all, feed, log_bytes, master
@@ -34,7 +35,7 @@ class Parts:
         build_all(self.replica)
         self.store.build_index(10_000)
         self.commits = LogWaits()
-        self.flusher = Flusher(self.store, self.commits, BrokerOptions(), settled)
+        self.flusher = Flusher(self.store, self.commits, Admission(), BrokerOptions(), settled)
         self.cutter = LogTruncation(self.fs, "/store", self.store, self.flusher)
 
     def expected(self) -> MessageStore:
@@ -69,7 +70,7 @@ async def test_a_cut_at_the_end_does_nothing() -> None:
 async def test_an_empty_log_needs_no_cut() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
-    cutter = LogTruncation(fs, "/store", store, Flusher(store, LogWaits(), BrokerOptions(), settled))
+    cutter = LogTruncation(fs, "/store", store, Flusher(store, LogWaits(), Admission(), BrokerOptions(), settled))
     await cutter.cut(4096)
     assert store.log.raw_end == 0
 

@@ -15,10 +15,12 @@ from skylark.broker.part import Part
 from skylark.broker.replication.role import RoleMachine
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.wiring import Wiring, wire, wire_resets
+from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatData
 from tests.broker.meta.support import MetadataDir
 from tests.broker.running import running, send_request
 from tests.broker.wiring.parts import part_of
+from tests.broker.writing.support import Answers
 from tests.support.waiting import until
 
 
@@ -77,15 +79,21 @@ async def test_after_a_start_that_failed_all_parts_are_closed(
     assert "Persister" in names(events, "close") and "ClientPort" in names(events, "close")
 
 
-async def test_parts_that_deliver_begin_anew_at_each_change_of_the_role(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They poll the role, too; two changes between two polls would leave them with what they knew of another log."""
-    made: list[tuple[Core, Wiring]] = []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Core, Wiring]]:
+    """What brokers of this test are made of."""
+    found: list[tuple[Core, Wiring]] = []
 
     def wired(core: Core, *others: Any) -> Wiring:
-        made.append((core, wire(core, *others)))
-        return made[0][1]
+        found.append((core, wire(core, *others)))
+        return found[-1][1]
 
     monkeypatch.setattr(broker_module, "wire", wired)
+    return found
+
+
+async def test_parts_that_deliver_begin_anew_at_each_change_of_the_role(made: list[tuple[Core, Wiring]]) -> None:
+    """They poll the role, too; two changes between two polls would leave them with what they knew of another log."""
     async with running() as (client, addr):
         await client.invoke(addr, send_request("T", b"x", properties="TIMER_DELAY_MS\x0160000\x02"))
         core, wiring = made[0]
@@ -98,6 +106,36 @@ async def test_parts_that_deliver_begin_anew_at_each_change_of_the_role(monkeypa
         await until(is_at_work, "they deliver")
         core.role.demoted(1)
         assert (delayed._levels, timed._state, transactions._ledger.is_ready) == ([], None, False)
+
+
+async def test_a_demotion_refuses_messages_and_ends_the_waits_for_slaves_at_once(
+    made: list[tuple[Core, Wiring]],
+) -> None:
+    async with running(broker_role="SYNC_MASTER", in_sync_replicas=2, total_replicas=2):
+        core, answers = made[0][0], Answers()
+        core.acks.connected("s:1", 0.0)
+        core.acks.acked("s:1", 0)
+        answers.wait(core.durability, 100)
+        assert answers.codes == [] and not core.admission.takes_none
+        core.role.demoted(1)
+        assert answers.codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] and core.admission.takes_none
+
+
+async def test_a_new_master_takes_no_message_before_it_has_finished_the_deletions_of_topics(
+    made: list[tuple[Core, Wiring]],
+) -> None:
+    async with running() as (client, addr):
+        core = made[0][0]
+        core.role.demoted(1)
+        async with core.removal.lock:
+            core.metadata.topics.deletions.begin("gone", 0)
+            core.role.promoted()
+            await until(lambda: core.is_master, "it is the master")
+            refused = await client.invoke(addr, send_request("T", b"x"))
+            text = "the deletion of a topic is finished first, a moment only"
+            assert (refused.code, refused.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, text)
+        await until(lambda: core.admission.is_open, "the deletion is finished")
+        assert (await client.invoke(addr, send_request("T", b"x"))).code == ResponseCode.SUCCESS
 
 
 def test_a_broker_that_is_no_longer_the_master_forgets_pending_resets() -> None:

@@ -8,6 +8,7 @@ from skylark.broker.meta.topics import Topics
 from skylark.broker.observe.stats import BrokerStats
 from skylark.broker.options import BrokerOptions
 from skylark.broker.store.store import MessageStore
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.deferred import Deferral
 from skylark.broker.writing.durability import Durability
 from skylark.broker.writing.light import LightQueues
@@ -67,9 +68,10 @@ def make_sends(
         LogWaits() if commits is None else commits, AckLedger(1 << 20) if acks is None else acks, options,
         double_write=options.is_sync_master, max_waiting=max_waiting,
     )  # fmt: skip
+    admission = Admission(durability if durability.double_write else None)
     keys = UniqueKeys("127.0.0.1", 1, next(_generator_numbers))
     writer = Writer(
-        store, durability, stats, StoredProperties(options, keys, clock), Deferral(options, keys, clock),
+        store, admission, durability, stats, StoredProperties(options, keys, clock), Deferral(options, keys, clock),
         store_host_is_v6=False, max_message_bytes=options.max_message_size,
         light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
     )  # fmt: skip

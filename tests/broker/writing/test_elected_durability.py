@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.broker.options import BrokerOptions
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.durability import Durability
 from skylark.broker.writing.elected import Elected
 from skylark.broker.writing.waits import AckLedger, LogWaits
@@ -51,7 +52,7 @@ class Master:
 
     def refusal(self, properties: bytes = b"") -> tuple[int, str] | None:
         try:
-            self.durability.admit(0, properties)
+            Admission(self.durability).check_message(0, properties)
         except RequestRefused as refused:
             return refused.code, refused.remark
         return None

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from skylark.broker.observe.stats import BrokerStats
 from skylark.broker.store.queue.batch_records import RowBatch
 from skylark.broker.store.store import PutResult, StoreOptions
+from skylark.broker.writing.admission import Reason
 from skylark.broker.writing.stored_properties import Incoming
 from skylark.broker.writing.writer import BatchFields
 from skylark.mqcommon.errors import RequestRefused
@@ -78,13 +79,13 @@ def test_a_message_that_is_refused_is_not_stored(desk: Desk, body: bytes, sys_fl
 
 
 def test_a_broker_that_takes_no_messages_says_why_and_takes_them_again(desk: Desk) -> None:
-    desk.writer.refuse(14, "not the master")
+    desk.writer.admission.refuse(Reason.NOT_MASTER)
     fields = BatchFields("t", 0, 0, 1, HOST, 0)
     for put in (desk.put, lambda: desk.writer.put_batch(fields, RowBatch([(0, b"x", b"")]))):
-        with pytest.raises(RequestRefused, match="not the master"):
+        with pytest.raises(RequestRefused, match="messages are put to the slave"):
             put()
     assert desk.store.log.end == 0
-    desk.writer.accept()
+    desk.writer.admission.allow(Reason.NOT_MASTER)
     desk.put()
     desk.writer.put_batch(fields, RowBatch([(0, b"x", b"")]))
     assert desk.store.max_offset("t", 0) == 2
@@ -97,10 +98,10 @@ def test_an_answer_that_waits_for_slaves_is_sent_when_this_broker_is_no_master_a
     acks.acked("s:1", 0)
     answers.wait(desk.sends.durability, desk.put().end)
     assert answers.codes == []
-    desk.writer.refuse(14, "not the master")
+    desk.sends.durability.lead(False)
     assert answers.codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
     assert not desk.sends.durability.waits
-    desk.writer.accept()
+    desk.sends.durability.lead(True)
     assert desk.sends.durability.needs_slaves
     desk.store.close()
 
@@ -208,7 +209,7 @@ def test_what_was_stored_before_is_stored_again_although_it_would_be_refused_tod
     record = desk.record(desk.writer.put_again(message))
     assert (record.topic, record.queue_id, record.reconsume_times) == ("t", 1, 3)
     assert find_property(record.properties, b"UNIQ_KEY") == b"K"
-    desk.writer.refuse(14, "not the master")
-    with pytest.raises(RequestRefused, match="not the master"):
+    desk.writer.admission.refuse(Reason.NOT_MASTER)
+    with pytest.raises(RequestRefused, match="messages are put to the slave"):
         desk.writer.put_again(message)
     desk.store.close()

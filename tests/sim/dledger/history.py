@@ -21,6 +21,7 @@ from skylark.broker.replication.replica import Replica
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.raft.config import Config
@@ -69,7 +70,7 @@ class Member:
 
     async def start(self) -> None:
         self.store = store = open_store(self.fs)
-        self.flusher = Flusher(store, LogWaits(), OPTIONS, trio.lowlevel.checkpoint)
+        self.flusher = Flusher(store, LogWaits(), Admission(), OPTIONS, trio.lowlevel.checkpoint)
         truncation = LogTruncation(self.fs, "/store", store, self.flusher)
         sync_flush = self._history.sync_flush
         self.disk = LogDisk(self.fs, "/store", GroupLog(store.log, self.flusher.flush, truncation.cut, sync_flush))

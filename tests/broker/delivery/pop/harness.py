@@ -24,6 +24,7 @@ from skylark.broker.delivery.pop.state import PopState
 from skylark.broker.observe.stats import BrokerStats
 from skylark.broker.options import BrokerOptions
 from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.broker.writing.admission import Reason
 from skylark.broker.writing.waits import AckLedger
 from skylark.mqcommon.errors import RequestRefused
 from skylark.remoting.net.steps import run_slices
@@ -48,7 +49,6 @@ from tests.broker.writing.support import make_sends
 from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
 
-REFUSAL = 14, "a slave"
 FLUSH_S = 0.5
 OPTIONS = StoreOptions(
     directory="/store", commitlog_segment_bytes=8192, consumequeue_segment_bytes=20 * 64, index_slots=50,
@@ -82,7 +82,7 @@ class Pops:
         sends = make_sends(self.store, meta.topics, meta.options, self.clock, acks=self.ledger)
         self.writer = sends.writer
         if not self.is_master:
-            self.writer.refuse(*REFUSAL)
+            self.writer.admission.refuse(Reason.NOT_MASTER)
         self.caller = Caller()
         stats = BrokerStats(self.clock)
         self.log = ReviveLog(self.store, self.writer, meta.offsets, self.clock, meta.options, HOST, stats.pops)
@@ -150,9 +150,9 @@ class Pops:
     def take_role(self, is_master: bool) -> None:
         self.is_master = is_master
         if is_master:
-            self.writer.accept()
+            self.writer.admission.allow(Reason.NOT_MASTER)
         else:
-            self.writer.refuse(*REFUSAL)
+            self.writer.admission.refuse(Reason.NOT_MASTER)
         self.part.role_changed()
 
     def send(self, body: bytes, queue_id: int, properties: bytes = b"") -> None:

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from skylark.broker.delivery.transaction import ledger
 from skylark.broker.delivery.transaction.halves import checks_of
 from skylark.broker.store.queue.entry import ENTRY_BYTES
+from skylark.broker.writing.admission import Reason
 from skylark.broker.writing.deferred import CHECK_BYTES, from_level
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.message.flags import TRANSACTION_COMMIT
@@ -408,14 +409,14 @@ async def test_a_full_disk_stops_checks_and_op_messages_and_they_go_on(
     async with broker.running():
         halves = [broker.send(b"one"), broker.send(b"two")]
         broker.end(halves[0], commit=True)
-        broker.store.refuse("test", "no room")
+        broker.writer.admission.refuse(Reason.DISK_FULL, "no room")
         broker.part.after_turn()
         with pytest.raises(RequestRefused, match="no room"):
             broker.end(halves[1], commit=True)
         await trio.sleep(10)
         assert broker.records(TRANS_OP_TOPIC) == [] and broker.producer.asked == []
         assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 2
-        broker.store.refuse("test", "")
+        broker.writer.admission.allow(Reason.DISK_FULL)
         await trio.sleep(INTERVAL_MS / 1000 + 1)
         assert broker.records(TRANS_OP_TOPIC)[0].body == b"0," and broker.producer.asked
     broker.kill()

@@ -29,6 +29,7 @@ from skylark.broker.replication.stats import SlaveProgress
 from skylark.broker.store.store import StoreOptions
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import AckLedger, LogWaits
 from skylark.remoting.net.transport import Connect, Transport
 from tests.broker.store.support import SMALL, open_store, put
@@ -117,7 +118,7 @@ class Member:
             await trio.lowlevel.checkpoint()
 
         replica = Replica(self.store)
-        flusher = Flusher(self.store, LogWaits(), BrokerOptions(), settle)
+        flusher = Flusher(self.store, LogWaits(), Admission(), BrokerOptions(), settle)
         cutter = LogTruncation(self.fs, "/store", self.store, flusher)
 
         async def cut(offset: int) -> None:

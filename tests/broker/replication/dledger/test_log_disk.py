@@ -24,6 +24,7 @@ from skylark.broker.replication.role import RoleMachine
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.truncate import LogTruncation
+from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.elected import Elected
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.raft.config import Config
@@ -59,7 +60,7 @@ class Member:
     def __init__(self, fs: MemoryFiles) -> None:
         self.fs = fs
         self.store = open_store(fs)
-        flusher = Flusher(self.store, LogWaits(), BrokerOptions(), trio.lowlevel.checkpoint)
+        flusher = Flusher(self.store, LogWaits(), Admission(), BrokerOptions(), trio.lowlevel.checkpoint)
         cut = LogTruncation(fs, "/store", self.store, flusher).cut
         self.disk = LogDisk(fs, "/store", GroupLog(self.store.log, flusher.flush, cut, sync_flush=False))
         replica, guard = Replica(self.store), flusher.one_at_a_time
