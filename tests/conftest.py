@@ -187,19 +187,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedF
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Give loggers the levels that they had before the test: a server in its process may have changed some."""
-    before = _log_levels()
-    try:
-        return (yield)
-    finally:
-        for logger, level in _log_levels().items():
-            if level != before.get(logger, logging.NOTSET):
-                logger.setLevel(before.get(logger, logging.NOTSET))
+    before: dict[logging.Logger, int] = {}
+    set_level = logging.Logger.setLevel
 
+    def noted(logger: logging.Logger, level: int | str) -> None:
+        before.setdefault(logger, logger.level)
+        set_level(logger, level)
 
-def _log_levels() -> dict[logging.Logger, int]:
-    root = logging.getLogger()
-    named = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
-    return {each: each.level for each in (root, *named)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.Logger, "setLevel", noted)
+        try:
+            return (yield)
+        finally:
+            for logger, level in before.items():
+                if logger.level != level:
+                    set_level(logger, level)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -18,6 +18,7 @@ class Options:
     directory: Path | None
     keep: bool
     tasks: int
+    messages: int
     spark: bool
     controller: bool
     dledger: bool
@@ -36,6 +37,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--dir", type=Path, default=env("QUICKSTART_DIR"))
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--tasks", type=_positive, default=env("QUICKSTART_TASKS", "1000"))
+    parser.add_argument("--messages", type=_positive, default=env("QUICKSTART_MESSAGES", "60000"))
     parser.add_argument("--without-spark", action="store_true")
     shows = parser.add_mutually_exclusive_group()
     shows.add_argument("--controller", action="store_true")
@@ -53,6 +55,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         given.dir,
         given.keep,
         given.tasks,
+        given.messages,
         not given.without_spark,
         given.controller,
         given.dledger,

@@ -14,7 +14,6 @@ from scripts.dledger_set import DLedgerSet
 from skylark import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
 
 TOPIC = "switched"
-SENDS = 60_000
 KILL_AT, RESTART_AT = 0.4, 0.7
 SEND_TIMEOUT_MS = 30_000
 # Small files, so that the demo fits on a full laptop.
@@ -28,6 +27,7 @@ class SwitchingDemo:
     def __init__(self, options: Options, home: Path) -> None:
         self._home = home
         self._tasks = options.tasks
+        self._messages = options.messages
         self._stages = Stages()
         self._set = made = DLedgerSet(home, options=SMALL) if options.dledger else ControllerSet(home, options=SMALL)
         for kind, daemons in (("controller", made.controllers), ("broker", made.brokers)):
@@ -74,7 +74,7 @@ class SwitchingDemo:
     async def _send(self) -> None:
         made = self._set
         async with Admin(made.nameserver) as admin, Producer(made.nameserver, send_timeout_ms=SEND_TIMEOUT_MS) as sdk:
-            sending = self._sending = Sending(sdk)
+            sending = self._sending = Sending(sdk, self._messages)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._kill_and_restart, admin, sending)
                 for _ in range(self._tasks):
@@ -111,7 +111,7 @@ class SwitchingDemo:
     async def _read(self) -> None:
         assert self._sending is not None
         found: dict[tuple[int, int], bytes] = {}
-        progress = Progress("read", SENDS)
+        progress = Progress("read", self._messages)
         async with PullConsumer(self._set.nameserver) as consumer:
             for queue in await consumer.message_queues(TOPIC):
                 async for message in consumer.messages(queue, 0, await consumer.max_offset(queue)):
@@ -133,10 +133,11 @@ class SwitchingDemo:
 
 
 class Sending:
-    """Sends `SENDS` messages from many tasks, and notes where each was stored."""
+    """Sends ``total`` messages from many tasks, and notes where each was stored."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, total: int) -> None:
         self._producer = producer
+        self._total = total
         self._next = 0
         # By queue and offset.
         self.acked: dict[tuple[int, int], bytes] = {}
@@ -145,7 +146,7 @@ class Sending:
         #: From the kill to the first acknowledgement that the dead master cannot have sent.
         self.again_s = 0.0
         self._killed_at = 0.0
-        self.progress = Progress("sent", SENDS)
+        self.progress = Progress("sent", total)
 
     @property
     def ended(self) -> int:
@@ -153,7 +154,7 @@ class Sending:
 
     async def run(self) -> None:
         """One task: one send after the other."""
-        while self._next < SENDS:
+        while self._next < self._total:
             number, self._next = self._next, self._next + 1
             body = b"message %d" % number
             started = trio.current_time()
@@ -172,7 +173,7 @@ class Sending:
 
     async def reached(self, share: float) -> None:
         """So much of all is sent."""
-        await until(lambda: self.ended >= share * SENDS, f"{share:.0%} of the messages are sent")
+        await until(lambda: self.ended >= share * self._total, f"{share:.0%} of the messages are sent")
 
     def _acknowledged(self, result: SendResult, body: bytes, started: float) -> None:
         now = trio.current_time()

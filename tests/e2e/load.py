@@ -25,7 +25,13 @@ class Load:
     """Senders that each send one message after the other, with a pause; bodies tell the sender and the number."""
 
     def __init__(
-        self, producer: Producer, topic: str, name: str = "load", keyed: bool = False, pause_s: float = 0
+        self,
+        producer: Producer,
+        topic: str,
+        name: str = "load",
+        keyed: bool = False,
+        pause_s: float = 0,
+        body_bytes: int = BODY_BYTES,
     ) -> None:
         self.producer = producer
         self.acked: list[Acked] = []
@@ -39,12 +45,13 @@ class Load:
         self._name = name
         self._keyed = keyed
         self._pause_s = pause_s
+        self._body_bytes = body_bytes
 
     async def send(self, sender: int) -> None:
         """One sender, until told to stop."""
         number = 0
         while not self.stopping:
-            body = f"{self._name}/{sender}/{number}".encode().ljust(BODY_BYTES)
+            body = f"{self._name}/{sender}/{number}".encode().ljust(self._body_bytes)
             key = f"key-{sender}" if self._keyed and sender % 2 else None
             number += 1
             started = trio.current_time()

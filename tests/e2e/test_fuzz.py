@@ -40,7 +40,7 @@ class Target:
 @pytest.mark.parametrize(
     ("ports", "seconds"),
     [
-        pytest.param(PORTS, 2, id="all"),
+        pytest.param(PORTS, 1, id="all"),
         *(pytest.param((port,), 300, id=port, marks=pytest.mark.nightly) for port in PORTS),
     ],
 )

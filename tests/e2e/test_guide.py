@@ -31,13 +31,17 @@ CONSUMERS = [program for program in programs("docs/consumers.md") if "Consumer("
 OTHERS = [program for program in programs("docs/consumers.md") if "Consumer(" not in program]
 
 
-# Runs each program of a list in a fork of a process that has imported the SDK.
+# Runs each program of a list in a fork of a process that has imported the SDK, and what most programs need of it.
 RUN_EACH = """
-import json, os, sys
+import gc, json, os, sys
+import pyarrow
 from skylark.sdk import *
 from skylark.sdk.aio import *
 from skylark.sdk.blocking import *
+from skylark.sdk.testing import Cluster
 
+# A child that ends would else look through all objects of all modules, which takes longer than most programs.
+gc.freeze()
 for program in json.load(sys.stdin):
     child = os.fork()
     if not child:

@@ -106,8 +106,8 @@ class Rounds:
 @pytest.mark.parametrize(
     ("queue_type", "count", "most_acked"),
     [
-        ("SimpleCQ", 8, 1_500),
-        ("BatchCQ", 3, 1_500),
+        ("SimpleCQ", 8, 500),
+        ("BatchCQ", 3, 500),
         pytest.param("SimpleCQ", 50, 4_000, marks=pytest.mark.nightly),
         pytest.param("BatchCQ", 16, 4_000, marks=pytest.mark.nightly),
     ],

@@ -125,7 +125,7 @@ async def world(home: Path, random: Random) -> AsyncIterator[World]:
 
         made = World(
             at, alone, proxies, admin,
-            programs("load", pause_s=0.02),
+            programs("load", pause_s=0.1),
             programs("drain", push=False, group=POPPERS, invisible_s=INVISIBLE_S),
             programs("drain", push=True, group=PUSHED),
         )  # fmt: skip

@@ -72,7 +72,7 @@ class Load:
                     self.failed.append(error)
                 else:
                     self.acked.add(body)
-                await trio.sleep(0.002)
+                await trio.sleep(0.01)
 
     async def consume(self) -> None:
         async def handle(message: MessageExt) -> None:

@@ -25,7 +25,7 @@ STEADY = "steady"
 SENDERS = 8
 SEND_TIMEOUT_MS = 120_000
 # Steady messages in each life: the log gets a new file.
-SENDS = 3_000
+SENDS, BODY_BYTES = 500, 2_000
 LIVES_IN_CI = 4
 NIGHTLY_S = 20 * 60
 # Before this many lives memory may still grow: caches fill.
@@ -87,7 +87,7 @@ async def soak(home: Path, lives: int, seconds: float = 0) -> None:
         # A try that times out on a slow machine stores a message that nobody hears of: it would look like a gap.
         patient = Producer(at.nameserver, send_timeout_ms=SEND_TIMEOUT_MS)
         async with patient as producer, trio.open_nursery() as nursery:
-            load = Load(producer, STEADY)
+            load = Load(producer, STEADY, body_bytes=BODY_BYTES)
             for sender in range(SENDERS):
                 nursery.start_soon(load.send, sender)
             run = Soak(at, producer, load)

@@ -35,7 +35,8 @@ AXE = ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-    "--hide-scrollbars",
+    "--hide-scrollbars", "--disable-extensions", "--disable-software-rasterizer", "--in-process-gpu", "--no-zygote",
+    "--renderer-process-limit=1",
 )  # fmt: skip
 WAIT_S = 60
 NO_PAGE = "/topics/nothing"

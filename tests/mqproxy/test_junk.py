@@ -24,11 +24,13 @@ from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.sdk.testing import Cluster
 from tests.support import http2
+from tests.support.amounts import amount
 from tests.support.proxies import call, message, proxy, proxy_daemon
 
 MIB = 1024 * 1024
 GROWTH_BYTES = 64 * MIB
-CONNECTIONS = 60
+# Of each kind of odd bytes, and of floods.
+CONNECTIONS, FLOODS = amount(10, 60), amount(4, 20)
 TIMEOUT_S = 30
 # What a connection that is not closed is left alone after.
 QUIET_S = 0.05
@@ -148,7 +150,7 @@ def test_odd_bytes_harm_nobody(
     random = Random(seed)
     for number in range(CONNECTIONS):
         throw(daemon.port, make(random))
-        if number % 20 == 0:
+        if number % 5 == 0:
             unharmed()
 
 
@@ -182,7 +184,7 @@ def test_a_path_that_is_no_text_does_not_end_the_service(cluster: Cluster) -> No
 
 def test_floods_harm_nobody(daemon: Daemon, unharmed: Callable[[], None], seed: int) -> None:
     random = Random(seed)
-    for _ in range(20):
+    for _ in range(FLOODS):
         throw(daemon.port, http2.flood(random, 2_000))
         unharmed()
 
@@ -192,7 +194,7 @@ def test_connections_that_wait_for_ever_harm_nobody(daemon: Daemon, unharmed: Ca
     claims = http2.opened(http2.call(f"/{SERVICE}/SendMessage".encode(), b"x" * 1_000, [], length=100 * MIB))
     stay = []
     for begun in (b"", b"P", b"\x16", b"\x16\x03\x01\x02\x00", http2.PREFACE[:10], claims[:80], claims):
-        for _ in range(50):
+        for _ in range(amount(10, 50)):
             connection = socket.create_connection((HOST, daemon.port), TIMEOUT_S)
             connection.sendall(begun)
             stay.append(connection)

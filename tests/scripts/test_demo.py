@@ -20,6 +20,8 @@ from scripts.demo.report import Differs, compare
 
 FREE_PORTS = ["--namesrv-ports", "0,0", "--broker-ports", "0,0"]
 QUICKSTART = [sys.executable, "-m", "scripts.demo", "--without-spark", *FREE_PORTS]
+# With forked daemons, and a tenth of the messages that the quickstart sends by default.
+SWITCHING = [sys.executable, "-m", "tests.support.warm_demo", "--tasks", "200", "--messages", "6000"]
 
 
 @pytest.mark.nightly
@@ -132,7 +134,7 @@ def some_flights(home: Path, count: int) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(home)}
 
 
-@pytest.mark.parametrize("flights", [20_000, pytest.param(336_776, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("flights", [5_000, pytest.param(336_776, marks=pytest.mark.nightly)])
 def test_the_quickstart_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, flights: int) -> None:
     env = some_flights(tmp_path_factory.mktemp("data"), flights)
     command = [*QUICKSTART, "--dir", str(tmp_path)]
@@ -146,7 +148,7 @@ def test_the_quickstart_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFa
 
 
 def test_the_quickstart_with_controllers_runs(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "scripts.demo", "--controller", "--tasks", "200", "--dir", str(tmp_path)]
+    command = [*SWITCHING, "--controller", "--dir", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     for said in ("the master of epoch 1", "took over: elected in epoch 2", "failed sends: 0", "is back: it follows"):
@@ -157,7 +159,7 @@ def test_the_quickstart_with_controllers_runs(tmp_path: Path) -> None:
 
 
 def test_the_quickstart_with_a_dledger_group_runs(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "scripts.demo", "--dledger", "--tasks", "200", "--dir", str(tmp_path)]
+    command = [*SWITCHING, "--dledger", "--dir", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     for said in ("the master of its group, as n", "took over: elected in its group, as n", "is back: it follows"):

@@ -10,7 +10,12 @@ NIGHTLY_SEED = "SKYLARK_NIGHTLY_SEED"
 T = TypeVar("T")
 
 
-def share_of(everything: Iterable[T], one_in: int = 10) -> Iterator[T]:
+def amount(default: int, nightly: int) -> int:
+    """How often a test tries something random."""
+    return nightly if NIGHTLY_SEED in os.environ else default
+
+
+def share_of(everything: Iterable[T], one_in: int = 30) -> Iterator[T]:
     """The first item, and one of each ``one_in`` items, at another place in each; all items in a nightly run."""
     takes_all = NIGHTLY_SEED in os.environ
     for number, item in enumerate(everything):

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from tests.support.rounds import report
 
-BLOCK = 25
+BLOCK = 10
 # The seeds that a nightly run tries before its new ones. The first block of them is what CI tries.
 KNOWN = 100
 NIGHTLY = 10_000

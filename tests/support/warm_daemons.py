@@ -5,6 +5,7 @@ its own session, log, environment and process id as one that was executed, and d
 tests/e2e/test_start.py, the quickstart and the guide run the commands themselves.
 """
 
+import gc
 import json
 import os
 import selectors
@@ -101,6 +102,8 @@ def serve(asks: socket.socket) -> None:
     for modules in COMMANDS.values():
         for module in modules:
             import_module(module)
+    # A daemon would else look through all objects of all modules when it ends, and copy their pages by that.
+    gc.freeze()
     running: set[int] = set()
     with selectors.DefaultSelector() as selector:
 

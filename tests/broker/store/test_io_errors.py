@@ -10,6 +10,7 @@ import pytest
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.errors import StoreError
 from tests.broker.store.support import bodies, new_store, open_store, put, put_batch
+from tests.support.amounts import share_of
 from tests.support.memory_files import MemoryFiles
 
 OPERATIONS = (
@@ -69,7 +70,7 @@ def check(store: MessageStore, acked: dict[Queue, list[bytes]]) -> None:
 @CODES
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_work_that_the_disk_refuses_changes_nothing_else(operation: str, code: int) -> None:
-    for nth in range(1, 10_000):
+    for nth in share_of(range(1, 10_000), 3):
         fs = MemoryFiles()
         work = Work(fs)
         fs.faults.fail(operation, nth=nth, code=code)
@@ -86,7 +87,7 @@ def test_a_start_that_the_disk_refuses_is_one_more_start(operation: str, code: i
     work = Work(whole)
     work.run()
     open_store(whole)
-    for nth in range(1, 10_000):
+    for nth in share_of(range(1, 10_000), 3):
         fs = whole.killed()
         for path in [path for path in fs.paths() if "/t/1/" in path]:
             fs.remove(path)

@@ -186,7 +186,7 @@ class Broken(Exception):
 
 def test_a_cleaning_that_is_broken_off_anywhere_leaves_a_store_that_starts() -> None:
     steps = 0
-    for step in range(1000):
+    for step in share_of(range(1000), 3):
         fs = MemoryFiles()
         store, sent = filled(fs)
         calls = 0

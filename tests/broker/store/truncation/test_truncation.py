@@ -130,7 +130,7 @@ def test_old_saved_files_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [path[:17] for path in fs.paths() if "/cut/" in path] == [f"/store/cut/00000{n}" for n in (3, 4, 5)]
 
 
-@pytest.mark.parametrize("seed", share_of(range(4), 4))
+@pytest.mark.parametrize("seed", tuple(share_of(range(4), 4)))
 def test_power_loss_and_kill_at_any_step_leave_the_old_log_or_the_cut_one(seed: int) -> None:
     interrupt(seed, 10)
 

@@ -91,6 +91,7 @@ def until(reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
 
 
 def bodies(messages: list[Any]) -> list[Any]:

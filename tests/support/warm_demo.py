@@ -1,0 +1,11 @@
+"""The quickstart with forked daemons: see warm_daemons.py. Its arguments are those of scripts/quickstart."""
+
+import sys
+
+from scripts.daemons import Daemon
+from scripts.demo.quickstart import main
+from tests.support.warm_daemons import WarmDaemons
+
+if __name__ == "__main__":
+    Daemon.launch = WarmDaemons().start
+    sys.exit(main())
