@@ -36,7 +36,7 @@ class Stacks:
             return
         stack: list[str] = []
         while frame is not None and (not stack or stack[-1] not in FIRST):
-            if frame.f_code.co_filename.startswith((f"{ROOT}/broker", f"{ROOT}/remoting")):
+            if frame.f_code.co_filename.startswith((f"{ROOT}/skylark/broker", f"{ROOT}/skylark/remoting")):
                 stack.append(frame.f_code.co_qualname.partition(".<locals>")[0])
             frame = frame.f_back
         if stack[-1] in FIRST:

@@ -24,7 +24,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def options_of(command: str, *arguments: str) -> Result:
-    result = CliRunner().invoke(import_module(f"{command}.cli").main, [*arguments, "-p"])
+    result = CliRunner().invoke(import_module(f"skylark.{command}.cli").main, [*arguments, "-p"])
     assert result.exit_code == 0, result.stderr
     return result
 
