@@ -3,8 +3,9 @@
     python -m bench.compare REVISION [--bench send_pull] [--rounds 5] [-- --n 20000]
 
 Prints the medians of both, their ratio (above 1: this tree is better), and the range of the ratios of single rounds: a
-difference that is smaller than the range means nothing. The other commit is checked out in a temporary directory, and
-runs in the same environment with the same libraries. What follows ``--`` goes to the bench.
+difference that is smaller than the range means nothing. The other commit is checked out in a temporary directory. Each
+tree has a Python of its own with the same libraries, whose commands are those of the tree's setup.cfg: the import root
+was another one in commits before ``skylark``. What follows ``--`` goes to the bench.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from configparser import ConfigParser
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -42,46 +44,70 @@ def checkout(revision: str) -> Iterator[Path]:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
 
 
-def check_imports(tree: Path) -> None:
-    """SystemExit unless a program that is started in the tree uses the tree's modules."""
-    command = [sys.executable, "-c", "import broker; print(broker.__file__)"]
-    run = subprocess.run(command, cwd="/", env=env_of(tree), stdout=subprocess.PIPE, text=True, check=True)
-    if not Path(run.stdout.strip()).is_relative_to(tree):
-        raise SystemExit(f"the modules would come from {run.stdout.strip()}, not from {tree}")
+class Side:
+    """A tree, and the Python that runs its benches and commands."""
+
+    def __init__(self, tree: Path, home: Path) -> None:
+        """``home``: an empty folder for the Python, which takes its libraries from this process's environment."""
+        self.tree = tree
+        self._bin = home / "bin"
+        self._bin.mkdir(parents=True)
+        self.python = self._bin / "python"
+        self.python.symlink_to(Path(sys.prefix) / "bin" / "python")
+        (home / "lib").symlink_to(Path(sys.prefix) / "lib")
+        (home / "pyvenv.cfg").write_bytes((Path(sys.prefix) / "pyvenv.cfg").read_bytes())
+        self._write_commands()
+        self._check_imports()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which the tree comes before what is installed."""
+        return {**os.environ, "PYTHONPATH": str(self.tree), "PATH": f"{self._bin}:{os.environ['PATH']}"}
+
+    def _write_commands(self) -> None:
+        setup = ConfigParser()
+        setup.read(self.tree / "setup.cfg")
+        for line in setup["options.entry_points"]["console_scripts"].split("\n"):
+            name, _, place = line.partition(" = ")
+            module, _, function = place.partition(":")
+            if name:
+                script = self._bin / name
+                script.write_text(f"#!{self.python}\nfrom {module} import {function}\n{function}()\n")
+                script.chmod(0o755)
+
+    def _check_imports(self) -> None:
+        """SystemExit unless a program that this Python runs uses the tree's modules."""
+        command = [self.python, "-c", "import broker; print(broker.__file__)"]
+        run = subprocess.run(command, cwd="/", env=self.env, stdout=subprocess.PIPE, text=True, check=True)
+        if not Path(run.stdout.strip()).is_relative_to(self.tree):
+            raise SystemExit(f"the modules would come from {run.stdout.strip()}, not from {self.tree}")
 
 
-def env_of(tree: Path) -> dict[str, str]:
-    """The environment in which the tree comes before what is installed."""
-    return {**os.environ, "PYTHONPATH": str(tree)}
-
-
-def measure(tree: Path, bench: str, options: Sequence[str]) -> Iterator[tuple[str, str, float]]:
+def measure(side: Side, bench: str, options: Sequence[str]) -> Iterator[tuple[str, str, float]]:
     """``(name, unit, figure)`` of each row of one run."""
     run = subprocess.run(
-        [sys.executable, "-m", f"bench.{bench}", "--json", *options],
-        cwd=tree,
-        env=env_of(tree),
+        [side.python, "-m", f"bench.{bench}", "--json", *options],
+        cwd=side.tree,
+        env=side.env,
         stdout=subprocess.PIPE,
         text=True,
     )
     if run.returncode:
-        raise SystemExit(f"bench.{bench} failed in {tree}")
+        raise SystemExit(f"bench.{bench} failed in {side.tree}")
     for line in run.stdout.splitlines():
         found = json.loads(line)
         yield found["name"], found["unit"], found["ours"]
 
 
-def compare(trees: Sequence[Path], bench: str, rounds: int, options: Sequence[str]) -> tuple[Figures, Figures]:
-    """The figures of both trees, which take turns; who begins alternates, too."""
-    sides: tuple[Figures, Figures] = ({}, {})
-    for tree in trees:
-        check_imports(tree)
+def compare(sides: Sequence[Side], bench: str, rounds: int, options: Sequence[str]) -> tuple[Figures, Figures]:
+    """The figures of both sides, which take turns; who begins alternates, too."""
+    found: tuple[Figures, Figures] = ({}, {})
     for number in range(rounds):
-        for side in (0, 1) if number % 2 else (1, 0):
-            for name, unit, figure in measure(trees[side], bench, options):
-                sides[side].setdefault(f"{name} [{unit}]", []).append(figure)
+        for turn in (0, 1) if number % 2 else (1, 0):
+            for name, unit, figure in measure(sides[turn], bench, options):
+                found[turn].setdefault(f"{name} [{unit}]", []).append(figure)
         print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-    return sides
+    return found
 
 
 def show(ours: Figures, others: Figures) -> None:
@@ -107,8 +133,9 @@ def main() -> None:
     given = sys.argv[1:]
     mine = given.index("--") if "--" in given else len(given)
     arguments = parser.parse_args(given[:mine])
-    with checkout(arguments.revision) as other:
-        show(*compare((ROOT, other), arguments.bench, arguments.rounds, given[mine + 1 :]))
+    with checkout(arguments.revision) as other, tempfile.TemporaryDirectory() as home:
+        sides = Side(ROOT, Path(home) / "ours"), Side(other, Path(home) / "other")
+        show(*compare(sides, arguments.bench, arguments.rounds, given[mine + 1 :]))
 
 
 if __name__ == "__main__":
