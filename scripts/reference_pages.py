@@ -1,11 +1,14 @@
-"""The pages of docs/ that are made from the code: conf.md from the options, mqadmin.md from click, metrics.md.
+"""The pages of docs/ that are made from the code: conf.md from the options, mqadmin.md from click, metrics.md, and the
+names at the end of sdk.md.
 
 ``scripts/docs`` writes them; tests/tidy checks that they are current.
 """
 
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from skylark.mqcommon.options.command_line import markdown_table
 from skylark.mqcommon.options.fields import options_of
@@ -43,8 +46,42 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
     return "".join(parts)
 
 
-def pages() -> dict[str, str]:
-    """File name in docs/ -> content."""
+SDK_PAGE = Path(__file__).parent.parent / "docs" / "sdk.md"
+NAMES_MARK = "<!-- public names, made by scripts/docs: do not edit below -->\n"
+FACE = (
+    *("skylark", "skylark.aio", "skylark.blocking", "skylark.admin", "skylark.errors", "skylark.spark"),
+    *("skylark.testing", "skylark.integrations.faststream", "skylark.integrations.faststream.annotations"),
+    *("skylark.integrations.faststream.fastapi", "skylark.integrations.faststream.testing"),
+    *("skylark.integrations.kombu", "skylark.integrations.otel"),
+)
+
+
+def sdk_page() -> str:
+    """The guide, with all that is public at its end."""
+    guide, mark, _ = SDK_PAGE.read_text(encoding="utf-8").partition(NAMES_MARK)
+    return "".join((guide, mark, *map(_names_of, FACE)))
+
+
+def _names_of(module: str) -> str:
+    face = import_module(module)
+    rows = [f"| `{name}` | {_what_it_is(getattr(face, name))} |\n" for name in sorted(face.__all__, key=str.lower)]
+    return f"\n### {module}\n\n{_first_line(face.__doc__)}\n\n| name | |\n| --- | --- |\n{''.join(rows)}"
+
+
+def _what_it_is(thing: Any) -> str:
+    if get_origin(thing) is Annotated:
+        return f"annotation of a handler's argument: `{get_args(thing)[0].__name__}`"
+    is_documented = isinstance(thing, type) or callable(thing)
+    return _first_line(thing.__doc__) or "a pytest fixture" if is_documented else f"`{thing!r}`"
+
+
+def _first_line(text: str | None) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join((text or "").strip().partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    """File name in docs/ → what makes its content. The page of the SDK needs all extras."""
     from scripts.metrics_page import metrics_page
     from skylark.broker.options import BrokerOptions
     from skylark.mqadmin.cli import mqadmin
@@ -55,7 +92,7 @@ def pages() -> dict[str, str]:
     from skylark.namesrv.options import NamesrvOptions
 
     return {
-        "conf.md": conf_page(
+        "conf.md": lambda: conf_page(
             [
                 ("NameServer", NamesrvOptions),
                 ("Controller", ControllerDaemonOptions),
@@ -64,12 +101,13 @@ def pages() -> dict[str, str]:
                 ("Console", ConsoleOptions),
             ]
         ),
-        "mqadmin.md": markdown(mqadmin),
-        "metrics.md": metrics_page(),
+        "mqadmin.md": lambda: markdown(mqadmin),
+        "metrics.md": metrics_page,
+        "sdk.md": sdk_page,
     }
 
 
 if __name__ == "__main__":
-    for name, page in pages().items():
-        Path(sys.argv[1], name).write_text(page, encoding="utf-8")
+    for name, make in pages().items():
+        Path(sys.argv[1], name).write_text(make(), encoding="utf-8")
         print(f"wrote {sys.argv[1]}/{name}")
