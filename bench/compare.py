@@ -77,7 +77,7 @@ class Side:
 
     def _check_imports(self) -> None:
         """SystemExit unless a program that this Python runs uses the tree's modules."""
-        command = [self.python, "-c", "import broker; print(broker.__file__)"]
+        command = [str(self.python), "-c", "import broker; print(broker.__file__)"]
         run = subprocess.run(command, cwd="/", env=self.env, stdout=subprocess.PIPE, text=True, check=True)
         if not Path(run.stdout.strip()).is_relative_to(self.tree):
             raise SystemExit(f"the modules would come from {run.stdout.strip()}, not from {self.tree}")

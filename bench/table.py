@@ -3,8 +3,9 @@
     python -m bench.table [--before REVISION] [--rounds 5] [--only NAME ...]
 
 Each row is that of the bench that its first column names. With ``--before`` the same bench, as it is in this tree, runs
-on the other commit's product right before it. A ratio above 1 is better than the limit, a gain above 1 than before.
-It takes some 10 minutes, and twice that with ``--before``. The load that the machine had before is printed first.
+on the other commit's product right before it; commits whose import root is not ``skylark`` are for bench.compare. A
+ratio above 1 is better than the limit, a gain above 1 than before. It takes some 10 minutes, and twice that with
+``--before``. The load that the machine had before is printed first.
 """
 
 import argparse
@@ -13,12 +14,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.compare import LESS_IS_BETTER, checkout, env_of
+from bench.compare import LESS_IS_BETTER, Side, checkout
 from scripts.daemons import ROOT
 
 #: The benches with their options.
@@ -34,14 +36,14 @@ BENCHES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def rows_of(tree: Path, bench: str, options: Sequence[str]) -> Iterator[dict[str, Any]]:
+def rows_of(side: Side, bench: str, options: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of one run of a bench on the product of a tree. On another commit's it may fail: it may be younger."""
-    command = [sys.executable, "-m", f"bench.{bench}", "--json", *options]
-    run = subprocess.run(command, cwd=tree, env=env_of(tree), capture_output=True, text=True)
+    command = [str(side.python), "-m", f"bench.{bench}", "--json", *options]
+    run = subprocess.run(command, cwd=side.tree, env=side.env, capture_output=True, text=True)
     if run.returncode:
         reason = " / ".join(run.stderr.strip().splitlines()[-3:]) or "it gave no reason"
-        failed = f"bench.{bench} failed in {tree}, and its other rows are missing: {reason}"
-        if tree == ROOT:
+        failed = f"bench.{bench} failed in {side.tree}, and its other rows are missing: {reason}"
+        if side.tree == ROOT:
             raise SystemExit(failed)
         print(failed, file=sys.stderr, flush=True)
     for line in run.stdout.splitlines():
@@ -70,13 +72,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=[name for name, _ in BENCHES], help="some of the benches")
     arguments = parser.parse_args()
     with ExitStack() as stack:
-        other: Path | None = None
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ours = Side(ROOT, home / "ours")
+        before: Side | None = None
         if arguments.before:
             other = stack.enter_context(checkout(arguments.before))
+            if not (other / "skylark").is_dir():
+                raise SystemExit(f"{arguments.before} has no import root skylark: use bench.compare")
             # The same measurement of both: the benches of this tree, on the other product.
             for folder in ("bench", "scripts"):
                 shutil.rmtree(other / folder)
                 shutil.copytree(ROOT / folder, other / folder, ignore=shutil.ignore_patterns("__pycache__"))
+            before = Side(other, home / "before")
         print(f"load before: {', '.join(f'{each:.2f}' for each in os.getloadavg())}\n")
         print("| bench | what | unit | ours | limit | ratio | before | gain |")
         print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
@@ -84,8 +91,8 @@ def main() -> None:
             if arguments.only and bench not in arguments.only:
                 continue
             given = (*options, "--rounds", str(arguments.rounds))
-            before = [] if other is None else list(rows_of(other, bench, given))
-            show(bench, list(rows_of(ROOT, bench, given)), before)
+            earlier = [] if before is None else list(rows_of(before, bench, given))
+            show(bench, list(rows_of(ours, bench, given)), earlier)
 
 
 if __name__ == "__main__":
