@@ -1,8 +1,8 @@
 """The broker's counters: by topic, by topic and group, and in all.
 
 Transactions and pops have counters of their own, `TransactionCounts` and `PopCounts`. Handlers call `put`, `get`
-and `miss` for each request, and `count` for what is rare; sampler.py samples; admin requests read. Counters have the
-names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
+and `miss` for each request, and `count` for what is rare; stats_handlers.py samples, and answers admin requests.
+Counters have the names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
 """
 
 import logging

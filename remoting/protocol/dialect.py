@@ -5,7 +5,7 @@ STANDARD  {"0":"a"}                number keys quoted; for clients that say so o
 both      {{"brokerName":"b",..}:1}  object keys have this form only
 CBOR      number keys as they are, object keys as arrays; between Skylark and Skylark
 
-orjson reads and writes standard JSON; the rest is done by relaxed.py and this module.
+orjson reads and writes standard JSON; this module reads and writes the rest.
 """
 
 import contextlib
