@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from configparser import ConfigParser
+from pathlib import Path
 
 import pytest
+from setuptools import find_packages
 
 from scripts.daemons import ROOT
 from tests.tidy.tree import PACKAGES
@@ -50,3 +53,40 @@ def test_short_names_can_be_run(module: str) -> None:
 def test_no_daemon_loads_a_module_by_its_short_name(module: str) -> None:
     code = f"import sys, skylark.{module}; print(*{{name.split('.')[0] for name in sys.modules}}, sep='\\n')"
     assert set(run(code).split()).isdisjoint(SHORT)
+
+
+def test_one_name_is_installed_besides_those_that_kombu_and_spark_look_for() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    packages = find_packages(str(ROOT), include=[setup["options.packages.find"]["include"]])
+    assert "skylark.broker.store.log" in packages
+    assert {name.partition(".")[0] for name in packages} == {"skylark"}
+    assert setup["options"]["py_modules"] == "pyspark_rocketmq, kombu_rocketmq"
+
+
+PROGRAM = """
+import skylark.aio
+from skylark import Message
+from skylark.blocking import Producer, PullConsumer
+from skylark.integrations import kombu, otel
+from skylark.testing import Cluster
+
+with Cluster() as cluster:
+    cluster.create_topic("orders", queues=1)
+    with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver, group="g") as consumer:
+        producer.send(Message("orders", b"a cup of tea"))
+        (queue,) = consumer.message_queues("orders")
+        print(next(consumer.messages(queue, 0, 1)).body)
+"""
+
+
+def test_a_project_may_have_files_and_folders_of_our_names(tmp_path: Path) -> None:
+    for name in SHORT:
+        file = tmp_path / name / "__init__.py" if name in ("sdk", "mqcommon") else tmp_path / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("raise SystemExit('the file of the project was imported')")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("b'a cup of tea'\n", "", 0)
+    command = [sys.executable, "-m", "skylark.broker", "--version"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).stdout.startswith(b"broker, version")
