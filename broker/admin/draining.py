@@ -62,7 +62,7 @@ class Undelivered:
 
 
 class Draining(Part):
-    """See the module."""
+    """Handles 7130 and 7131, and keeps the present drain of this broker."""
 
     tick_interval_ms = 500
 
@@ -112,7 +112,7 @@ class Draining(Part):
             self._writer.admission.allow(Reason.DRAIN)
 
     async def drain(self, channel: Channel, request: Command) -> Command:
-        """7130: answered when the drain is on disk."""
+        """7130: begin or end the drain; answered when the change is on disk."""
         header = DRAIN_BROKER.header(request)
         drains = header.drain
         if header.settle_ms < 0:
@@ -195,7 +195,7 @@ class Draining(Part):
             found.update(dict.fromkeys((topic, group) for topic in topics))
         for group, topic in self._clients.subscriptions():
             found[topic, group] = None
-        # A group may not have read yet what has come back to it.
+        # A group may not have read its retry topics to the end yet.
         for number, (topic, group) in enumerate(list(found), 1):
             if number % AT_ONCE == 0:
                 yield None
@@ -216,7 +216,7 @@ class Draining(Part):
 
 
 def group_names(text: str | None) -> frozenset[str]:
-    """The groups in a text with commas."""
+    """The groups in a comma-separated text."""
     return frozenset(filter(None, (name.strip() for name in (text or "").split(","))))
 
 

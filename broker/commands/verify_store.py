@@ -66,7 +66,7 @@ def verify(
         if sound or not repair:
             return sound and sound_metadata
         Repair(fs, directory, report, say).run()
-    # An ordinary start rebuilds what the repair removed; then everything is read once more.
+    # An ordinary start rebuilds the files that the repair removed; then everything is read once more.
     store = MessageStore(fs, options, SystemClock(), encode_host("127.0.0.1", 0))
     rebuilt = store.open(say).rebuilt
     store.close()
