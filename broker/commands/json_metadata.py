@@ -89,7 +89,7 @@ def export(
         fs.mkdirs(target)
         write_files(fs, target, files)
         if target == f"{root}/config":
-            metadata.json_files.note()
+            metadata.json_files.remember()
     return [f"{target}/{name}" for name in files]
 
 
@@ -117,7 +117,7 @@ def hand_over(
         topics = sorted({queue.topic for queue in store.queues if queue.topic.startswith(REVIVE_TOPIC_PREFIX)})
         for topic in topics:
             _Handover(store, metadata, clock, topic, precision_ms, offsets).run(say)
-        metadata.consumer_offsets.append_changed(metadata.consumer_offsets.take_changed())
+        metadata.consumer_offsets.append_changed(metadata.consumer_offsets.pop_changed())
         metadata.journal.close()
     finally:
         store.close()
@@ -152,7 +152,7 @@ class _Handover:
         topic, store = self._topic, self._store
         start = max(self._own.query(REVIVE_GROUP, topic, QUEUE_ID), 0)
         for record in _records(store, topic, QUEUE_ID, start):
-            self._take(record)
+            self._apply_record(record)
         wheel_end = store.max_offset(TIMER_TOPIC, 0)
         first = self._first_after()
         for (group, name, queue_id), position in self._inflight.positions.items():
@@ -181,7 +181,7 @@ class _Handover:
     def _java(self, key: str) -> dict[int, int]:
         return self._offsets.setdefault(key, {})
 
-    def _take(self, stored: Record) -> None:
+    def _apply_record(self, stored: Record) -> None:
         self._last_physical = stored.physical_offset
         try:
             record = decode(find_property(stored.properties, b"TAGS") or b"", stored.body)
