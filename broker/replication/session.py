@@ -1,7 +1,7 @@
 """The steps of both ends of an HA connection: which slaves count as copies, what is sent, what is reported when. Pure.
 
 `MasterSide` and `SlaveSide` are what the transports need of a session (master.py, slave.py), whatever its protocol.
-`MasterSession` and `SlaveSession` are those of sets without a Controller; autoswitch/session.py has the others. A
+`MasterSession` and `SlaveSession` are for sets without a Controller; autoswitch/session.py has the others. A
 `MasterSide` is driven by its connection's two tasks, a `SlaveSide` by the tasks that copy and flush; tests/sim drives
 both. Times are in seconds. After a ProtocolError the connection must be closed.
 Neighbours: link.py (the protocol), plain_dialogue.py (how a connection begins), writing/waits.py (sends that wait).
@@ -95,7 +95,7 @@ class MasterSide(ABC):
 
     def ended(self) -> None:
         """The connection is closed: the slave no longer counts as a copy."""
-        self._acks.gone(self._peer.addr)
+        self._acks.disconnected(self._peer.addr)
 
 
 class MasterSession(MasterSide):

@@ -198,7 +198,7 @@ class HaClient:
                 async with self._guard:
                     await trio.to_thread.run_sync(replica.begin_at, offset)
             self._records = replica.whole_records()
-        data = self._records.take(data)
+        data = self._records.add(data)
         if not data:
             return
         while data:

@@ -5,11 +5,11 @@ Files of equal size, named by the index of their first entry. Each has a head of
     magic 8 | first index 8 | position 8 | term before 8 | chain before 4 | CRC 4 | zeros
     start 8 | term 8 | size 4 | crc 4 | chain 4 | kind 1 | place 1 | zeros 2
 
-``place`` is IN_LOG for an entry whose bytes are the ``size`` bytes at ``start`` of the commit log, and INLINE for one
-whose bytes stand in the slots after its own; ``start`` is then where the log ended. ``crc`` is that of the bytes.
-``chain`` is the CRC of the slot and the index, continued from the entry before: two logs with the same chain at an
-index have the same entries up to there. A file has no entry after the first slot whose chain is wrong, so a torn write
-is no entry, nor is what a cut left behind.
+``place`` is IN_LOG for an entry whose bytes are the ``size`` bytes at ``start`` of the commit log. It is INLINE for an
+entry whose bytes are in the slots after its own; ``start`` is then where the log ended. ``crc`` is the CRC of the
+bytes. ``chain`` is the CRC of the slot and the index, continued from the entry before: two logs with the same chain at
+an index have the same entries up to that index. A file has no entry after the first slot whose chain is wrong, so torn
+writes and remains of a cut do not count as entries.
 
 Invariant: entries that are IN_LOG follow each other in the commit log without gaps, and none lies in two of its files.
 """
@@ -37,7 +37,7 @@ _CHAIN_AT, _CHAIN_END = 24, 28
 
 
 class IndexedEntry(NamedTuple):
-    """See the module."""
+    """The slot of one entry."""
 
     start: int
     term: int
@@ -54,7 +54,7 @@ class IndexedEntry(NamedTuple):
 
 
 class EntryFile:
-    """One file. ``first``: the index of its first entry; the others tell of the entry before that one."""
+    """One file. ``first``: the index of its first entry; the other arguments describe the entry before ``first``."""
 
     def __init__(self, file: MappedFile, path: str, first: int, position: int, term: int, chain: int) -> None:
         self.file = file
@@ -91,7 +91,7 @@ class EntryFile:
         at = (slot + 1) * SLOT_BYTES
         return bytes(self.file.view[at : at + size])
 
-    def note(self, entry: IndexedEntry) -> None:
+    def add(self, entry: IndexedEntry) -> None:
         """Count the entry, whose slots are written."""
         more = data_slots(entry)
         if more:
@@ -119,7 +119,7 @@ def data_slots(entry: IndexedEntry) -> int:
 
 
 class EntryIndex:
-    """See the module. `load` or `begin` it first. ``slots``: of each new file."""
+    """All files of the index. Call `load` or `begin` first. ``slots``: the number of slots in each new file."""
 
     def __init__(self, fs: FileSystem, directory: str, slots: int = SLOTS) -> None:
         self._fs = fs
@@ -240,14 +240,14 @@ class EntryIndex:
             file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + size] = data
         # The slot last: until it is there the bytes after it mean nothing.
         SLOT.pack_into(file.file.view, at, *entry)
-        file.note(entry)
+        file.add(entry)
         file.is_dirty = True
         self._last = entry
 
     def mend(self, index: int, entry: IndexedEntry, data: bytes) -> bool:
-        """Write the slot of entry ``index`` again, and its ``data`` if it is INLINE; whether it fits to its neighbours.
+        """Rewrite the slot of entry ``index``, and its ``data`` if INLINE; returns whether it fits its neighbours.
 
-        The chains prove that it is the entry that was there: they cover all fields of it.
+        The chains prove that it is the original entry: they cover all its fields.
         """
         file, before = self._file_of(index), self.chain_at(index - 1)
         after = self.entry(index + 1) if index < self.last else None
@@ -395,7 +395,7 @@ class EntryIndex:
                 or (entry.place == INLINE and crc32(file.data_after(file.used, entry.size)) != entry.crc)
             ):
                 break
-            file.note(entry)
+            file.add(entry)
             self._last = entry
 
     def _names(self) -> list[str]:

@@ -105,7 +105,7 @@ class CopyingTo:
 
 
 class LogDisk:
-    """See the module. ``directory`` is the store's. `load` waits until this broker follows; see `follow`."""
+    """The disk of a member. ``directory`` is the store's. `load` waits until this broker follows; see `follow`."""
 
     def __init__(self, fs: FileSystem, directory: str, group: GroupLog) -> None:
         self.node = ""
@@ -489,8 +489,8 @@ class LogDisk:
     async def _sync(self, *, with_mark: bool) -> None:
         async with self._marking:
             last, chain = self.index.last, self.index.chain
-            # The order is that of the promise. The bytes first: an entry on disk whose bytes are not would be a promise
-            # that cannot be kept. The mark last: it must never claim what is not on disk.
+            # The order matters. Flush the bytes first: an entry on disk without its bytes would be a promise that
+            # cannot be kept. Write the mark last: it must never claim entries that are not on disk.
             await self._group.flush()
             await trio.to_thread.run_sync(self.index.sync)
             now = self._mark.now
@@ -500,7 +500,7 @@ class LogDisk:
                 await trio.to_thread.run_sync(self._mark.sync)
 
     def _note_promised(self) -> None:
-        """Note that all entries are promised: the kernel has them, and a start of the same boot must find them."""
+        """Record that all entries are promised: the kernel has them, and a start in the same boot must find them."""
         index, now = self.index, self._mark.now
         if index.last != now.promised:
             self._mark.write(Marked(now.flushed, now.flushed_chain, index.last, index.chain, self._boot))
@@ -616,9 +616,9 @@ class LogDisk:
             return None
 
     async def mend(self, index: int, entry: IndexedEntry, data: bytes) -> bool:
-        """Write entry ``index`` again as another member has it; whether it is the one that was here, and is whole now.
+        """Rewrite entry ``index`` as another member has it; returns whether it is the original entry, and whole now.
 
-        The chain of entries proves that it is the same one.
+        The chain of entries proves that it is the original entry.
         """
         if not self.entries.base < index <= self.index.last or crc32(data) != entry.crc or len(data) != entry.size:
             return False
@@ -705,7 +705,7 @@ def has_entries(fs: FileSystem, directory: str) -> bool:
 
 
 def is_group_store(fs: FileSystem, directory: str) -> bool:
-    """Whether the store in ``directory`` is that of a member of a DLedger group, perhaps a damaged one."""
+    """Whether the store in ``directory`` belongs to a member of a DLedger group; it may be damaged."""
     return fs.exists(f"{directory}/{DIRECTORY}/state") or has_entries(fs, f"{directory}/{DIRECTORY}")
 
 
@@ -749,7 +749,7 @@ def _replaces(raft: Raft, snapshot: Snapshot) -> bool:
 
 
 def _ignored(index: int) -> None:
-    """Before the member runs."""
+    """Does nothing: the default of `on_damaged` before the member runs."""
 
 
 def _is_in_log(entry: RaftEntry) -> bool:
