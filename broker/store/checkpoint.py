@@ -98,7 +98,7 @@ class CheckpointMark:
     left: int
     # The number of queue entries added in this run when the checkpoint began.
     entries: int
-    # Topics that were removed, and directories whose files were removed.
+    # Topics that were removed; and directories whose files were removed.
     gone: list[str]
     emptied: list[str]
     # (start of the log, ends of the index files) if this checkpoint also writes `queueEnds`.
@@ -147,10 +147,10 @@ class StoreCheckpoint:
         """
         view = self._file.view
         with self._writing:
-            # The slot that is not the newest: a power loss may tear the one that is written, and the other one stays.
+            # Write the older slot: a power loss may tear the slot that is being written, and the other slot stays.
             self._sequence += 1
             self._flushed_to = log_offset if is_cut else max(self._flushed_to, log_offset)
-            # The mark first: a kill between the two leaves the old slot, for which this mark counts, too.
+            # Write the mark first: after a kill between the two, this mark counts for the old slot, too.
             self._put_mark()
             _TIMES.pack_into(view, 0, *times)
             slot = _SLOT.pack(_MAGIC, self._sequence, log_offset, clean, log_timestamp, *times)
@@ -167,7 +167,7 @@ class StoreCheckpoint:
                 self._put_mark()
 
     def _put_mark(self) -> None:
-        # In turn: a kill may leave a half of the one that is written.
+        # Write the two marks in turn: a kill may leave half of the mark that is being written.
         self._marks += 1
         at = _SLOTS_AT[self._sequence % 2] + _MARKS_AT[self._marks % 2]
         mark = _MARK.pack(_MARK_MAGIC, self._sequence, self._flushed_to)
@@ -197,7 +197,7 @@ def make_durable(
     if log.flushed < (mark.log_offset if mark.ends_head is None else mark.noted_to):
         log.flush()
     for emptied in mark.emptied:
-        # The directory is gone, too: its name is in one further up, unless that went with it.
+        # The directory may be removed, too: then the nearest existing parent directory is synced.
         while not fs.is_dir(emptied):
             emptied = os.path.dirname(emptied)
         fs.fsync_dir(emptied)

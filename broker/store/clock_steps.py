@@ -26,8 +26,8 @@ MAX_STEPS = 64
 class ClockStep(NamedTuple):
     """The clock was moved by ``moved_ms``, negative: back. ``number`` counts the steps of this process from 1 on.
 
-    That was seen when the clock showed ``seen_ms`` and the log ended at ``log_end``. It happened within the
-    ``within_ms`` before; at their start the log ended at ``log_end_before``.
+    The step was detected when the clock showed ``seen_ms`` and the log ended at ``log_end``. It happened within the
+    ``within_ms`` before; at the start of that span the log ended at ``log_end_before``.
     """
 
     number: int
@@ -38,7 +38,7 @@ class ClockStep(NamedTuple):
     log_end: int
 
     def may_precede(self, at_ms: int) -> bool:
-        """Whether a time that the clock showed at about this step was shown before it. What is not sure is not."""
+        """Whether a time that the clock showed near this step was surely shown before it."""
         return at_ms > self.seen_ms or at_ms < self.seen_ms - self.within_ms
 
     def precedes(self, physical: int, stored_ms: int) -> bool:

@@ -1,9 +1,9 @@
 """Finds messages: by key through the index, by time through a queue.
 
-Store times never go back in a log that this broker wrote. They may in one of a Java broker whose clock was set back, or
-of an older Skylark after a restart; see `first_at_least`. An entry of a queue may be blank (RocketMQ's filler, or a
-hole that a repair left): it counts as the next message after it. A message whose record is gone counts as older than
-any time.
+Store times never go back in a log that this broker wrote. They may go back in the log of a Java broker whose clock was
+set back, or of an older Skylark after a restart; see `first_at_least`. An entry of a queue may be blank (RocketMQ's
+filler, or a hole that a repair left): it counts as the next message after it. A message whose record was removed counts
+as older than any time.
 """
 
 from collections import deque
@@ -88,7 +88,7 @@ class KeyQuery:
         wanted: WantedKey,
         confirmed: Callable[[], int] | None = None,
     ) -> None:
-        """``confirmed``: messages that end after that offset of the log are not found."""
+        """``confirmed``: messages that end after this offset of the log are not found."""
         self.result = QueryResult()
         self._log = log
         self._index = index
@@ -209,7 +209,7 @@ def first_store_time(log: CommitLog, queue: ConsumeQueue) -> int:
 def offset_by_time(log: CommitLog, queue: ConsumeQueue, high: int, timestamp_ms: int, *, upper: bool = False) -> int:
     """The first offset stored at or after ``timestamp_ms``; with ``upper`` the last one stored at or before it.
 
-    ``high`` if all messages before that offset are older (with ``upper`` the queue's start if all are newer).
+    Returns ``high`` if all messages before ``high`` are older (with ``upper`` the queue's start if all are newer).
     """
     low = queue.min_offset
 

@@ -203,7 +203,7 @@ class Recovery:
         if last_stop is LastStop.KILLED:
             # The process may have ended because a sync failed. What a queue has is written again from its tail.
             log.write_again(scan_from)
-        self._note_last_time(furthest, known_end)
+        self._set_last_time(furthest, known_end)
         # Queues are rebuilt from the whole log, so only now that its end is known. The index comes last: it is judged
         # by the log's end, and follows the log later by itself.
         self._complete(report, ends)
@@ -244,8 +244,8 @@ class Recovery:
                 elif last[0] < log.end:
                     self._resumed_to = max(self._resumed_to, (last[0], sum(last)))
                 continue
-            # Otherwise the ends are searched for in the files. Noted ends are then lower bounds: a queue that has less
-            # than was noted lost something, one that has more got it after the note.
+            # Otherwise the ends are searched for in the files. Noted ends are then lower bounds: a queue with fewer
+            # entries than noted has lost some, and a queue with more got them after the note.
             whole = queue.load()
             self._searched.append(queue)
             # After a power loss any page of a queue's file may be missing, so entries are dropped until one is proved
@@ -361,15 +361,15 @@ class Recovery:
                 # the next checkpoint.
                 queue.take_back(record.queue_offset, self._tag_codes.of_record(record))
             else:
-                self._judge_other(queue, record)
+                self._judge_conflict(queue, record)
             return
         queue.put_record(record, self._tag_codes.of_record(record))
 
-    def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:
-        """The queue has another message at this offset. StoreCorrupt unless a deletion of the topic explains it."""
+    def _judge_conflict(self, queue: ConsumeQueue, record: Record) -> None:
+        """The queue has another message there: StoreCorrupt unless a damaged entry or a deletion explains it."""
         offset = record.queue_offset
         if offset >= queue.min_offset and not self._points_to_record(queue, offset, *queue.entry(offset)[:2]):
-            # The entry is damaged, and not the log.
+            # The entry is damaged; the log is not.
             self._broken[queue] = None
             return
         if self._is_of_a_deleted_topic(queue, record):
@@ -453,11 +453,11 @@ class Recovery:
             except (DiskFull, OSError) as error:
                 report.not_kept = str(error.__cause__ or error)  # a full disk must not stop a start
 
-    def _note_last_time(self, furthest: int, known_end: int) -> None:
-        """Store times go on from the log's last record; if no queue has it, from checkpoint and scan."""
+    def _set_last_time(self, furthest: int, known_end: int) -> None:
+        """Let store times continue from the log's last record; if no queue has it, from checkpoint and scan."""
         record, _ = valid_record(self._log.record_at(furthest) or b"", furthest, check_crc=False)
         if record is not None:
-            # A message of these topics has the clock's time, which may be earlier than those of plain queues.
+            # A message of these topics has the clock's time, which may be earlier than store times of plain queues.
             last_of_log = known_end == self._log.end and record.topic not in BY_CLOCK
             self.last_timestamp = max(0 if last_of_log else self.last_timestamp, record.store_timestamp)
 

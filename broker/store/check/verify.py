@@ -146,15 +146,18 @@ class Verification:
             if record is not None and at >= self._known_end:
                 reason = why_torn(self._state, self._last_stop, view, at - base, record)
             if record is None or reason:
-                return self._look_past(file, at, reason if length or magic else "")
-            self._take(record)
+                return self._skip_damage(file, at, reason if length or magic else "")
+            self._add_record(record)
             at += record.size
         self._report.log_end = end
         return end
 
-    def _look_past(self, file: LogFile, at: int, reason: str) -> int | None:
-        """There is no sound record at ``at``: the log ends there, or it is damaged up to the next sound record."""
-        # A sound record further on shows that the log went on: then this is damage, and not the torn end of a crash.
+    def _skip_damage(self, file: LogFile, at: int, reason: str) -> int | None:
+        """Return where to continue after ``at``, where no sound record is; None if the log ends there.
+
+        If a sound record follows, the bytes before it are reported as damage.
+        """
+        # A sound record further on shows that the log continued: then this is damage, and not the torn end of a crash.
         following = self._log.next_sound_after(at)
         if following is None:
             self._report.log_end = at
@@ -173,7 +176,7 @@ class Verification:
                 self._damage(between.path, 0, between.size, "no sound record in the whole file")
         return following
 
-    def _take(self, record: Record) -> None:
+    def _add_record(self, record: Record) -> None:
         report = self._report
         report.records += 1
         self._compare(record)
@@ -182,8 +185,8 @@ class Verification:
 
     def _judge_end(self) -> None:
         """Report damage if the log ends before the offset up to which it was on disk."""
-        # The checkpoint and its flush mark say up to where the log was on disk. What is missing before that is no torn
-        # tail that the next start may cut.
+        # The checkpoint and its flush mark say up to where the log was on disk. If bytes before that are missing, this
+        # is not a torn tail that the next start may cut.
         report, known = self._report, self._known_end
         if not self._log.files or known <= report.log_end:
             return
@@ -218,7 +221,7 @@ class _QueueFiles(ABC):
         self._first_wrong = ("", 0, "")
 
     def finish(self, log_end: int, *, is_known: bool) -> Iterator[tuple[str, int, str]]:
-        """(path, offset in it, what is wrong). ``is_known``: the queue was there when the ends were last noted."""
+        """(path, offset in it, what is wrong). ``is_known``: the queue existed when the ends were last noted."""
         # A queue that is younger than the last note of the ends may have had no time to write its first file.
         if not self.sizes and self.next_offset >= 0:
             if is_known:
@@ -235,7 +238,7 @@ class _QueueFiles(ABC):
             yield path, offset, reason + (f"; {self._wrong - 1:,} more are wrong" if self._wrong > 1 else "")
 
     def _begin_again(self, offset: int) -> None:
-        """Forget earlier differences at message 0: they were of a topic that was deleted and made again."""
+        """Forget earlier differences at message 0: the topic was deleted and made again."""
         if offset == 0:
             self._wrong = 0
 
@@ -316,7 +319,8 @@ class BatchFiles(_QueueFiles):
         offset, physical, messages = record.queue_offset, record.physical_offset, messages_in(record)
         self._begin_again(offset)
         self.next_offset = offset + messages
-        # Entries and records are both in the order of the log, so they are merged: what one side has alone is wrong.
+        # Entries and records are both in the order of the log, so they are merged: an element of one side alone is an
+        # error.
         while self._next is not None and self._next[1].physical < physical:
             self._note_stray()
         if self._next is None or self._next[1].physical > physical:

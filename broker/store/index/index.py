@@ -113,7 +113,7 @@ class Index:
         if used_by_rocketmq:
             while sound and self.files[sound - 1].end_physical > known.get(self.files[sound - 1].name, -1):
                 sound -= 1
-        # What is removed is read again from the log: the index goes on after the last message that it still has.
+        # Removed entries are made again from the log: the index continues after the last message that it still has.
         self._remove_from(sound)
         self.position = log.start
         if self.end_physical >= log.start:

@@ -133,7 +133,7 @@ class IndexFile:
         self.slot_count += int((previous == 0).sum())
         entries["previous"] = previous
         self._write_entries(entries.tobytes())
-        # Of several numbers for one slot the last one stays.
+        # If a slot gets several numbers, the last one stays.
         slots[places] = numbers
 
     def _write_entries(self, data: bytes) -> None:
@@ -171,7 +171,7 @@ class IndexFile:
             # Entries hold whole seconds only.
             if found_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
                 found.append(physical)
-            # Numbers fall along a slot: one that does not is damage, and the walk would go round for ever.
+            # Entry numbers fall along a slot. A number that does not fall is damage, and the walk would never end.
             at = previous if previous < at else 0
         return found, looked, at if 0 < at < self.count else 0
 

@@ -46,7 +46,7 @@ class CommitLog:
         self.syncs = 0
         # Entries of queues that were wrong and were made again, and messages that are damaged and are skipped.
         self.entries_mended = self.messages_skipped = 0
-        # Where damaged batches are that were told about.
+        # Where the damaged batches are that were logged.
         self.damaged_batches: set[int] = set()
         self._view: mmap.mmap | None = None
         self._base = 0
@@ -99,7 +99,7 @@ class CommitLog:
         )
 
     def make_file(self, after: int) -> None:
-        """Make the file after the one that ends at ``after``, so that a roll need not wait for the disk.
+        """Make the file after the file that ends at ``after``, so that a roll need not wait for the disk.
 
         For any thread; DiskFull.
         """
@@ -273,7 +273,7 @@ class CommitLog:
 def refuse_other_size(fs: FileSystem, directory: str, configured: int, *, ours: bool) -> None:
     """ConfigError if the files in ``directory`` were made with another size.
 
-    ``ours``: Skylark has used the store. A single short file is then one that a crash kept from being allocated.
+    ``ours``: Skylark has used the store. A single short file then means that a crash came before it was allocated.
     """
     names = file_names(fs, directory)
     if not names:

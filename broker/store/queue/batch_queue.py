@@ -5,8 +5,8 @@ a message is found by bisection. Messages that are missing between two entries l
 next entry. A batch with one message is a plain record whose sysFlag has INNER_BATCH, so each record tells the kind of
 its queue.
 Invariants: offsets and physical offsets rise along the entries, and no two entries have a message in common.
-Recovery is simpler than that of a plain queue: after a crash all entries that point past the checkpoint are dropped,
-and the scan of the log makes them again.
+Recovery is simpler than for a plain queue: after a crash all entries that point past the checkpoint are dropped, and
+the scan of the log makes them again.
 Neighbours: consumequeue.py (tail, checkpoints and threads are the same here), store/reader.py.
 """
 
@@ -140,7 +140,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return last.base, last.physical, last.size
 
     def is_after_previous(self, offset: int, physical: int) -> bool:
-        """Whether the last entry, of which that is asked while the end is searched, points past the one before it."""
+        """Whether the last entry points past the entry before it; called only while the end is searched for."""
         place = self._stored - 1
         if place * _BYTES == self.chain.start:
             return True
@@ -168,7 +168,7 @@ class BatchConsumeQueue(ConsumeQueue):
     # --- entries
 
     def append(self, physical_offset: int, size: int, tags_code: int, stored_ms: int = 0, messages: int = 1) -> None:
-        """Add the next record, which holds so many messages."""
+        """Append a record that holds ``messages`` messages."""
         self._tail += _pack(physical_offset, size, tags_code, stored_ms, self.next_offset, messages, NOT_COMPACTED, 0)
         self.next_offset += messages
 
@@ -200,7 +200,7 @@ class BatchConsumeQueue(ConsumeQueue):
                 break
 
     def batches(self, offset: int) -> Iterator[BatchAt]:
-        """The entries from the one that contains message ``offset``, or the next one."""
+        """Entries from the entry that contains message ``offset``, or else from the next entry."""
         place = self.place_of(offset)
         while place < self._end:
             raw = self._raw(place, _READ)

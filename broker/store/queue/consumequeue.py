@@ -304,8 +304,8 @@ class ConsumeQueue:
         """Move the entries from ``offset`` on out of the files and into the tail; for recovery.
 
         A killed process may have written them without a sync. The next checkpoint writes and syncs the whole tail.
-        ``tags_code``: that of the message at ``offset``. The kernel ends the write of a killed process at a page, which
-        may be in the middle of an entry: then physical offset and size are there, and the code is not.
+        ``tags_code``: the code of the message at ``offset``. The kernel ends the write of a killed process at a page,
+        which may be in the middle of an entry: then the entry has its physical offset and size, but not its code.
         """
         if offset < self._stored:
             start, end = offset * ENTRY_BYTES, self._stored * ENTRY_BYTES

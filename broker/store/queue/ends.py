@@ -93,7 +93,7 @@ class EndsTable:
         """Forget the queues of ``topic``."""
         self._topics.pop(topic, None)
 
-    def note(self, topic: str, ends: Mapping[int, tuple[int, int]]) -> None:
+    def set(self, topic: str, ends: Mapping[int, tuple[int, int]]) -> None:
         """Set the (min, next) offsets of some queues of ``topic``."""
         known = self._topics.get(topic)
         self._topics[topic] = cbor2.dumps({**(cbor2.loads(known) if known else {}), **ends})

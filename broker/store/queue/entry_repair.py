@@ -47,9 +47,9 @@ _HEAD_BYTES = HEAD_V4.size
 # The bytes of an entry of a batch queue that are compared: RocketMQ may use those after them.
 _COMPARED = 38
 _FIRST = struct.Struct(">q")
-# From so many ranges on, all messages are compared at once.
+# From this many ranges on, all messages are compared in one pass.
 _MANY = 6
-# Ranges of so many messages each are long: comparing their ends costs less than comparing all messages.
+# Ranges of this many messages each are long: comparing their ends costs less than comparing all messages.
 _LONG = 20
 _ALIKE = HEAD_V4.places("size", "magic", "queue_id", "body_length")
 _PHYSICAL_AT, _OFFSET_AT = HEAD_V4.starts["physical_offset"], HEAD_V4.starts["queue_offset"]
@@ -285,10 +285,10 @@ class EntriesDamaged(SkylarkError):
         # Replaced only where the bytes are still those that the thread has seen.
         places = self.queue.replace_entries(first, seen, right)
         if places:
-            self._tell(places, first, seen, right)
+            self._report_repair(places, first, seen, right)
         return bool(places)
 
-    def _tell(self, places: list[int], first: int, seen: bytes, right: bytes) -> None:
+    def _report_repair(self, places: list[int], first: int, seen: bytes, right: bytes) -> None:
         # A blank in place of an entry means that the log has no sound message there: that is lost, and an ERROR. The
         # others were found again.
         queue, size = self.queue, self.queue.entry_bytes
@@ -383,13 +383,13 @@ class _Search:
                 break
         found: list[Record] = []
 
-        def note(record: Record) -> None:
+        def collect(record: Record) -> None:
             if (record.topic, record.queue_id) == (queue.topic, queue.queue_id) and is_queued(record.sys_flag):
                 found.append(record)
 
         # A record of light queues stands in several queues, of which this one may be any.
         for record in self._log.records(start, end):
-            in_each_queue(note)(record)
+            in_each_queue(collect)(record)
         # Entries of a batch queue have no place by offset: they can be made again only if the log has as many.
         if isinstance(queue, BatchConsumeQueue):
             if len(found) != last - first:

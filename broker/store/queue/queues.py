@@ -45,14 +45,14 @@ class Queues:
         #: The files that are mapped for reads.
         self.maps = QueueMaps()
         fs.on_shortage(self.maps.make_room)
-        self._files = QueueFiles(fs, directory, segment_bytes, self.maps.note)
-        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self.maps.note)
+        self._files = QueueFiles(fs, directory, segment_bytes, self.maps.add)
+        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self.maps.add)
         self._levels = levels
         # Whether the queues of a topic are batch queues, see `use_kinds`.
         self._is_batch: Callable[[str], bool] = lambda topic: False
         self._head_bytes = FIXED_BYTES + len(store_host)
-        # Directories of queues that were removed since the last checkpoint, and those of them whose files are still
-        # there.
+        # Directories of queues that were removed since the last checkpoint, and the directories among them that still
+        # have files.
         self._emptied: list[str] = []
         self._unremoved: list[str] = []
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
@@ -159,7 +159,7 @@ class Queues:
         removed = [queue for queue in queues if wanted(queue)]
         gone = {queue.queue_id for queue in removed}
         kept = {queue.queue_id: queue for queue in queues if queue.queue_id not in gone}
-        # The noted ends of the topic go as a whole: the next checkpoint notes those of the queues that stay.
+        # All noted ends of the topic are removed: the next checkpoint notes the ends of the remaining queues again.
         self._gone.append(topic)
         self._by_topic.pop(topic, None)
         if kept:

@@ -32,14 +32,14 @@ def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> 
     """The queues that lack a message of the log, or have more than the log."""
     found: dict[tuple[str, int], tuple[int, int]] = {}
 
-    def note(record: Record) -> None:
+    def count(record: Record) -> None:
         if is_queued(record.sys_flag):
             place, offset = (record.topic, record.queue_id), record.queue_offset
             # A topic that was deleted and made again starts at 0.
             first = found[place][0] if place in found and offset else offset
             found[place] = first, offset + messages_in(record)
 
-    _scan_all(log, in_each_queue(note), on_progress)
+    _scan_all(log, in_each_queue(count), on_progress)
     return [
         queue
         for (topic, queue_id), (first, end) in found.items()
