@@ -171,7 +171,7 @@ class Replication(Part):
                     self._role.stepped_back()
 
     def role_changed(self, before: Role, now: Role) -> None:
-        """Stop the running side if it does not fit the new role, or told its master another id."""
+        """Stop the running side if it does not fit the new role, or has announced another id to its master."""
         is_renumbered = now.follows and now.broker_id != before.broker_id
         if before.is_master is not now.is_master or before.follows is not now.follows or is_renumbered:
             self._changed.set()

@@ -28,7 +28,7 @@ class Bytes(Protocol):
     def data(self) -> memoryview: ...
 
 
-#: What speaks against a slave: without a Controller a piece of its log that differs, with one the reason in words.
+#: An objection against a slave: without a Controller a piece of its log that differs, with a Controller a text.
 Objection = PieceCrc | str | None
 
 
@@ -149,11 +149,11 @@ class SlaveSide(ABC):
 
     @abstractmethod
     async def cut(self) -> None:
-        """Cut what the master does not have; nothing builds queues meanwhile."""
+        """Cut bytes that the master does not have; nothing builds queues meanwhile."""
 
     @abstractmethod
     def settle(self) -> None:
-        """All that was received is appended."""
+        """Called when all received bytes are appended."""
 
     def appended(self, end: int, now: float) -> None:
         """The log was appended up to ``end``, perhaps in memory only."""

@@ -182,8 +182,8 @@ class SlaveSync:
         return versions, max(INTERVAL_MS / 1000, PAUSE_FACTOR * (trio.current_time() - started))
 
     async def _copy_topics(self, master: MasterClient) -> None:
-        # The end is read before the table is asked for: the table has all topics of messages before it, and no promise
-        # is made for later ones.
+        # The log's end is read before the table is requested: the table has the topics of all messages before this end;
+        # topics of later messages may be missing.
         log_end = self._log_end()
         table = await master.topics()
         if master.is_skylark:
@@ -272,7 +272,7 @@ class SlaveSync:
         await run_slices(self._metadata.acls.mirror(tables.acls, tables.acls_version))
 
     def _failed(self, addr: str, error: Exception) -> None:
-        """A copy failed. Whatever the master answers, only that copy is lost."""
+        """Log a failed copy. Whatever the master answers, only this copy is lost."""
         self._failures += 1
         if isinstance(error, RemotingError):
             self._known.heard(answers=False)

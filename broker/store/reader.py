@@ -1,7 +1,7 @@
 """Reads of one queue: tag filter by hash, limits, RocketMQ's statuses.
 
 Messages that are adjacent in the commit log are copied in one piece. Blank entries, which point to no message, are
-skipped. A batch queue is read batch by batch; who cannot take batches apart gets records of their messages.
+skipped. A batch queue is read batch by batch; readers that cannot take batches apart get records of the messages.
 
 For a read of thousands of messages, as bulk readers request, a loop over the entries would cost more than copying the
 messages. So `long_runs` finds adjacent messages without a loop over the entries in Python. Its work for each entry is
@@ -201,8 +201,8 @@ def _read_plain(
     if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
         records = _copied(log, ranges)
     else:
-        # What may be on disk is read by a thread in few large pieces. If these do not reach all messages, the read
-        # returns fewer: they are chosen again, with the bytes of the pieces as the limit.
+        # A thread reads bytes that may be on disk in few large pieces. If the pieces do not contain all messages, the
+        # read returns fewer messages: they are chosen again, with the bytes of the pieces as the limit.
         pieces, near = _pieces(ranges, log.chain.segment_bytes)
         if near < size:
             ranges, count, scanned, size, entries = _choose(log, part, offset, max_count, near, wanted)
@@ -248,7 +248,7 @@ def _is_removed(log: CommitLog, queue: ConsumeQueue) -> bool:
 
 
 def _removed(log: CommitLog, queue: Part) -> GetResult:
-    """The message's file was removed, and the cleaner has not got to this queue yet."""
+    """The answer for a message whose log file was removed before the cleaner has come to this queue."""
     low = queue.min_offset = queue.bounds_search().run(log.start)
     return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, queue.next_offset)
 
@@ -263,9 +263,9 @@ def _read_matching(
     wanted: Filter,
     matches: Matches,
 ) -> GetResult:
-    """As `read_queue`, for a filter by properties: messages are looked at where they lie, and only hits are copied.
+    """As `read_queue`, for a filter by properties: messages are tested in place, and only matches are copied.
 
-    It looks at messages in one file of the log, and stops earlier if they are on disk only or have long properties.
+    It tests messages in one file of the log, and stops earlier if they are only on disk or have long properties.
     """
     low, high = part.min_offset, part.next_offset
     entries = list(part.entries(offset, wanted.max_messages))
@@ -540,9 +540,9 @@ def long_runs(
 ) -> tuple[list[Range], int, int, bytes] | None:
     """(ranges of the log, number of messages in them, their bytes, the entries): from ``offset`` on, up to the limits.
 
-    None when a loop over the entries has to find them: runs are short, entries are blank, or a run goes on in the next
-    file of the log. Invariant: the entries of a queue are in the order of the log. So the bytes of other queues before
-    a message only grow from one entry to the next, and while they stay the same, messages are adjacent.
+    None when only a loop over the entries can find them: runs are short, entries are blank, or a run continues in the
+    next file of the log. Invariant: the entries of a queue are in the order of the log. So the bytes of other queues
+    before a message only grow from one entry to the next, and while they stay the same, messages are adjacent.
     """
     raw, ends = _entries(queue, offset, max_count, max_bytes)
     if len(ends) == 1:

@@ -55,7 +55,7 @@ Progress = Callable[[str], None]
 
 
 class PagesLost(Exception):
-    """A killed broker's files lack bytes that it had written. Nothing was changed; see `Recovery.run`."""
+    """A killed broker's files lack bytes that it had written. No file was changed; see `Recovery.run`."""
 
     def __init__(self, file: str, reason: str) -> None:
         super().__init__(file, reason)
@@ -65,7 +65,7 @@ class PagesLost(Exception):
 
 @lazy_dataclass
 class RecoveryReport:
-    """What recovery found and did; the broker logs it."""
+    """The result of a recovery; the broker logs it."""
 
     last_stop: LastStop = LastStop.CLEAN
     scanned_from: int = 0
@@ -104,7 +104,7 @@ def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: i
 
 @lazy_dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """What recovery makes agree: the log, its queues with their tags codes, and the index."""
+    """The files that recovery makes agree: the log, its queues with their tags codes, and the index."""
 
     log: CommitLog
     queues: Queues
@@ -186,8 +186,8 @@ class Recovery:
             )
         known_to = known_end
         if last_stop is LastStop.KILLED:
-            # The page cache is whole. So whatever shows that the log went on past the last sound record shows damage:
-            # a queue's entry, a sound record further on, the index (built from the log), an entry without its record.
+            # The page cache is whole. So any proof that the log continued past the last sound record proves damage: a
+            # queue's entry, a sound record further on, the index (built from the log), an entry without its record.
             doubtful = [end for _, end in self._doubtful.values()]
             known_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1, *doubtful)
         known_to = max(known_to, state.log_durable_to)
@@ -195,13 +195,13 @@ class Recovery:
             self._judge_end(report, known_to, state)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
             self._check_last(furthest)
-        # From here on the end is decided. Bytes after it are zeroed before anything else is made: a later start must
-        # not find old records behind new ones.
+        # From here on the end of the log is decided. Later bytes are zeroed before anything else is written: a later
+        # start must not find old records after new ones.
         if last_stop is not LastStop.CLEAN:
             self._keep_tail(report)
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
         if last_stop is LastStop.KILLED:
-            # The process may have ended because a sync failed. What a queue has is written again from its tail.
+            # The process may have ended because a sync failed. The entries of queues are written again from the tails.
             log.write_again(scan_from)
         self._set_last_time(furthest, known_end)
         # Queues are rebuilt from the whole log, so only now that its end is known. The index comes last: it is judged
@@ -259,7 +259,7 @@ class Recovery:
             if queue.find_ends(log.start, (low, high), is_sound):
                 self._queues.touch(queue)
             if not queue.chain.segments:
-                # Probably removed. Remove it for good: a power loss must not bring the files back.
+                # The queue was probably removed. Remove it for good: a power loss must not bring its files back.
                 self._queues.clear(queue)
             lacks = (queue.next_offset < high and not drops) or (same_start and low < queue.min_offset)
             if lacks or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
@@ -280,7 +280,7 @@ class Recovery:
     ) -> bool:
         """Whether an entry can be trusted; ``reached``: the queue's next offset as last noted, None if it was not."""
         if physical < self._log.start:
-            # The message is gone; the queue's end was noted before that. An empty queue goes on after this entry.
+            # The message was removed, and the queue's end was noted before that. An empty queue continues after it.
             return queue.is_after_previous(offset, physical) if reached is None else offset < reached
         # Entries past the checkpoint are made again by the scan; those before it must agree with the log.
         return physical < scan_from and self._points_to_record(queue, offset, physical, size)

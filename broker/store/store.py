@@ -5,9 +5,9 @@ Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
 An append goes into the commit log and its consume queue at once; the index follows by `build_index`. A put survives the
 death of this process; `flush` makes it survive power loss. The callers choose which of the two they acknowledge.
 
-In Controller mode consumers see no message that ends after `MessageStore.confirmed`: reads for them are named
-"visible", or are given it. The broker itself may read such messages. Messages that it stores because of them stand
-after them in the log, and are cut off with them.
+In Controller mode consumers see no message that ends after `MessageStore.confirmed`: reads for consumers are named
+"visible", or get the offset as an argument. The broker itself may read later messages. Messages that it stores because
+of them come after them in the log, and are cut off with them.
 Neighbours: checkpoint.py (the file), reader.py and query.py (reads), recovery.py, tasks/flush.py (when to make durable,
 and in which thread).
 """
@@ -150,7 +150,7 @@ class MessageStore:
         self._entries_written = 0
 
     def _make_files(self) -> None:
-        """Log, queues and index as they are before anything is read."""
+        """Make the objects for log, queues and index, as they are before any file is read."""
         fs, options, directory = self._fs, self._options, self._directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
         self.queues = Queues(
@@ -221,7 +221,7 @@ class MessageStore:
         except (DiskFull, OSError) as error:
             if not ours:
                 raise  # without a checkpoint the next start would take the store for RocketMQ's
-            # Reads work without it, and the next checkpoint tries again.
+            # Reads work without the entries on disk, and the next checkpoint tries again.
             report.unwritten = str(error)
         return report
 
@@ -229,7 +229,7 @@ class MessageStore:
         fs, directory = self._fs, self._options.directory
         if last_stop is not LastStop.KILLED:
             remove_since(fs, directory)
-        # A truncation that a crash broke off is ended before anything is read: until then log and queues do not agree.
+        # Finish an interrupted truncation before anything is read: until then log and queues do not agree.
         self.index.load()
         resume_truncation(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         state = self._checkpoint.state
@@ -680,7 +680,7 @@ class MessageStore:
                 self._fs.sync_all(self._directory)
 
     def queues_written(self, steps: Sequence[QueueStep]) -> None:
-        """Drop from memory what `write_queues` has put into the files."""
+        """Drop the entries that `write_queues` has written from memory."""
         for queue, write in steps:
             queue.written(write)
 

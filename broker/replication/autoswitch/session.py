@@ -58,7 +58,7 @@ class RegisteredReplicas:
         """``plain_hosts``: hosts from the options, whose plain peers may have any address."""
         self._ask = ask
         self._plain_hosts = plain_hosts
-        #: What the Controllers answered last.
+        #: The last answer of the Controllers.
         self.replicas: Mapping[int, str] = {}
         self._asked_at = -inf
         self._asking = trio.Lock()

@@ -1,8 +1,7 @@
 """The SyncStateSet as its master sees it: its members, who should leave or join, and the confirm offset. Pure.
 
 The Controller decides: the master only requests a change, one at a time, with the epoch of the set that it knows. Until
-the answer the master counts with the old set and the requested set together, since the Controller may have applied
-either:
+the answer both the old set and the requested set count, since the Controller may have applied either:
 - The confirm offset is the lowest end of a log in either set. Each log that an election can choose has all bytes before
   it, so consumers may see them. It never moves back.
 - A member that leaves still holds the confirm offset back until the Controller has agreed. So the master never confirms

@@ -66,7 +66,7 @@ class EntryFile:
         self.slots = len(file.view) // SLOT_BYTES
         self.count = 0
         self.used = HEAD_SLOTS
-        # Indexes of the entries with bytes in slots, and how many such slots there are up to their ends.
+        # Indexes of the INLINE entries, and for each the number of data slots up to its end.
         self.inline: list[int] = []
         self.extra: list[int] = []
         self.is_dirty = False
@@ -101,11 +101,11 @@ class EntryFile:
         self.used += 1 + more
 
     def forget_after(self, index: int) -> None:
-        """Remove the slots after entry ``index``, which is of this file, or the one before its first."""
+        """Remove the slots after entry ``index``, which is in this file, or is the entry before its first."""
         if index >= self.last:
             return
         keep = self.slot_of(index + 1)
-        # Zeros: the chain of an old slot could fit to a new one before it only by chance, and zeros fit to nothing.
+        # Write zeros: an old slot could by chance fit the chain of a new slot before it; zeros never fit.
         self.file.view[keep * SLOT_BYTES : self.used * SLOT_BYTES] = bytes((self.used - keep) * SLOT_BYTES)
         self.count, self.used = index + 1 - self.first, keep
         at = bisect_right(self.inline, index)
@@ -130,7 +130,7 @@ class EntryIndex:
         # The names in the directory changed since it was synced.
         self._renamed = False
         self._last: IndexedEntry | None = None
-        # Files after the last entry, which `load` found and which fit to nothing.
+        # Files after the last entry that `load` found and that do not fit the chain.
         self._left_over: list[str] = []
 
     # --- what there is
@@ -167,7 +167,7 @@ class EntryIndex:
         """Of an entry, or of the one before the first; else None."""
         if index == self.first - 1:
             return self._files[0].term
-        # The last term decides elections, so it is not read from a file that may have been damaged since.
+        # The last term decides elections, so it is kept in memory: the file may have been damaged since.
         if index == self.last and self._last is not None:
             return self._last.term
         return self.entry(index).term if self.first <= index <= self.last else None
@@ -213,8 +213,8 @@ class EntryIndex:
         Blocks: it is called once or twice in the life of a member.
         """
         self._forget_files()
-        # The new file first, or a crash in between would leave none. Until the old ones are gone it is ignored, as it
-        # does not fit to them. Only a file of the same name must go before.
+        # Make the new file first: otherwise a crash in between would leave no file. Until the old files are removed the
+        # new file is ignored, as it does not fit them. Only a file of the same name must be removed before.
         new, old = f"{base + 1:020d}", self._names()
         if new in old:
             self._fs.remove(f"{self._directory}/{new}")
@@ -238,7 +238,7 @@ class EntryIndex:
         at = file.used * SLOT_BYTES
         if data:
             file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + size] = data
-        # The slot last: until it is there the bytes after it mean nothing.
+        # Write the slot last: until it is written the bytes after it have no meaning.
         SLOT.pack_into(file.file.view, at, *entry)
         file.add(entry)
         file.is_dirty = True
@@ -282,7 +282,7 @@ class EntryIndex:
         self._last = file.entry(file.last) if file.count else None
 
     def forget_before(self, index: int) -> list[str]:
-        """Forget the files that have no entry from ``index`` on; returns their paths, which the caller removes."""
+        """Forget files whose entries are all before ``index``; returns their paths, which the caller removes."""
         gone = []
         while len(self._files) > 1 and self._firsts[1] <= index:
             file = self._files.pop(0)
@@ -330,9 +330,9 @@ class EntryIndex:
     def load(self, trusted: int = 0) -> None:
         """Read the files. Blocks; changes none. StoreCorrupt when the first one is missing or damaged.
 
-        ``trusted``: entries up to there are known to be on disk. What comes after may have holes after a power loss:
-        the entries end at the first one, and the owner knows whether more were promised to somebody. If not, the owner
-        calls `accept` before it adds any.
+        ``trusted``: entries up to this index are known to be on disk. Later entries may have holes after a power loss:
+        the entries end at the first hole, and the owner knows whether more were promised to another member. If not, the
+        owner calls `accept` before it adds entries.
         """
         self._forget_files()
         names = self._names()
@@ -357,9 +357,9 @@ class EntryIndex:
             self._scan(file, follows if follows is not None and follows - 1 <= trusted else None)
 
     def accept(self, last: int, synced: int) -> None:
-        """Go on after entry ``last`` of those that `load` found; what follows it goes. Blocks.
+        """Continue after entry ``last`` of the entries that `load` found; remove later ones. Blocks.
 
-        Entries after ``synced`` may not be on disk: a killed process has written them, and perhaps failed to sync them.
+        Entries after ``synced`` may not be on disk: a killed process has written them, perhaps without a sync.
         """
         self.forget_after(last)
         for file in self._files:

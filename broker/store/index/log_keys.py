@@ -59,7 +59,7 @@ class Entries(NamedTuple):
 
 
 class LogKeys:
-    """Reads keys. Caches what records have in common."""
+    """Reads keys. Caches the hashes of parts that records have in common."""
 
     def __init__(self, hasher: KeyHasher) -> None:
         self._hasher = hasher
@@ -98,7 +98,7 @@ class LogKeys:
             entries.physicals.extend([base + at] * len(hashes))
             entries.times_ms.extend([store_ms] * len(hashes))
             at += size
-            # One message may have hundreds of keys, such as a trace has.
+            # One message may have hundreds of keys, as a trace has.
             done += 1 + len(hashes) // MANY_KEYS
         return entries, at, done
 
@@ -142,7 +142,7 @@ class LogKeys:
         start, end = at + _BODY_AT, at + _BODY_AT + body_bytes
         tail = view[end : at + size]
         prefix = tail[_TOPIC_AT : tail[0] + _TOPIC_AT] + b"#"
-        # Caught here: a file cannot be closed while the frames of an error hold arrays on it.
+        # The error is caught here: a file cannot be closed while the frames of an error hold arrays on it.
         try:
             return self._of_uniform(prefix, view, start, end, tail[tail[0] + TAIL_BYTES_V1 :]), store_ms
         except KeyError:

@@ -1,7 +1,7 @@
 """All consume queues of a store, by topic and number, and which of them the next checkpoint must write.
 
-A queue is plain or a batch queue (batch_queue.py), in one of two directories. Its topic says which when it is made;
-from then on its files and records tell. A queue of the wrong kind would be slower, and not wrong.
+A queue is plain or a batch queue (batch_queue.py), in one of two directories. Its topic decides the kind when the queue
+is made; from then on its files and records show the kind. A queue of the wrong kind would be slower, but not wrong.
 """
 
 import os
@@ -79,7 +79,7 @@ class Queues:
             if self.find(topic, queue_id) is None:
                 yield self._add(topic, queue_id, batch=False)
                 continue
-            # The topic was deleted and made again as one with batch queues, and a power loss brought old files back.
+            # The topic was deleted and made again with batch queues, and a power loss brought its old files back.
             self._empty(f"{self.directory}/{topic}/{queue_id}")
             self.remove_files()
 
@@ -118,8 +118,8 @@ class Queues:
         plain = self.find(topic, queue_id)
         if plain is None or plain.is_batch:
             return plain or self._add_storable(topic, queue_id, batch=True)
-        # Its entries are copied before its files go, and move into the new queue's memory. The log has the records, so
-        # a crash in between loses nothing.
+        # The entries are copied before the files are removed, and move into the new queue's memory. The log has the
+        # records, so a crash in between loses nothing.
         kept: list[tuple[int, int, int]] = []
         low = plain.min_offset
         while plain.next_offset == offset > low + len(kept):
@@ -200,7 +200,7 @@ class Queues:
             directory = self._unremoved[0]
             for name in self._fs.listdir(directory):
                 self._fs.remove(f"{directory}/{name}")
-            # The directories go with the files. A later queue of the same name makes them again with its first file.
+            # Remove the directories, too. A later queue of the same name makes them again with its first file.
             if self._fs.is_dir(directory):
                 self._fs.remove_empty_dir(directory)
                 self._fs.remove_empty_dir(os.path.dirname(directory))
