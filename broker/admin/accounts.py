@@ -40,7 +40,7 @@ _OFF = "this broker has no accounts in files: set aclEnable=true and aclFile, an
 
 
 class AccountHandlers(Part):
-    """Handles requests 50 to 54. ``live`` is None without aclEnable: then all of these requests are refused."""
+    """Handles the requests about accounts in files. ``live`` is None without aclEnable: then all are refused."""
 
     def __init__(self, live: LiveRules | None, identity: Identity) -> None:
         self._live_or_none = live

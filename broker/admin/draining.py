@@ -1,4 +1,4 @@
-"""Draining this broker before it leaves the cluster for good: 7130, and what is left to do: 7131.
+"""Draining this broker before it leaves the cluster for good: 7130, and the remaining work: 7131.
 
 The drain is kept on disk, so a restart does not end it. NameServers get all topics without the permission to write, so
 producers go elsewhere as soon as they know. Until then, for some time, their sends are still taken; after that they are
@@ -62,7 +62,7 @@ class Undelivered:
 
 
 class Draining(Part):
-    """Handles 7130 and 7131, and keeps the present drain of this broker."""
+    """Begins and ends the drain of this broker (7130), and reports its progress (7131)."""
 
     tick_interval_ms = 500
 

@@ -47,7 +47,7 @@ NOW_MS = 10_000
 
 
 class ResetOffsetHandlers(Part):
-    """Handles 222 and 314."""
+    """Resets a group's offsets (222), and copies them from another group (314)."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ MOST_ROWS = 1_000
 
 
 class Sealing(Part):
-    """Handles 7132 to 7136.
+    """Handles the requests about sealed queues: 7132 to 7136.
 
     ``popped_to``: how far a group has popped in each queue of a topic. ``open_pops``: how many check points are open
     for a topic's queues whose ids are at least a given id.

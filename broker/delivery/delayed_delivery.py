@@ -328,7 +328,7 @@ class DelayedDelivery(Part):
     def _save(self) -> None:
         table, reached = self._offsets.table, self._store.safe_end
         changed: dict[int, int] = {}
-        # Only what is on disk, and confirmed, is saved: see `LevelProgress`.
+        # Only offsets whose copies are on disk, and confirmed, are saved: see `LevelProgress`.
         for level in self._levels:
             safe = level.progress.flushed(reached)
             # If the saved offset was changed meanwhile (taken over from a slave), `_serve` must read it first.

@@ -89,7 +89,7 @@ def allocate_for_pop(
 
 
 class AssignmentHandlers(Part):
-    """Handles 400 and 401."""
+    """Assigns queues to members of groups (400), and sets how groups consume topics (401)."""
 
     def __init__(
         self, modes: RequestModes, clients: Clients, queues: TopicQueues, durable: Durable, open_client: OpenClient

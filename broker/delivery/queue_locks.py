@@ -117,7 +117,7 @@ BODY = BodyLimits(max_bytes=1 << 20, max_entries=40_000)
 
 
 class QueueLocks(Part):
-    """Handles 41 and 42."""
+    """Handles the requests of orderly consumers to lock (41) and unlock (42) queues."""
 
     tick_interval_ms = 10_000
 

@@ -32,7 +32,7 @@ _BODY, _TAG = b"0", "_RECALL_TAG_"
 
 
 class Recall(Part):
-    """Handles 370."""
+    """Handles recalls (370) of timed messages."""
 
     def __init__(
         self,

@@ -157,7 +157,7 @@ def policy_delay_ms(policy: GroupRetryPolicy, reconsume_times: int) -> int | Non
 
 
 class SendBack(Part):
-    """Handles 36."""
+    """Handles 36, with which consumers send messages back."""
 
     # The message may be old.
     reads_disk = (CONSUMER_SEND_MSG_BACK.code,)

@@ -45,7 +45,7 @@ Described = Request[SendMessageRequestHeader, Any, SendMessageResponseHeader, An
 
 
 class Replies(Part):
-    """Handles 324 and 325."""
+    """Handles replies (324, 325): pushes and stores them."""
 
     def __init__(
         self,

@@ -387,7 +387,7 @@ class TimedDelivery(Part):
         self._state = None
         self._era += 1
 
-    # --- what others ask
+    # --- figures for other modules
 
     @property
     def waiting(self) -> int:

@@ -174,8 +174,8 @@ class Registrar(Part):
             async with self._open_client(on_lost=self._connection_lost) as client:
                 try:
                     task_status.started()
-                    # `stop` cancels what is in this scope and nothing else: the connections must outlive the loops, as
-                    # NameServers are told over them that the broker goes.
+                    # `stop` cancels only the loops in this scope: the connections must outlive the loops, as the broker
+                    # unregisters over them.
                     with self._loops:
                         # Before the first registration, so that no client finds this master with old offsets.
                         if self._prepare is not None:

@@ -195,7 +195,7 @@ def _tails(raw: Any) -> tuple[PieceCrc, ...]:
 
 
 class HelloReader:
-    """Reads one message at a time; ``rest`` is what came after it."""
+    """Reads one message at a time; ``rest`` has the bytes after the message."""
 
     def __init__(self) -> None:
         self.rest = b""

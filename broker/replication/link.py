@@ -82,7 +82,7 @@ Claim = LogClaim | Newcomer
 
 
 class LinkToSlave(ABC):
-    """What the master's ends of both protocols share: the handshake, when each side was heard, how far the slave is.
+    """The shared part of the master's ends of both protocols: the handshake, the times of both sides, the slave's ends.
 
     Sets with Controllers have the other subclass, in autoswitch/link.py.
     """
@@ -276,7 +276,7 @@ class MasterLink(LinkToSlave):
         self.next_offset = self.start = offset or bounds.last_file
 
     def _reported(self, offset: int) -> None:
-        # A report above what was sent would let a send be acknowledged that no slave has.
+        # A report past the sent bytes could acknowledge a send that no slave has.
         if not 0 <= offset <= self.next_offset:
             raise ProtocolError(f"it reports offset {offset}, but was sent the log only up to {self.next_offset}")
         self.acked = max(self.acked, offset)
@@ -315,7 +315,7 @@ def _refusal(claim: LogClaim, bounds: LogBounds, difference: PieceCrc | None) ->
 
 
 class LinkToMaster(ABC):
-    """What the slave's ends of both protocols share: the handshake, when each side was heard, what was reported."""
+    """The shared part of the slave's ends of both protocols: the handshake, the times of both sides, the reports."""
 
     #: Encodes a report of this protocol.
     encode_report: Callable[[int], bytes]

@@ -44,7 +44,7 @@ def boot_of(fs: FileSystem) -> int:
 
 
 class Found(NamedTuple):
-    """What `Mark.read` found: None without a sound copy. ``damage``: what is wrong in the file, "" if nothing is."""
+    """The result of `Mark.read`: None without a sound copy. ``damage``: the damage of the file, "" if there is none."""
 
     marked: Marked | None
     damage: str

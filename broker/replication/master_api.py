@@ -65,7 +65,7 @@ class Offsets(NamedTuple):
 
 
 class LevelOffsets(NamedTuple):
-    """Offsets of delay levels. They hold in a log that reaches ``log_end``: what was delivered is before it."""
+    """Offsets of delay levels. They are valid for a log up to ``log_end``, which has all delivered messages."""
 
     table: DelayOffsetTable
     log_end: int

@@ -153,8 +153,8 @@ class Replication(Part):
                 await self._lead(self._changed)
             elif self._role.now.follows:
                 unfinished = await self._follow(self._changed)
-            # The copying has ended above, so the log does not grow any more. What is left to do before this broker
-            # stores messages is done here, in order; a demotion meanwhile waits for its end.
+            # The copying has ended above, so the log does not grow any more. The remaining steps before this broker
+            # stores messages are done here, in order; a demotion meanwhile waits until they have ended.
             if self._role.now.kind is RoleKind.TAKING_OVER:
                 if unfinished is not None:
                     # The log has confirmed bytes, which new messages of this broker would overwrite. If this broker

@@ -1,4 +1,4 @@
-"""The steps of both ends of an HA connection: which slaves count as copies, what is sent, what is reported when. Pure.
+"""The steps of both ends of an HA connection: which slaves count as copies, what to send, when to report. Pure.
 
 `MasterSide` and `SlaveSide` are what the transports need of a session (master.py, slave.py), whatever its protocol.
 `MasterSession` and `SlaveSession` are for sets without a Controller; autoswitch/session.py has the others. A
@@ -132,7 +132,7 @@ class MasterSession(MasterSide):
 
 
 class SlaveSide(ABC):
-    """A slave's session with its master. With ``sync_flush`` it reports what is on disk, else what is appended."""
+    """A slave's session with its master. With ``sync_flush`` it reports the flushed end of the log, else its end."""
 
     def __init__(self, link: LinkToMaster, *, sync_flush: bool) -> None:
         self.link = link
@@ -162,7 +162,7 @@ class SlaveSide(ABC):
 
     def flushed(self, end: int, now: float) -> None:
         """An fsync ended: the log is on disk up to ``end``."""
-        # The master counts what is reported as a copy. With SYNC_FLUSH a copy survives a power loss of both.
+        # The master counts the reported bytes as copied. With SYNC_FLUSH a copy survives a power loss of both brokers.
         if self._sync_flush:
             self.link.report(end, now)
 

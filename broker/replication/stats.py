@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # Over an hour.
 MAX_SAMPLES = 4096
 RATE_SPAN_MS = 10 * SECOND_MS
-# Limits for slaves that are away: shown for a day, after which they were probably taken out of service; and how many.
+# Slaves that are away are shown for this long (then they were probably taken out of service), and at most this many.
 AWAY_MS = 24 * 3600 * SECOND_MS
 MAX_REMEMBERED = 64
 # The key of brokerStatus; mqadmin doctor shows it.

@@ -94,7 +94,7 @@ class WholeRecords:
             if magic == BLANK_MAGIC:
                 size = file_end - at
             elif magic not in _MAGICS or not MIN_RECORD <= size <= file_end - at:
-                # No record. The slave's next step, which is to read it, tells what is wrong.
+                # These bytes are no record. The slave's next step, which reads them, reports the damage.
                 self._rest = math.inf
                 return total
             elif size <= MOST_HELD_BYTES:

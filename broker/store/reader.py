@@ -210,7 +210,7 @@ def _read_plain(
     if not is_trusted:
         end, entries = offset + scanned, entries[: scanned * ENTRY_BYTES]
         # The first reader after a start compares every message, and its body with the CRC; later ones only the ends of
-        # each run. What was compared stays right: the log never changes.
+        # each run. Compared messages stay right: the log never changes.
         is_checked = _is_checked(queue, offset, end)
         if not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
             raise EntriesDamaged(log, queue, offset, end, bodies=True)

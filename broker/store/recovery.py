@@ -171,7 +171,7 @@ class Recovery:
         log.end = log.chain.end
         scan_from = self._scan_from(state, last_stop)
         # Queues first: their last entries are the only proof of how far the log went. A log alone cannot tell a torn
-        # tail, which was never acknowledged and may go, from damage in the middle of what was.
+        # tail, which was never acknowledged and may be cut, from damage in acknowledged bytes.
         self._load_queues(scan_from, last_stop, ends)
         furthest, known_end = self._furthest(last_stop)
         if last_stop is LastStop.CLEAN and state.log_offset is None:
@@ -434,7 +434,7 @@ class Recovery:
             queue.drop_past(report.end)
 
     def _keep_tail(self, report: RecoveryReport) -> None:
-        """Save what follows the last sound record, which will be zeroed: it may hold whole messages after a gap."""
+        """Save the bytes after the last sound record before they are zeroed: they may have messages after a gap."""
         start, chain = report.end, self._log.chain
         end = written = chain.last_written(start, LOOK_BEYOND_BYTES)
         if written == start:

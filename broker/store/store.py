@@ -144,7 +144,7 @@ class MessageStore:
         # When the last message was stored, and when the last message on disk was stored (ms).
         self._last_timestamp = 0
         self._flushed_timestamp = 0
-        # A sync failed: what is on disk is unknown, so nothing may be called durable any more.
+        # Whether a sync failed: then it is unknown which bytes are on disk, so none may be called durable any more.
         self._has_failed = False
         self._ends_noted_to = 0
         self._entries_written = 0

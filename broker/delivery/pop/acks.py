@@ -43,7 +43,7 @@ _RETRIES = (NORMAL, RETRY_V1, RETRY_V2)
 
 
 class AckHandlers(Part):
-    """Handles 200051, 200151 and 200053."""
+    """Handles acknowledgements (200051, 200151) and changes of the invisible time (200053)."""
 
     def __init__(
         self,

@@ -221,7 +221,7 @@ class PopHandlers(Part):
         """200056: in RocketMQ, write the database of popped messages to the log. No effect here: it is in the log."""
         return POP_ROLLBACK.answer(request, None)
 
-    # --- what is asked
+    # --- queries
 
     def _query(self, request: Command, header: PopMessageRequestHeader) -> PopQuery:
         group, topic, is_ordered = header.consumer_group, header.topic, bool(header.order)

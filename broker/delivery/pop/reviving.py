@@ -312,7 +312,7 @@ class Reviving(Part):
             )
         return found
 
-    # --- what is saved
+    # --- saving
 
     async def _save_often(self) -> None:
         horizon: Horizon | None = None

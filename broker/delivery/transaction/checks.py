@@ -162,7 +162,7 @@ class TransactionChecks:
             )
         if ready:
             self._ask(ready[self._turn % len(ready)], half)
-        # Without channels, no connected producer of the group may send to the topic; the next check may find one.
+        # If `ready` is empty, no connected producer of the group may send to the topic; the next check may find one.
         return True
 
     def _ask(self, channel: Channel, half: Record) -> None:

@@ -44,7 +44,7 @@ _ENDS = (TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 
 
 class Transactions(Part):
-    """Handles 37 and 323, and checks open transactions."""
+    """Ends transactions (37), resumes given-up ones (323), and checks open ones."""
 
     reads_disk = (RESUME_CHECK_HALF_MESSAGE.code,)
 

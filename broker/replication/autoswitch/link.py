@@ -268,7 +268,7 @@ class SlaveEnd(LinkToMaster):
         return pieces
 
     def cut(self, now: float) -> None:
-        """The log now ends at ``cut_at``: tell the master to send what follows."""
+        """Called when the log ends at ``cut_at``: ask the master for the bytes from there on."""
         at, self.cut_at = self.cut_at, None
         assert at is not None
         self._epochs.cut_to(at)

@@ -56,7 +56,7 @@ class SyncSet:
     def __init__(
         self, broker_id: int, members: Iterable[int], epoch: int, patience_s: float, now: float, confirm_offset: int = 0
     ) -> None:
-        """``members`` and ``epoch``: as the Controller gave them; ``confirm_offset``: what was confirmed before."""
+        """``members`` and ``epoch``: from the Controller; ``confirm_offset``: the confirm offset so far."""
         self._me = broker_id
         self.members = frozenset(members) | {broker_id}
         self.epoch = epoch

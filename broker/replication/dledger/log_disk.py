@@ -271,7 +271,7 @@ class LogDisk:
         whole: list[RaftMessage] = []
         for message in messages:
             if isinstance(message, AppendRequest) and message.entries:
-                # The member may have refused what was sent before: `encode` checks the bytes.
+                # The member may have refused these entries before: `encode` checks their bytes.
                 if self._is_repeated(message) or not all(map(self._is_at_hand, message.entries)):
                     return None
                 entries = tuple([self._with_bytes(entry, self._log.copy) for entry in message.entries])
@@ -473,7 +473,7 @@ class LogDisk:
         await self._sync(with_mark=True)
 
     async def flush_often(self, interval_s: Callable[[], float]) -> None:
-        """Flush in this interval what is not on disk, until cancelled."""
+        """Flush new entries and the mark at this interval, until cancelled."""
         flushed = Marked()
         while True:
             await trio.sleep(interval_s())

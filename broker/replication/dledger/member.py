@@ -188,7 +188,7 @@ class GroupMember(Part):
         return {name: addr for name, addr in self.node.members.all.items() if name != self.node.node}
 
     async def _step_aside(self) -> None:
-        """Let another member lead, which may have what is damaged here."""
+        """Let another member lead, which may have the entry that is damaged here."""
         if self.node is not None and self.node.is_leader:
             logger.warning("this leader steps aside: an entry that members need is damaged here")
             await self.stop()

@@ -50,7 +50,7 @@ class Mending:
         self._damaged: dict[int, None] = {}
         self._stepped_aside: set[int] = set()
         self._found = Signal()
-        #: What is damaged here and could not be mended yet; "" if nothing is.
+        #: A text about damaged entries that could not be mended yet; "" if there are none.
         self.problem = ""
         disk.on_damaged = self.found
 
@@ -61,7 +61,7 @@ class Mending:
             self._found.set()
 
     async def run(self) -> None:
-        """Mend what is found, until cancelled."""
+        """Mend the damaged entries that are found, until cancelled."""
         while True:
             await self._found.wait()
             while self._damaged:

@@ -301,7 +301,7 @@ IsTorn = Callable[[mmap.mmap, int, Record], str]
 
 @lazy_dataclass
 class ScanResult:
-    """``end``: one past the last sound record; ``reason``: what is wrong there in ``file``, "" if nothing follows."""
+    """``end``: the end of the last sound record; ``reason``: the damage there in ``file``, "" if nothing follows."""
 
     end: int
     records: int = 0

@@ -108,7 +108,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return last.physical, last.size
 
     def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> bool:
-        """As in a plain queue. ``is_sound`` is asked after any crash; it says no to what comes after the checkpoint."""
+        """As in a plain queue. ``is_sound`` is called after any crash; it is False for entries past the checkpoint."""
         segments = self.chain.segments
         while len(segments) > 1 and not self._in_file(segments[-1].base // _BYTES).is_entry:
             self.chain.cut_after(segments[-1].base)

@@ -489,7 +489,7 @@ class _LogPart:
         return record if record is not None and record.size == size else None
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """All records from ``start``, where one begins, to ``end``. What is no record is passed over."""
+        """All records from ``start``, where a record begins, to ``end``. Bytes that are no record are skipped."""
         at = start
         while (file := self._file(at)) is not None and at < end:
             if at + BLANK_BYTES > file.end:

@@ -62,7 +62,7 @@ class Survey:
         self.queues: set[tuple[str, int]] = set()
         # When the first message of a plain queue was stored (ms); None if there is none.
         self.first_ms: int | None = None
-        # Up to here all bytes are sound records and fillers. What follows is a part of a record, or damaged.
+        # Up to here all bytes are sound records and fillers. Later bytes are a part of a record, or damaged.
         self.read_to = start
 
     def pieces(self) -> Iterator[bytes]:
