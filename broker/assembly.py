@@ -1,7 +1,7 @@
 """Turn the parts of a broker into what its server needs: one handler per request code, one function per event.
 
-`ClientPort` and `OpenConnections` are the port for clients. Methods that a part does not override are not called, and a
-handler without hooks is used unwrapped.
+`ClientPort` and `OpenConnections` are the port for clients. Methods that a part does not override are never called, and
+a handler without hooks is used unwrapped.
 """
 
 import logging
@@ -28,8 +28,8 @@ def handlers_of(
 ) -> tuple[dict[int, Handler], dict[int, SlowHandler]]:
     """(handlers, slow handlers) by code. ConfigError when two parts handle one code.
 
-    ``guarded`` wraps a handler so that it does not wait for the disk in the event loop. ``translating`` wraps that,
-    by code; hooks see a request as it came.
+    ``guarded`` wraps a handler so that it does not wait for the disk in the event loop. ``translating`` wraps the
+    result, by code. Hooks see a request before it is translated.
     """
     quick: dict[int, Handler] = {}
     slow: dict[int, SlowHandler] = {}
@@ -44,7 +44,8 @@ def handlers_of(
         for code, handler in part.handlers().items():
             quick[code] = translating(code, guarded(handler) if code in part.reads_disk else handler)
         slow |= stepper.handlers(part.step_handlers()) | dict(part.slow_handlers())
-    # Hooks are outermost, around what reads the disk, too: they see a request once, however often its handler runs.
+    # Hooks are outermost, also around handlers that read the disk: a hook sees a request once, however often the
+    # handler runs.
     for code in owners:
         if hooks := [hook for part in parts if (hook := part.hook(code)) is not None]:
             if code in quick:

@@ -1,7 +1,7 @@
 """The broker: start and stop.
 
 Start: bind, recover store and metadata (in a thread), serve, register. Stop: unregister, refuse new requests, answer
-those in flight, flush, close. Neighbour: wiring/ makes the parts.
+requests in flight, flush, close. Neighbour: wiring/ makes the parts.
 """
 
 import logging
@@ -69,7 +69,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._stopping = trio.Event()
         self._tls = DaemonTls()
-        # The address for slaves; empty until it is known.
+        # The address for slaves; empty until the HA port is bound.
         self.ha_addr = ""
         #: May be changed while the broker runs.
         self.role = RoleMachine(_first_id(self.options))
@@ -80,8 +80,8 @@ class Broker:
         Raises UserError when the port cannot be bound, StoreError when the store cannot be opened.
         """
         options = self.options
-        # The ports before the recovery: a port in use is told at once, and clients that connect meanwhile wait in the
-        # backlog. Nothing is accepted before all parts have started.
+        # Bind the ports before the recovery: a port in use is reported at once, and clients that connect meanwhile wait
+        # in the backlog. Nothing is accepted before all parts have started.
         self._tls = await trio.to_thread.run_sync(daemon_tls, options)
         listeners = await self._listen(options.listen_port)
         port = split_address(listeners[0].address)[1]
@@ -110,7 +110,7 @@ class Broker:
         try:
             unwritten = await trio.to_thread.run_sync(self._recover, store, metadata)
         except LostDisk as lost:
-            # Before anything is served: this member may not speak for its id any more.
+            # Checked before anything is served: a member that has lost entries must not speak for its id any more.
             async with AsyncExitStack() as closing:
                 closing.callback(self._close_files)
                 for listener in (*listeners, *ha_listeners):
@@ -138,7 +138,7 @@ class Broker:
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
             await self._serve(wiring, task_status)
         finally:
-            # Shielded: also a broker that is cancelled writes its checkpoint, or the next start must scan its log.
+            # Shielded: a cancelled broker writes its checkpoint, too; otherwise the next start must scan its log.
             with trio.CancelScope(shield=True):
                 unclean = await trio.to_thread.run_sync(store.close)
             self._close_files()
@@ -154,9 +154,9 @@ class Broker:
         return MessageStore(self._fs, store_options(self.options), self._clock, host)
 
     async def _begin_anew(self, lost: LostDisk) -> bool:
-        """Move the store of a member of a DLedger group aside, when the others are a whole majority.
+        """Move the store of a member of a DLedger group aside, once the other members are a whole majority.
 
-        False: the broker is stopped before that.
+        Returns False if the broker was stopped before the move.
         """
         root = self.options.store_path_root_dir
         if not can_begin_anew(self.options.group_peers, root):
@@ -187,8 +187,8 @@ class Broker:
         self._stopping.set()
 
     def _recover(self, store: MessageStore, metadata: Metadata) -> str:
-        """Open both. Returns why queue entries could not be written then; "" if they could."""
-        # The store first: its lock also keeps a second broker from changing the metadata.
+        """Open both. Returns why the recovery could not write queue entries; "" if it could."""
+        # Open the store first: its lock also keeps a second broker from changing the metadata.
         try:
             report = store.open(lambda line: logger.info("recovery: %s", line))
         except OSError as error:
@@ -235,7 +235,7 @@ class Broker:
                 "the store is large, so its consume queues were not compared with its log; broker verifyStore does that"
             )
         # The store remembers that there was metadata. A broker whose config directory was lost must not start with
-        # empty tables: it would tell its consumers to begin anew, and NameServers that all topics are gone.
+        # empty tables: its consumers would start from the beginning, and NameServers would drop all topics.
         try:
             if self.options.enable_dleger_commit_log:
                 check_promises(self._fs, self.options.store_path_root_dir, store.log)
@@ -294,8 +294,8 @@ class Broker:
                     if part.tick_interval_ms:
                         nursery.start_soon(repeat, part.tick_interval_ms, part.tick)
                 task_status.started(wiring.addr)
-                # A part stops while those before it in the list still run: what it sends or stores at its end is
-                # served.
+                # A part stops while the parts before it in the list still run, so messages and answers of its last
+                # moments are still stored and sent.
                 await self._stopping.wait()
                 for part in reversed(wiring.parts):
                     await part.stop()
@@ -310,7 +310,7 @@ def _first_id(options: BrokerOptions) -> int:
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:
-    """The store's options, from those of the broker."""
+    """The options of the store, made of the broker's options."""
     return StoreOptions(
         directory=options.store_path_root_dir,
         commitlog_segment_bytes=options.mapped_file_size_commit_log,

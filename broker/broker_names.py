@@ -1,7 +1,7 @@
-"""Refuses a request that names another broker: its client uses an old address, which this broker has now.
+"""Refuses a request that names another broker: its client uses an outdated address, which now belongs to this broker.
 
 Java's and Skylark's clients name the broker that they mean: in ``n`` of a send, in ``bname`` of requests for a queue.
-The refusal makes the client ask for the route. Requests without a name are served.
+The refusal makes the client fetch the route again. Requests without a broker name are served.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ _MOCK_PREFIX = "__syslo__"
 
 
 class BrokerNames(Part):
-    """Checks requests for queues, whichever part handles them."""
+    """Checks the broker name in requests for queues, whichever part handles them."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -52,7 +52,7 @@ class BrokerNames(Part):
     def _check(self, channel: Channel, request: Command) -> None:
         ext = request.ext
         if ext is not None:
-            # Nearly all requests name this broker, or none: one comparison, no call.
+            # Nearly all requests name this broker, or no broker: for these there is one comparison and no call.
             meant = ext.get(BNAME_FIELD)
             if meant is not None and meant != self._own:
                 check_broker_name(meant, self._own)

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def _offline_commands() -> list[click.Command]:
-    # Imported here: a broker that serves needs none of them.
+    # Imported here: a broker that serves needs no subcommand.
     from skylark.broker.commands.diverged_slave import print_cut, resync_slave
     from skylark.broker.commands.dledger_store import dledger_init
     from skylark.broker.commands.json_metadata import export_metadata, import_metadata
@@ -75,12 +75,12 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         if count > 1:
             main_task = Supervisor(options, instances_of(options, count), conf, given).run
         else:
-            # Imported here: a supervisor needs none of it.
+            # Imported here: a supervisor does not need the broker's modules.
             from skylark.broker.broker import Broker
 
             main_task = partial(_serve, Broker(options, opened_because=where.because))
         if options.enable_proxy:
-            # Imported here: other brokers start sooner without it.
+            # Imported here: brokers without a proxy start sooner.
             from skylark.broker.proxy_process import WithProxy
 
             main_task = WithProxy(options, main_task).run
@@ -99,7 +99,8 @@ async def _serve(broker: "Broker", stopping: trio.Event, ready: Ready) -> None:
     keep_freed_memory()
 
     async def stop() -> None:
-        # Also before it serves: a member of a DLedger group that joins anew may wait for the others for ever.
+        # The broker can be stopped before it serves, too: a member of a DLedger group that joins anew may wait for the
+        # other members for ever.
         await stopping.wait()
         broker.stop()
 
@@ -111,7 +112,7 @@ async def _serve(broker: "Broker", stopping: trio.Event, ready: Ready) -> None:
 
 
 class _Serving(trio.TaskStatus[str]):
-    """Tells that a broker serves. Unlike a nursery's task status it need not be called: a start may be stopped."""
+    """The task status of a broker. Unlike a nursery's, it need not be called: a start may be stopped."""
 
     def __init__(self, name: str, ready: Ready) -> None:
         self._name = name

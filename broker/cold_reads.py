@@ -1,8 +1,8 @@
-"""Requests that need bytes which are only on disk, or very many bytes, wait here until a thread has read these.
+"""Requests that need bytes which are only on disk, or very many bytes, wait here until a thread has read the bytes.
 
-A handler runs in the event loop within `resident_only`. Where it would wait for the disk it is stopped, a thread reads
-the bytes, and the handler runs again from its start. So sends are not held up. Clients take turns, however much each of
-them asks for; a client that does not read its large answers gets no more of them.
+A handler runs in the event loop within `resident_only`. Where the handler would wait for the disk, it is stopped, a
+thread reads the bytes, and the handler runs again from its start. So sends are not held up. Clients take turns, however
+much each client asks for; a client that does not read its large answers gets no further answers.
 Limits: threads, waiting requests, the time that a request may take, and how often its handler is run.
 Neighbour: store/log/residency.py. ``reads_disk`` of a part lists the handlers that wait here.
 """
@@ -80,10 +80,10 @@ class ColdReads(Part):
     def handle(
         self, channel: Channel, request: Command, attempt: Attempt, after_disk: Attempt | None = None
     ) -> Command | None:
-        """The answer of ``attempt``; None when it gives none, or when the answer waits for the disk and is sent later.
+        """The answer of ``attempt``; None when ``attempt`` returns None, or when it waits for the disk.
 
-        ``attempt`` may run more than once, so it must not have effects before its last read. Once the request has
-        waited for the disk, ``after_disk`` takes its place.
+        If it waits for the disk, the answer is sent later. ``attempt`` may run more than once, so it must not have
+        effects before its last read. Once the request has waited for the disk, ``after_disk`` is run instead.
         """
         try:
             with resident_only():
@@ -99,7 +99,7 @@ class ColdReads(Part):
         return lambda channel, request: self.handle(channel, request, partial(handler, channel, request))
 
     def channel_closed(self, channel: Channel) -> None:
-        """Drop its requests."""
+        """Drop the waiting requests of the channel."""
         self._count -= len(self._by_channel.pop(channel, ()))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -112,9 +112,9 @@ class ColdReads(Part):
     async def stop(self) -> None:
         """Refuse waiting and new requests; return when all reads have ended, or after `STOP_TIMEOUT_S`."""
         self._stopping = True
-        # Also what waits because its client does not read.
+        # Refuse requests of clients that do not read their answers, too.
         self._sending.clear()
-        while waiting := self._take():
+        while waiting := self._pop_next():
             self._answer(waiting, _refusal(waiting.request, stopping=True))
         if self._running:
             with trio.move_on_after(STOP_TIMEOUT_S):
@@ -131,12 +131,12 @@ class ColdReads(Part):
         self._free.unpark()
         return None
 
-    def _take(self) -> _Waiting | None:
-        """The oldest request of the channel whose turn it is."""
+    def _pop_next(self) -> _Waiting | None:
+        """Remove and return the oldest request of the channel whose turn it is; None when no request can be served."""
         channel = next((channel for channel in self._by_channel if channel not in self._sending), None)
         if channel is None:
             return None
-        # A channel with more requests goes to the end of the dict: its next turn comes after that of all others.
+        # A channel with more requests goes to the end of the dict: its next turn comes after every other channel's.
         requests = self._by_channel.pop(channel)
         waiting = requests.popleft()
         if requests:
@@ -146,7 +146,7 @@ class ColdReads(Part):
 
     async def _work(self, nursery: trio.Nursery) -> None:
         while True:
-            waiting = self._take()
+            waiting = self._pop_next()
             if waiting is None:
                 await self._free.park()
                 continue
@@ -155,13 +155,13 @@ class ColdReads(Part):
                 self._answer(waiting, await self._serve(waiting))
             finally:
                 self._running -= 1
-            # Its client does not read as fast as the disk does: its other requests wait until what is buffered has been
-            # sent.
+            # If the client reads its answers more slowly than the disk delivers them, its other requests wait until the
+            # buffered answers have been sent.
             channel = waiting.channel
             if channel.buffered_bytes >= BULK_BYTES and channel not in self._sending:
                 self._sending.add(channel)
                 nursery.start_soon(self._go_on_when_sent, channel)
-            # So that this task keeps no connection alive while it waits for work.
+            # Otherwise this task would keep a connection alive while it waits for work.
             del channel, waiting
             if self._stopping and not self._running:
                 self._idle.set()
@@ -176,19 +176,19 @@ class ColdReads(Part):
         if trio.current_time() > waiting.deadline:
             return _refusal(waiting.request, stopping=False)
         try:
-            # The thread may be abandoned at the stop: it keeps the files open as long as it needs them.
+            # The thread may be abandoned when the broker stops; it keeps the files open as long as it needs them.
             got = await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
             waiting.attempts += 1
             if waiting.cold.on_disk:
                 waiting.attempt = waiting.after_disk
             async with self._turn:
-                # One answer per turn of the event loop: several would block it for too long.
+                # One answer per turn of the event loop: several answers would block the loop for too long.
                 await trio.lowlevel.checkpoint()
                 with resident_only(got) if waiting.attempts < MAX_ATTEMPTS else nullcontext():
                     return waiting.attempt()
         except NotResident as cold:
-            # The handler came further, and other bytes are missing now. If it is the same bytes again, memory is so
-            # short that they were evicted at once: the next attempt is the last one, and may wait for the disk.
+            # The handler came further, and now lacks other bytes. If it lacks the same bytes again, memory is so short
+            # that they were evicted at once: the next attempt is the last one, and may wait for the disk.
             if cold.spans == waiting.cold.spans:
                 waiting.attempts = MAX_ATTEMPTS
             waiting.cold = cold
@@ -216,7 +216,7 @@ def reading(read: Callable[[], T]) -> Steps[T]:
 
 
 async def from_disk(read: Callable[[], T]) -> T:
-    """The result of ``read``; what is on disk only is read in a thread. ``read`` may run more than once."""
+    """The result of ``read``; bytes that are only on disk are read in a thread. ``read`` may run more than once."""
     got: Mapping[Span, bytes] | None = None
     while True:
         try:

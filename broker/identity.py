@@ -1,4 +1,4 @@
-"""The broker's names and addresses. Those that the options leave out are taken from the machine.
+"""The broker's names and addresses. Names and addresses that the options leave out are taken from the machine.
 
 Neighbours: options.py; registrar.py (registers them), handlers that answer with the broker's name or address.
 """

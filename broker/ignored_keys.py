@@ -1,7 +1,7 @@
 """RocketMQ's broker keys (4.9 and 5.3) that this broker accepts and does not use; each gives a warning.
 
-Most set the size of Java's threads, buffers and page cache. A key that cannot be ignored safely is in
-options.py, where it is refused (`_MISSING_FEATURES`). When a key comes into use it moves to options.py.
+Most of these keys set the sizes of Java's thread pools, buffers and page cache. A key that cannot be ignored safely is
+in options.py, where it is refused (`_MISSING_FEATURES`). A key that comes into use moves to options.py.
 """
 
 _KEYS = """

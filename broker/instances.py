@@ -3,9 +3,9 @@
 One broker uses one core. With ``brokerInstances=4`` the command `broker` starts four: NAME-0 to NAME-3, each a broker
 set of its own with its own store. Instance i listens at ``listenPort`` + 10 i, and so do its other ports; its store is
 ``instance-i`` in ``storePathRootDir``.
-A store that one broker made lies in ``storePathRootDir`` itself. It must not be hidden by instances, nor may an
-instance be left out because the number was lowered: its messages would be in no route. Both are refused, with what to
-do.
+A store that a single broker made is in ``storePathRootDir`` itself. Instances must not hide such a store, and no
+instance may be left out because the number was lowered: its messages would be in no route. In both cases the start is
+refused, and the error says what to do.
 Neighbour: supervisor.py starts the instances.
 """
 
@@ -23,7 +23,7 @@ MOST = 64
 # Ports of one broker: listenPort - 2, listenPort, listenPort + 1.
 STRIDE = 10
 _KEY = "brokerInstances"
-# What a broker's directory has in any case.
+# Files that every broker's directory has.
 _OF_A_STORE = ("commitlog", "config", "checkpoint", "lock")
 _CGROUP = Path("/sys/fs/cgroup/cpu.max")
 
@@ -76,11 +76,11 @@ def _instance(options: BrokerOptions, number: int) -> Instance:
     directory = Path(options.store_path_root_dir, f"instance-{number}")
     given = {
         "broker_instances": "1",
-        # There is one for all instances, which the supervisor's process starts.
+        # All instances share one proxy, which the supervisor's process starts.
         "enable_proxy": "false",
         "broker_name": f"{options.broker_name}-{number}",
         "store_path_root_dir": str(directory),
-        # Confs of RocketMQ have this key. What it names is the place in the directory that all instances share.
+        # RocketMQ's conf files have this key. It names a place in the directory that all instances share.
         "store_path_commit_log": "",
         # A topic that a send creates gets queues on all instances.
         "auto_create_on_all_masters": "true",
@@ -103,8 +103,8 @@ def check_directory(options: BrokerOptions, count: int) -> None:
         return
     if count > 1 and any((root / name).exists() for name in _OF_A_STORE):
         raise ConfigError(
-            f"{_KEY}: {root} is the store of one broker, which {count} instances would not serve. To make it that of"
-            f" instance 0: mkdir {root}.new && mv {root} {root}.new/instance-0 && mv {root}.new {root}"
+            f"{_KEY}: {root} is the store of one broker, which {count} instances would not serve. To make it the store"
+            f" of instance 0: mkdir {root}.new && mv {root} {root}.new/instance-0 && mv {root}.new {root}"
         )
     left = sorted(
         path

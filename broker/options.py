@@ -33,7 +33,7 @@ from skylark.remoting.protocol.plain_codes import whos
 
 KIB, MIB = 1024, 1024 * 1024
 
-# The id of a broker in Controller mode until the Controllers have told it.
+# The id of a broker in Controller mode until the Controllers have assigned one.
 UNKNOWN_ID = -1
 _USER_FORM = '{"username":"...","password":"..."}'
 # Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.
@@ -76,13 +76,13 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     advertised_addresses: str = option(
         "",
         "other addresses for clients of some networks, NETWORK=HOST[:PORT],...: Skylark's NameServers give a client"
-        " that of the narrowest network in which it is, and else brokerIP1",
+        " the address for the narrowest network that contains it, otherwise brokerIP1",
     )
     namesrv_addr: str = option(
         "", "NameServers to register with: host:port;host:port; may be empty", env="NAMESRV_ADDR", mutable=True
     )
     fetch_namesrv_addr_by_address_server: bool = option(
-        False, "without namesrvAddr, the NameServers are those that an address server lists"
+        False, "without namesrvAddr, use the NameServers that an address server lists"
     )
     rmq_address_server_domain: str = option(
         "jmenv.tbsite.net",
@@ -808,7 +808,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _pair(text: str, key: str, form: str) -> tuple[str, str] | None:
-    """The two texts of a JSON object like ``form``. Errors do not show the text, which is secret."""
+    """The two texts of a JSON object like ``form``. Error messages do not show the text, which is secret."""
     if not text.strip():
         return None
     first, second = json.loads(form)

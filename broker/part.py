@@ -16,15 +16,15 @@ from skylark.remoting.protocol.command import Command
 
 #: Called before a request is handled. It may raise RequestRefused, or return the answer itself.
 Hook = Callable[[Channel, Command], Command | None]
-#: Raises RequestRefused when the sender of a request may not do with a topic what the request does. For requests that
-#: name a message by its place in the log, whose topic a hook cannot know.
+#: Raises RequestRefused when the sender of a request may not do to a topic what the request does. Needed for requests
+#: that name a message by its place in the log: a hook cannot know the topic of the message.
 TopicCheck = Callable[[Channel, Command, str], None]
 
 
 class Callers(Protocol):
-    """Who sends requests, and what that user may do later, when there is no request to look at.
+    """Who sends requests, and what a user may do later, when there is no request to check.
 
-    A broker without access control has none (None stands for that), so nothing is asked there.
+    A broker without access control has None instead of this object, and checks nothing.
     """
 
     def user_of(self, channel: Channel, request: Command) -> str:
@@ -35,9 +35,9 @@ class Callers(Protocol):
 
 
 class Part:
-    """See the module. No two parts of a broker handle the same request code."""
+    """The base class of parts. No two parts of a broker handle the same request code."""
 
-    #: Codes of `handlers` that may need bytes which are only on disk: they run again after a thread has read these.
+    #: Codes of `handlers` that may need bytes which are only on disk: they run again after a thread has read the bytes.
     reads_disk: Collection[int] = ()
     #: Time between two calls of `tick`.
     tick_interval_ms = 0.0
@@ -47,7 +47,7 @@ class Part:
         return {}
 
     def step_handlers(self) -> Mapping[int, StepHandler]:
-        """Handlers of long work, by request code: they run in steps, and the event loop turns in between."""
+        """Handlers of long work, by request code: they run in steps, and other tasks run between the steps."""
         return {}
 
     def slow_handlers(self) -> Mapping[int, SlowHandler]:
@@ -55,15 +55,15 @@ class Part:
         return {}
 
     def hook(self, code: int) -> Hook | None:
-        """A function to call before each request ``code``, also a oneway one, whichever part handles it."""
+        """A function to call before each request ``code``, also before oneway requests, whichever part handles it."""
         return None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled; the parts after this one start when it has started."""
+        """Run until cancelled; the parts after this part start when ``task_status`` says that it has started."""
         task_status.started()
 
     async def stop(self) -> None:
-        """The broker stops: the parts after this one have stopped already, those before it still run."""
+        """Stop. The parts after this part have stopped already; the parts before it still run."""
 
     async def close(self) -> None:
         """Called when all tasks have ended, also after a start that failed."""

@@ -1,8 +1,9 @@
 """With ``enableProxy`` a proxy for clients of RocketMQ 5 (mqproxy) starts after the broker, and stops before it.
 
-The proxy is a process of its own, and the broker imports nothing of it: in one process both would share one core, and a
-broker without a proxy starts as fast as before. A proxy that dies is started again, after a pause that grows while it
-goes on dying. One that does not come up at the first start ends the broker: then its options are wrong.
+The proxy is a process of its own: in one process the broker and the proxy would share one core. The broker imports
+nothing of the proxy, so a broker without a proxy starts as fast as before. A proxy that dies is started again, after a
+pause that grows as long as it keeps dying. If the proxy does not come up at the first start, its options are wrong, and
+the broker ends.
 """
 
 import importlib.util
@@ -28,19 +29,19 @@ logger = logging.getLogger(__name__)
 NAME = "mqproxy"
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-# A proxy that has run for so long has not failed to start.
+# A proxy that has run for this long counts as having started.
 STABLE_S = 60.0
 
 
 class WithProxy:
-    """``main`` runs the broker, or the supervisor of several: one proxy serves for all of them."""
+    """Runs ``main`` (the broker, or the supervisor of several brokers) and one proxy for all of its brokers."""
 
     def __init__(self, options: BrokerOptions, main: Main) -> None:
         """Raises UserError when the options do not allow for a proxy, or its libraries are not installed."""
         _check(options)
         self._options = options
         self._main = main
-        # What the proxy prints.
+        # Copies the lines that the proxy prints.
         self._lines = LineCopier()
         self._has_begun = False
         self._has_served = False
@@ -68,14 +69,14 @@ class WithProxy:
             nursery.start_soon(self._keep, broker_serves, stopping, lambda: ready(f"{words}, with a proxy"))
             nursery.start_soon(self._stop_in_order, stopping, broker_stopping)
             await self._main(broker_stopping, serves)
-            # A broker that ended by itself takes its proxy with it.
+            # If the broker ended by itself, end the proxy, too.
             nursery.cancel_scope.cancel()
 
     async def _stop_in_order(self, stopping: trio.Event, broker_stopping: trio.Event) -> None:
         # The proxy gets SIGTERM from `run_child`.
         await stopping.wait()
         if self._has_begun:
-            # What its clients have in progress ends while the broker still serves.
+            # The broker serves until the proxy has finished the requests of its clients.
             await self._ended.wait()
         broker_stopping.set()
 
@@ -90,7 +91,8 @@ class WithProxy:
             began = trio.current_time()
             code = await self._run_once(stopping, ready)
             if stopping.is_set():
-                if code and code != -signal.SIGTERM:  # one that gets SIGTERM before it can catch it ends of that
+                # A child that gets SIGTERM before its handler is installed dies of the signal.
+                if code and code != -signal.SIGTERM:
                     logger.error("the proxy ended with %s", end_text(code))
                 break
             if not self._has_served:
@@ -98,7 +100,7 @@ class WithProxy:
                     f"enableProxy: the proxy ended with {end_text(code)} before it served; its log says why, in the"
                     f" lines of {NAME}"
                 )
-            # One that has served for long begins anew: the next pause is short.
+            # If the proxy has served for long, the pause is short again.
             failures = 1 if trio.current_time() - began >= STABLE_S else failures + 1
             pause_s = self._backoff.pause_s(failures)
             logger.error("the proxy ended with %s; starting it in %.1f s", end_text(code), pause_s)
@@ -142,12 +144,12 @@ def proxy_command(options: BrokerOptions) -> list[str]:
 
 
 def proxy_environ(options: BrokerOptions) -> Mapping[str, str]:
-    """The environment of the proxy. What stands in its own conf file beats this."""
+    """The environment of the proxy. Keys in the proxy's own conf file take precedence."""
     # Without NameServers the broker itself says where its topics are: registration/own_routes.py.
     namesrv_addr = options.namesrv_addr or format_address(options.broker_ip1, options.listen_port)
     environ = {**os.environ, "NAMESRV_ADDR": namesrv_addr}
     if options.inner_client_authentication_credentials:
-        # Others see command lines, and no environment.
+        # Secrets go into the environment: other users can see command lines, but not the environment.
         environ["ROCKETMQ_INNER_CLIENT_CREDENTIALS"] = options.inner_client_authentication_credentials
     if options.plain_signature_addresses:
         environ["ROCKETMQ_PLAIN_SIGNATURE_ADDRESSES"] = options.plain_signature_addresses

@@ -1,11 +1,11 @@
-"""Runs the instances of one conf file as processes of their own: starts them, restarts one that died, stops them
-together.
+"""Runs the instances of one conf file as processes of their own: starts, restarts and stops them.
 
 The supervisor serves no clients. An instance is a command `broker` with a few more options. An instance that dies is
-started again, after a pause that grows while it goes on dying. One that does not come up at the first start ends all:
-then the options are wrong, or the store. When the supervisor itself is killed, the instances stop. There is one page
-for metrics and one for health: they are put together from the instances' pages. Neighbours: instances.py has names and
-options; remoting/net/children.py runs processes; cli.py starts either this or one broker.
+started again, after a pause that grows as long as it keeps dying. If an instance does not come up at the first start,
+its options or its store are wrong, and all instances end. When the supervisor itself is killed, the instances stop. The
+supervisor has one page for metrics and one for health, which it merges from the instances' pages.
+Neighbours: instances.py has names and options; remoting/net/children.py runs processes; cli.py starts either the
+supervisor or one broker.
 """
 
 import io
@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-# An instance that has run for so long has not failed to start.
+# An instance that has run for this long counts as having started.
 STABLE_S = 60.0
-# How long a page of an instance may take, and how large it may be.
+# Limits of an instance's page: how long it may take, and how large it may be.
 PAGE_S = 10.0
 MOST_PAGE_BYTES = 256 * 1024 * 1024
 _LINE_BYTES = 64 * 1024
@@ -49,7 +49,7 @@ _HOST = "127.0.0.1"
 
 
 class _Running:
-    """One instance: its present process and what is known of it."""
+    """One instance, with the state of its present process."""
 
     def __init__(self, instance: Instance) -> None:
         self.name = instance.name
@@ -57,12 +57,12 @@ class _Running:
         self.process: trio.Process | None = None
         self.is_ready = False
         self.restarts = 0
-        #: Where its page of metrics is.
+        #: The port of the instance's metrics page.
         self.page = HeldPort(_HOST)
 
 
 class Supervisor:
-    """``conf`` and ``given``: the conf file and the options of the command line, which all instances get."""
+    """Runs all instances. ``conf`` and ``given``: the conf file and the command line's options, for each instance."""
 
     def __init__(
         self, options: BrokerOptions, instances: Iterable[Instance], conf: str | None, given: Mapping[str, str]
@@ -72,7 +72,7 @@ class Supervisor:
         self._given = given
         self._all = [_Running(instance) for instance in instances]
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
-        # What the instances print.
+        # Copies the lines that the instances print.
         self._lines = LineCopier()
         self._all_ready = trio.Event()
         self._stopping = trio.Event()
@@ -121,7 +121,7 @@ class Supervisor:
             ready(f"{len(self._all)} brokers serve")
 
     async def _pass_hangups(self) -> None:
-        """After logrotate has renamed the log files: all of them are opened again."""
+        """Pass SIGHUP on to the instances, so that they reopen log files that logrotate has renamed."""
         with trio.open_signal_receiver(signal.SIGHUP) as received:
             async for _ in received:
                 self._signal(signal.SIGHUP)
@@ -141,7 +141,8 @@ class Supervisor:
             code = await self._run_once(running)
             was_ready, running.is_ready = was_ready or running.is_ready, False
             if self._stopping.is_set():
-                if code and code != -signal.SIGTERM:  # one that gets SIGTERM before it can catch it ends of that
+                # A child that gets SIGTERM before its handler is installed dies of the signal.
+                if code and code != -signal.SIGTERM:
                     logger.error("broker %s ended with %s", running.name, end_text(code))
                 return
             if not was_ready:
@@ -193,7 +194,7 @@ class Supervisor:
     # --- pages
 
     def _ports_for(self, running: _Running) -> dict[str, str]:
-        """Options that give the instance's pages free ports of this machine; nobody else reaches them there."""
+        """Options that put the instance's pages on free loopback ports, which other machines cannot reach."""
         return {
             "metrics_prom_exporter_host": _HOST,
             "metrics_prom_exporter_port": str(running.page.port),
@@ -270,7 +271,7 @@ def merged_pages(pages: Iterable[str]) -> str:
 
 
 async def _page(port: int, path: str) -> str:
-    """The text of a page of this machine. OSError, TooSlowError or ValueError when there is none."""
+    """The text of an instance's page. OSError, TooSlowError or ValueError when it cannot be read."""
     import http.client
 
     answer = bytearray()

@@ -1,7 +1,7 @@
 """RocketMQ requests that this broker does not support yet: refused with code 3, and logged.
 
-Clients repeat most of them and do not show the refusal to their users, so the log says what it means for them: once for
-each client, group and code. That is remembered for a limited number of clients and groups.
+Clients repeat most of these requests and do not show the refusal to their users. So the log says what the refusal means
+for the client: once for each client, group and code, remembered for a limited number of clients and groups.
 """
 
 import logging
@@ -26,8 +26,8 @@ MAX_NAME = 255
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
-# RocketMQ's names of codes that have no description, since no Skylark daemon handles or sends them. Tools of
-# administrators show the answer, so it says the name.
+# RocketMQ's names of codes that have no description, since no Skylark daemon handles or sends them. Administrators'
+# tools show the answer, so the answer contains the name.
 OTHER_CODES = {
     353: "UPDATE_AND_GET_GROUP_FORBIDDEN",
     354: "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",
@@ -44,12 +44,12 @@ _NAMES = {
 
 
 class RefusedHandlers(Part):
-    """Handles each code that RocketMQ knows and that is not among ``answered``, nor answered by every server."""
+    """Refuses each code that RocketMQ knows, except the codes ``answered`` and the codes that every server answers."""
 
     def __init__(self, clients: Clients, answered: Collection[int]) -> None:
         self._clients = clients
         self._answered = {*answered, CHALLENGE.code}
-        # What was logged, by client; the client that was refused first is forgotten first.
+        # The refusals that were logged, by client; the client that was refused first is forgotten first.
         self._logged: dict[str, set[tuple[int, str]]] = {}
 
     def handlers(self) -> dict[int, Handler]:
@@ -63,7 +63,7 @@ class RefusedHandlers(Part):
         return answer
 
     def _log_once(self, channel: Channel, request: Command) -> None:
-        # Peers choose codes, groups and client ids, so all that is remembered and written is bounded.
+        # Peers choose codes, groups and client ids, so memory and log lines are bounded here.
         client = (self._clients.client_id(channel) or split_address(channel.remote)[0])[:MAX_NAME]
         logged = self._logged.get(client)
         if logged is None:
@@ -85,7 +85,7 @@ class RefusedHandlers(Part):
 
 
 def _group(request: Command) -> str:
-    """The group that a request is about; "" when it names none."""
+    """The group that a request names; "" when it names none."""
     ext = request.ext or {}
     group = ext.get("consumerGroup") or ext.get("group") or ext.get("producerGroup")
     if group is None and (found := _GROUP.search(request.body[:_BODY_BYTES])):

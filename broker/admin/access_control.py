@@ -1,8 +1,8 @@
 """Users (3001 to 3005) and their policies (3006 to 3010), as administrators see them; why a request is refused (7102).
 
-A change is answered when it is on disk. Passwords are in the answer only to a request that a super user signed: the
-proxy needs them, mqadmin copyUser, and a slave, which copies both tables (7101). They are encrypted, by TLS or with the
-key of the connection; not encrypted they are for those only whom plainPasswordsTo names. 7102, for `mqadmin
+A change is answered when it is on disk. An answer contains passwords only if a super user signed the request: the
+proxy, mqadmin copyUser, and a slave that copies both tables (7101) need them. Passwords are encrypted, by TLS or with
+the key of the connection; only the callers that plainPasswordsTo names get them unencrypted. 7102, for `mqadmin
 explainAcl`, asks the rules that are in force, whether these are policies or accounts in files.
 Neighbours: meta/auth.py, security/users; accounts.py has the accounts in files.
 """
@@ -78,7 +78,7 @@ logger = logging.getLogger(__name__)
 
 
 class UserHandlers(Part):
-    """See the module."""
+    """Handles the requests about users: 3001 to 3005, and 7101 of slaves."""
 
     def __init__(self, users: Users, acls: Acls, logins: Logins, options: BrokerOptions, durable: Durable) -> None:
         self._users = users
@@ -101,7 +101,7 @@ class UserHandlers(Part):
         }
 
     async def create(self, channel: Channel, request: Command) -> Command:
-        """3001: create a user; one who exists is refused."""
+        """3001: create a user; refused if the user exists."""
         name = checked_username(AUTH_CREATE_USER.header(request).username)
         user = checked_user(AUTH_CREATE_USER.body(request), name, None)
         if user.user_type == SUPER:
@@ -125,7 +125,7 @@ class UserHandlers(Part):
         user = checked_user(AUTH_UPDATE_USER.body(request), name, old)
         if SUPER in (user.user_type, old.user_type):
             self._check_super(channel, request, "update")
-        # A demotion and a disabled user count as much as a deletion: nobody could undo them.
+        # Demoting or disabling the last super user is like deleting it: nobody could undo the change.
         if user.user_type != SUPER or user.user_status == DISABLE:
             self._check_not_last(old)
         with refused_when_not_stored():
@@ -193,7 +193,7 @@ class UserHandlers(Part):
         if channel.is_encrypted or whos(self._options.plain_passwords_to).has(user.username, host_of(channel.remote)):
             return _WayOfPasswords(True)
         signatures = channel.signatures
-        # Clients that sign for this server's address also read sealed answers; older ones do neither.
+        # Clients that sign for this server's address also read sealed answers; older clients do neither.
         if is_plain(request) or signatures is None or not signatures.server or not user.password:
             return _WayOfPasswords(False)
         return _WayOfPasswords(True, signatures.sealing_key(user.password))
@@ -203,7 +203,7 @@ class UserHandlers(Part):
             raise refuse(f"The super user can only be {what} by super user")
 
     def _check_not_last(self, user: UserInfo) -> None:
-        """Refuse to lose the last super user: then users could be changed by way of the conf file only."""
+        """Refuse to lose the last super user: without one, users could be changed only through the conf file."""
         if not self._options.authentication_enabled or not _can_rule(user):
             return
         if not any(_can_rule(other) for other in self._users.all().values() if other is not user):
@@ -212,7 +212,7 @@ class UserHandlers(Part):
 
 @lazy_dataclass(frozen=True, slots=True)
 class _WayOfPasswords:
-    """How an answer has passwords: not at all, as they are, or sealed with ``key``."""
+    """How an answer carries passwords: left out, in plain text, or sealed with ``key``."""
 
     has_passwords: bool
     key: bytes | None = field(default=None, repr=False)
@@ -234,7 +234,7 @@ def _can_rule(user: UserInfo) -> bool:
     return user.user_type == SUPER and user.user_status != DISABLE
 
 
-#: Of the account, the address, what the request needs, and its code.
+#: Explains a decision. Arguments: the account, the client's address, the needs of the request, and its code.
 Explainer = Callable[[str, str, Sequence[Need], int], Explanation]
 
 
@@ -270,7 +270,7 @@ _Change = Request[AclRequestHeader, AclInfo, None, None]
 
 
 class PolicyHandlers(Part):
-    """See the module."""
+    """Handles the requests about policies: 3006 to 3010."""
 
     def __init__(self, users: Users, acls: Acls, durable: Durable) -> None:
         self._users = users
@@ -292,7 +292,7 @@ class PolicyHandlers(Part):
         return await self._put(channel, request, AUTH_CREATE_ACL)
 
     async def update(self, channel: Channel, request: Command) -> Command:
-        """3007: entries replace those about the same resource, the others stay."""
+        """3007: each entry replaces the present entries about the same resource; all other entries stay."""
         return await self._put(channel, request, AUTH_UPDATE_ACL)
 
     async def _put(self, channel: Channel, request: Command, what: _Change) -> Command:
@@ -310,7 +310,7 @@ class PolicyHandlers(Part):
         return request.respond()
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """3008: delete a subject's policies, all or those about one resource."""
+        """3008: delete all policies of a subject, or its policies about one resource."""
         header = AUTH_DELETE_ACL.header(request)
         subject = self._subject(header.subject)
         old = self._acls.get(subject)
@@ -334,7 +334,7 @@ class PolicyHandlers(Part):
         return request.respond() if acl is None else answer_with(AUTH_GET_ACL, request, acl)
 
     def list_acls(self, channel: Channel, request: Command) -> Command:
-        """3010: the policies of all subjects, or those that match a filter; no body without any, as in RocketMQ."""
+        """3010: the policies of all subjects, or all that match a filter; without any, no body, as in RocketMQ."""
         header = AUTH_LIST_ACL.header(request)
         subjects, resources = header.subject_filter or "", header.resource_filter or ""
         acls = [containing(acl, resources) for subject, acl in sorted(self._acls.all().items()) if subjects in subject]

@@ -1,6 +1,6 @@
 """Accounts in files, as administrators see them: 50 to 54.
 
-A change is written to its file, and is in force before the answer. Secrets are in no answer, while RocketMQ sends them.
+A change is written to its file, and is in force before the answer. No answer contains a secret; RocketMQ's answers do.
 Neighbours: security/accounts; access_control.py has the users of ACL 2.0.
 """
 
@@ -40,7 +40,7 @@ _OFF = "this broker has no accounts in files: set aclEnable=true and aclFile, an
 
 
 class AccountHandlers(Part):
-    """See the module. ``live`` is None without aclEnable: then all of these are refused."""
+    """Handles the requests about accounts in files. ``live`` is None without aclEnable: then all are refused."""
 
     def __init__(self, live: LiveRules | None, identity: Identity) -> None:
         self._live_or_none = live
@@ -60,7 +60,7 @@ class AccountHandlers(Part):
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:
-        """50: in the file that has the account, or in plain_acl.yml."""
+        """50: change an account in the file that has it, or add it to plain_acl.yml."""
         header = UPDATE_AND_CREATE_ACL_CONFIG.header(request)
         change = AccountChange(
             header.access_key,
@@ -92,7 +92,7 @@ class AccountHandlers(Part):
         return request.respond()
 
     async def update_white(self, channel: Channel, request: Command) -> Command:
-        """53: only in a file that is in force."""
+        """53: replace the global white list of a file that is in force."""
         header = UPDATE_GLOBAL_WHITE_ADDRS_CONFIG.header(request)
         code, live = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED, self._live()
         path = header.acl_file_full_path or live.path
@@ -108,7 +108,7 @@ class AccountHandlers(Part):
         """52: the versions of this broker's files of accounts."""
         live, who = self._live(), self._identity
         versions = {file.path: file.version.to_wire() for file in live.rules.files}
-        # One version for tools that know a single file, plain_acl.yml, and those of all files for newer ones.
+        # Older tools know a single file, plain_acl.yml, and read its version; newer tools read all versions.
         header = AclVersionResponseHeader(
             orjson.dumps(versions.get(live.path, DataVersion().to_wire())).decode(),
             who.addr,

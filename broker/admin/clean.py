@@ -53,7 +53,7 @@ class CleanHandlers(Part):
         }
 
     def delete_expired(self, channel: Channel, request: Command) -> Command:
-        """329: begin to remove old commit log files, without waiting for the end of that, as in RocketMQ."""
+        """329: begin to remove old commit log files; the answer does not wait for the removal, as in RocketMQ."""
         logger.info("removal of old commit log files requested by %s", channel.remote)
         self._cleaner.ask()
         return request.respond()
@@ -74,7 +74,7 @@ class CleanHandlers(Part):
                 await trio.lowlevel.checkpoint()
             if self._topics.get(topic) is not None or is_system_topic(topic) or is_light(topic):
                 continue
-            # It looks again under the lock of deletions: the topic may have been made since the check above.
+            # `delete_queues` checks again under the lock of deletions: the topic may have been made since this check.
             with refused_when_not_stored():
                 deleted = await self._delete_queues(topic)
             if deleted:

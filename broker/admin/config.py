@@ -99,14 +99,14 @@ class ConfigHandlers(Part):
             except ConfigError as error:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
             changes = changes_of(self._options, wanted)
-            # The file first: when it cannot be written, nothing changes.
+            # Write the file first: if it cannot be written, no option changes.
             path = self._options.broker_config_path
             if changes and path:
                 await self._save(path, changes)
             if wanted.log_levels != self._options.log_levels:
                 change_levels(self._options.log_levels, wanted.log_levels)
-            # In place, though the object is frozen for everybody else: all parts have it, and read mutable options at
-            # each use.
+            # Change the object in place, though it is frozen for all other code: all parts share it, and read mutable
+            # options at each use.
             for o in options_of(BrokerOptions):
                 if o.key in changes:
                     object.__setattr__(self._options, o.name, getattr(wanted, o.name))

@@ -1,4 +1,4 @@
-"""Draining this broker before it leaves the cluster for good: 7130, and what is left to do: 7131.
+"""Draining this broker before it leaves the cluster for good: 7130, and the remaining work: 7131.
 
 The drain is kept on disk, so a restart does not end it. NameServers get all topics without the permission to write, so
 producers go elsewhere as soon as they know. Until then, for some time, their sends are still taken; after that they are
@@ -62,7 +62,7 @@ class Undelivered:
 
 
 class Draining(Part):
-    """See the module."""
+    """Begins and ends the drain of this broker (7130), and reports its progress (7131)."""
 
     tick_interval_ms = 500
 
@@ -112,7 +112,7 @@ class Draining(Part):
             self._writer.admission.allow(Reason.DRAIN)
 
     async def drain(self, channel: Channel, request: Command) -> Command:
-        """7130: answered when the drain is on disk."""
+        """7130: begin or end the drain; answered when the change is on disk."""
         header = DRAIN_BROKER.header(request)
         drains = header.drain
         if header.settle_ms < 0:
@@ -195,7 +195,7 @@ class Draining(Part):
             found.update(dict.fromkeys((topic, group) for topic in topics))
         for group, topic in self._clients.subscriptions():
             found[topic, group] = None
-        # A group may not have read yet what has come back to it.
+        # A group may not have read its retry topics to the end yet.
         for number, (topic, group) in enumerate(list(found), 1):
             if number % AT_ONCE == 0:
                 yield None
@@ -216,7 +216,7 @@ class Draining(Part):
 
 
 def group_names(text: str | None) -> frozenset[str]:
-    """The groups in a text with commas."""
+    """The groups in a comma-separated text."""
     return frozenset(filter(None, (name.strip() for name in (text or "").split(","))))
 
 

@@ -49,7 +49,7 @@ STATUS = BodyLimits(max_bytes=512 * 1024, relaxed_bytes=256 * 1024)
 
 
 class ForwardedHandlers(Part):
-    """See the module. ``find_record``: the stored message at a physical offset."""
+    """Forwards requests to clients of a group. ``find_record`` returns the stored message at a physical offset."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class ForwardedHandlers(Part):
         except RemotingError as error:
             text = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text) from None
-        # The body is in the consumer's dialect. A peer that speaks CBOR expects CBOR, so it is read and written again.
+        # The body is in the consumer's encoding. A caller that speaks CBOR expects CBOR, so the body is encoded again.
         if request.codec == CBOR and answer.code == ResponseCode.SUCCESS:
             return answer_with(what, request, _readable(Answer(what, answer)))
         return request.respond(answer.code, answer.remark, answer.ext, answer.body)

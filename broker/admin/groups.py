@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupHandlers(Part):
-    """See the module."""
+    """Handles the requests about subscription groups."""
 
     def __init__(
         self, metadata: Metadata, stats: BrokerStats, durable: Durable, end_retries: Callable[[str], Awaitable[None]]
@@ -64,7 +64,7 @@ class GroupHandlers(Part):
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:
-        """200: create a group or change it."""
+        """200: create or change a group."""
         return await self._put(channel, request, [UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.body(request)])
 
     async def update_list(self, channel: Channel, request: Command) -> Command:
@@ -87,7 +87,7 @@ class GroupHandlers(Part):
     def _checked(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         """The group as it is stored: the attributes that were sent are changes of the present ones."""
         check_group(config.group_name)
-        # A group that exists already may be changed, though it can have no retry topic.
+        # An existing group may be changed even if its name is too long for a retry topic.
         known = self._groups.get(config.group_name)
         if known is None and not can_have_retry_topic(config.group_name):
             text = f"the name of a group with {len(config.group_name)} characters is too long for its retry topic"
@@ -95,17 +95,18 @@ class GroupHandlers(Part):
         return replace(config, attributes=_attributes(known.attributes if known else {}, config.attributes))
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """207: delete the group; if the request says so, also its offsets and what would come back to it.
+        """207: delete the group; if the request says so, also its offsets and its pending retries.
 
-        With its offsets a group keeps its place, and so the messages that it failed on. Without them the next group of
-        this name is another one: ``end_retries`` removes the topics in which messages come back, of which those that
-        wait in delay levels are dropped, and no message that is popped now comes back. Dead letters stay.
+        If the offsets stay, a group of this name continues where the old group was, and also gets its retries. If the
+        offsets go, the next group of this name is a new group. Then ``end_retries`` removes the retry topics; retries
+        that wait in delay levels are dropped, and no message that is in flight by a pop comes back. Dead letters stay.
         """
         header = DELETE_SUBSCRIPTIONGROUP.header(request)
         clean = bool(header.clean_offset or header.remove_offset)
         with refused_when_not_stored():
             if clean:
-                # First, as it may be refused, and finds the topics by the offsets: the request can then be repeated.
+                # End the retries first: this may be refused, and finds the retry topics by the offsets. After a failure
+                # the request can be repeated.
                 await self._end_retries(header.group_name)
             existed = self._groups.delete(header.group_name)
             if clean:
@@ -143,7 +144,10 @@ class GroupHandlers(Part):
 
 
 def _attributes(current: dict[str, str], sent: dict[str, str]) -> dict[str, str]:
-    """Changes come as ``+key``: value and ``-key``: ""; plain keys: older tools send back all they read."""
+    """The attributes after a change. ``+key`` sets a key and ``-key`` removes it.
+
+    Keys without a sign come from older tools, which send back all attributes that they read.
+    """
     result = dict(current)
     for key, value in sent.items():
         if key.startswith("-"):

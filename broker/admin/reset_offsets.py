@@ -1,7 +1,7 @@
-"""Offsets of groups set from outside: by time or number (222), or as those of another group (314).
+"""Offsets of groups set by administrators: to a time or a number (222), or to the offsets of another group (314).
 
 With ``useServerSideResetOffset`` this broker moves the group itself (meta/offset_resets.py). Without, as before 5.x,
-it tells the group's clients with 220, which have to obey; only when none is connected it sets the offsets.
+it asks the group's clients with 220 to reset themselves, and sets the offsets only if no client is connected.
 """
 
 import logging
@@ -40,14 +40,14 @@ logger = logging.getLogger(__name__)
 OLDEST_RESET_VERSION = 28
 # Queues in one step: each costs about 20 µs.
 QUEUES = 100
-# The time that stands for the end of each queue.
+# The timestamp that means the end of each queue.
 END_OF_QUEUE = -1
-# A command that says "now" takes the time before it asks.
+# A timestamp at most this old means "now": a command reads its clock before it sends the request.
 NOW_MS = 10_000
 
 
 class ResetOffsetHandlers(Part):
-    """See the module."""
+    """Resets a group's offsets (222), and copies them from another group (314)."""
 
     def __init__(
         self,
@@ -72,12 +72,15 @@ class ResetOffsetHandlers(Part):
         }
 
     def reset(self, channel: Channel, request: Command) -> Steps[Command]:
-        """222: the answer lists all offsets, also the unchanged ones where the group may not skip messages."""
+        """222: reset a group's offsets. The answer lists all offsets, also the unchanged ones.
+
+        An offset is unchanged where the group may not skip messages.
+        """
         header = INVOKE_BROKER_TO_RESET_OFFSET.header(request)
         self._check_group(header.group)
         config = self._topic(header.topic)
         queue_ids = _queues(header, config)
-        # All targets are found, which may wait for the disk and refuse, before the first offset is set.
+        # Find all targets before the first offset is set: the search may wait for the disk, or be refused.
         targets: dict[int, int] = {}
         for number, queue_id in enumerate(queue_ids, 1):
             if number % QUEUES == 0:
@@ -90,7 +93,7 @@ class ResetOffsetHandlers(Part):
                     yield None
                 self._resets.set(header.group, header.topic, queue_id, offset)
         else:
-            self._tell(list(members.members.values()), header, targets)
+            self._send_reset(list(members.members.values()), header, targets)
         logger.info(
             "%s reset the offsets of group %s in %d queues of topic %s",
             channel.remote,
@@ -102,7 +105,7 @@ class ResetOffsetHandlers(Part):
         return (yield from answer_steps(INVOKE_BROKER_TO_RESET_OFFSET, request, body, channel.max_frame_bytes))
 
     def clone(self, channel: Channel, request: Command) -> Steps[Command]:
-        """314: the offsets of ``src_group`` in one topic, or in all that it has consumed but its own retry topic."""
+        """314: copy the offsets of ``src_group`` in one topic, or in all its topics except its own retry topic."""
         header = CLONE_GROUP_OFFSET.header(request)
         source, target, topic = header.src_group, header.dest_group, (header.topic or "").strip()
         self._check_group(source)
@@ -117,7 +120,7 @@ class ResetOffsetHandlers(Part):
             wanted = [one for one in consumed if one != retry_topic(source) and self._topics.get(one) is not None]
         done = 0
         for one in wanted:
-            # The group has members, and none of them reads this topic now: its offsets there are of the past.
+            # The group has members, but none of them reads this topic any more: its offsets there are outdated.
             if not header.offline and self._clients.has_left(source, one):
                 continue
             for queue_id, offset in list(self._offsets.queues_of(source, one).items()):
@@ -144,7 +147,7 @@ class ResetOffsetHandlers(Part):
         return config
 
     def _target(self, header: ResetOffsetRequestHeader, queue_id: int) -> Steps[int]:
-        """The offset for a queue. Raises RequestRefused when the asked one is not in the queue."""
+        """The offset for a queue. Raises RequestRefused when the requested offset is not in the queue."""
         topic = header.topic
         first, end = self._store.min_offset(topic, queue_id), self._store.visible_end(topic, queue_id)
         if header.offset is not None and header.offset >= 0:
@@ -167,9 +170,10 @@ class ResetOffsetHandlers(Part):
         """
         return self._store.ahead_ms > 0 and timestamp_ms >= self._store.now_ms - NOW_MS
 
-    def _tell(self, members: list[Member], header: ResetOffsetRequestHeader, targets: Mapping[int, int]) -> None:
+    def _send_reset(self, members: list[Member], header: ResetOffsetRequestHeader, targets: Mapping[int, int]) -> None:
         """Send 220 to each member."""
-        # Before anything is sent: a group of which one half obeys would share its queues with two sets of offsets.
+        # Check all members before anything is sent: if only some of them understood the request, the group would share
+        # its queues with two sets of offsets.
         for member in members:
             if member.version < OLDEST_RESET_VERSION:
                 text = f"the client {member.client_id} does not support this feature. version={member.version}"
@@ -193,7 +197,7 @@ class ResetOffsetHandlers(Part):
 
 
 def _queues(header: ResetOffsetRequestHeader, config: TopicConfig) -> range:
-    """The queues that a reset is about. Raises RequestRefused when its fields contradict each other."""
+    """The queues to reset. Raises RequestRefused when the fields of the request contradict each other."""
     if header.timestamp < END_OF_QUEUE:
         text = f"timestamp {header.timestamp} is neither ms since 1970 nor -1, the end of the queues"
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)

@@ -1,8 +1,8 @@
 """Queues that end: sealed (7132), read past the seal (7133), copied here from elsewhere (7134, 7135), closed (7136).
 
-mqadmin shrinkTopic and drain --move carry the messages: they read a part at one broker, have it stored at another, and
-note at the first how far that was done. When they are killed in between, the part is copied again, so its messages come
-twice; none is lost. A copy has the key, properties, times and sender of its message.
+mqadmin shrinkTopic and drain --move copy the messages: they read a part at one broker, store it at another broker, and
+record the progress at the first. If the command is killed in between, the part is copied again: its messages are then
+delivered twice, and none is lost. A copy has the key, properties, times and sender of the original message.
 Neighbours: meta/seals.py says what a seal is; store/reader.py hides what comes after it.
 """
 
@@ -50,7 +50,7 @@ from skylark.remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 
-# What one part has at most. Storing it takes the event loop some milliseconds.
+# The most messages in one part. Storing a part takes the event loop some milliseconds.
 PART_MESSAGES = 256
 PART_BYTES = 1 << 20
 # Rows of one answer.
@@ -58,10 +58,10 @@ MOST_ROWS = 1_000
 
 
 class Sealing(Part):
-    """See the module.
+    """Handles the requests about sealed queues: 7132 to 7136.
 
-    ``popped_to``: how far a group has popped in each queue of a topic. ``open_pops``: how many check points are
-    open of a topic's queues from a number on.
+    ``popped_to``: how far a group has popped in each queue of a topic. ``open_pops``: how many check points are open
+    for a topic's queues whose ids are at least a given id.
     """
 
     reads_disk = (READ_SEALED.code,)
@@ -94,23 +94,23 @@ class Sealing(Part):
         return {READ_SEALED.code: self.read, STORE_MOVED.code: self.store}
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
-        return {SEAL_QUEUES.code: self.seal, NOTE_MOVED.code: self.note}
+        return {SEAL_QUEUES.code: self.seal, NOTE_MOVED.code: self.record_moved}
 
     def step_handlers(self) -> dict[int, StepHandler]:
         return {GET_CLOSED_QUEUES.code: self.closed}
 
     async def seal(self, channel: Channel, request: Command) -> Command:
-        """7132: answered when the seals are on disk."""
+        """7132: seal queues; answered when the seals are on disk."""
         header = SEAL_QUEUES.header(request)
         topic = header.topic
         self._existing(topic)
         groups = await result_of(self._offsets.groups_of(topic))
         groups = list(dict.fromkeys([*groups, *self._clients.consumers_of(topic)]))
-        # In one turn: no pull may come between the look at what groups have reached and the seal.
+        # Read the positions of the groups and seal in the same turn: no pull may come in between.
         reached = self._reached(topic, groups)
         queues = [queue for queue in self._store.queues.of_topic(topic) if queue.queue_id >= header.first_queue]
-        # A seal that is lost by a crash would let groups read on in a queue whose messages are copied elsewhere, so all
-        # seals are on disk before the command hears of one.
+        # All seals are on disk before the answer. If a crash lost a seal, groups would read on in a queue whose
+        # messages the command copies to another broker.
         with refused_when_not_stored():
             sealed = [queue for queue in queues if self._seal(queue, reached.get(queue.queue_id, 0))]
             await self._durable()
@@ -128,10 +128,10 @@ class Sealing(Part):
         return answer_with(SEAL_QUEUES, request, SealedQueues(rows))
 
     def _seal(self, queue: ConsumeQueue, reached: int) -> bool:
-        """Seal the queue at ``reached``; whether its seal is another one now.
+        """Seal the queue at ``reached``; returns whether the seal has changed.
 
-        After a crash this broker does not know what groups had pulled. So a seal moves on when a group commits more
-        than that, unless messages were copied already: the group then gets those twice.
+        After a crash this broker does not know how far groups had pulled. So a seal moves forward when a group commits
+        a higher offset, unless messages were copied already: the group then gets the copied messages twice.
         """
         known = self._seals.of(queue.topic, queue.queue_id)
         limit = min(max(reached, queue.min_offset), queue.next_offset)
@@ -154,7 +154,7 @@ class Sealing(Part):
         return found
 
     def read(self, channel: Channel, request: Command) -> Command:
-        """7133: records from an offset on. Their message may be on disk only: the handler then runs again."""
+        """7133: records from an offset on. If they are only on disk, a thread reads them and the handler runs again."""
         header = READ_SEALED.header(request)
         seal = self._known_seal(header.topic, header.queue_id)
         offset = max(header.offset, seal.limit)
@@ -165,7 +165,7 @@ class Sealing(Part):
         return READ_SEALED.answer(request, ReadSealedResponseHeader(result.next_offset), body=result.records)
 
     def store(self, channel: Channel, request: Command) -> Command | None:
-        """7134: answered when the copies are as safe as messages of producers."""
+        """7134: store copies; answered when they are as durable as messages of producers."""
         header = STORE_MOVED.header(request)
         config = self._target(header.topic)
         if not 0 <= header.queue_id < config.write_queue_nums:
@@ -178,7 +178,8 @@ class Sealing(Part):
         end = 0
         for record in records:
             message = Incoming.of(record, header.topic, header.queue_id, record.properties)
-            # A committed message was a half once. As a copy it is a plain message, or it would wait for its end again.
+            # A committed message keeps the flags of a transaction. The copy must be a plain message: otherwise it would
+            # be taken for a half, and wait for a commit.
             message.sys_flag &= ~TRANSACTION_MASK
             self._writer.check_light_queues(header.topic, record.properties)
             end = self._writer.put_again(message).end
@@ -189,8 +190,8 @@ class Sealing(Part):
             channel, request, request.respond(), end, trio.current_time(), lambda response: None
         )
 
-    async def note(self, channel: Channel, request: Command) -> Command:
-        """7135: answered when that is on disk."""
+    async def record_moved(self, channel: Channel, request: Command) -> Command:
+        """7135: record how far a sealed queue was copied; answered when the record is on disk."""
         header = NOTE_MOVED.header(request)
         seal = self._known_seal(header.topic, header.queue_id)
         end = self._store.max_offset(header.topic, header.queue_id)
@@ -205,7 +206,7 @@ class Sealing(Part):
         return request.respond()
 
     def closed(self, channel: Channel, request: Command) -> Steps[Command]:
-        """7136. The queues stay: one that is used again goes on at its old end, where clients know it."""
+        """7136: close sealed queues. The queues stay: a reused queue continues at its old end, which clients know."""
         header = GET_CLOSED_QUEUES.header(request)
         topic, first = header.topic, header.first_queue
         self._existing(topic)
@@ -219,7 +220,7 @@ class Sealing(Part):
         return answer_with(GET_CLOSED_QUEUES, request, answer)
 
     def _unmoved(self, topic: str, first: int) -> list[UnreadQueue]:
-        """What comes after a seal and was not copied; of no group."""
+        """The messages after each seal that were not copied yet, as rows without a group."""
         return [
             UnreadQueue(topic, seal.queue_id, "", left)
             for seal in self._seals.of_topic(topic, first)
@@ -241,7 +242,7 @@ class Sealing(Part):
         return config
 
     def _target(self, topic: str) -> TopicConfig:
-        """The topic that moved messages come to; the topics of a group are made if they are missing."""
+        """The topic that stores moved messages; a group's retry or dead letter topic is made if it is missing."""
         with refused_when_not_stored():
             if is_retry_topic(topic):
                 self._topics.create_retry_topic(topic.removeprefix(RETRY_PREFIX))

@@ -53,7 +53,7 @@ from skylark.remoting.protocol.requests.topics import (
 
 logger = logging.getLogger(__name__)
 
-# The limits of a mapping: thousands of stretches; of RocketMQ's tools, which do not quote ids, about a thousand.
+# The limits of a mapping: thousands of stretches, or about a thousand from RocketMQ's tools, which do not quote ids.
 _MAPPING = BodyLimits(max_bytes=1024 * 1024, max_entries=20_000, relaxed_bytes=128 * 1024)
 
 _UNFINISHED = (
@@ -62,7 +62,7 @@ _UNFINISHED = (
 
 
 class TopicHandlers(Part):
-    """``removal`` deletes topics."""
+    """Handles the requests about topics. ``removal`` deletes topics."""
 
     def __init__(self, store: MessageStore, metadata: Metadata, durable: Durable, removal: TopicRemoval) -> None:
         self._topics = metadata.topics
@@ -94,7 +94,7 @@ class TopicHandlers(Part):
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:
-        """17: create a topic or change it."""
+        """17: create or change a topic."""
         header = UPDATE_AND_CREATE_TOPIC.header(request)
         return await self._put(channel, request, lambda: [self._changed(*_sent(header))])
 
@@ -108,7 +108,7 @@ class TopicHandlers(Part):
         )
 
     async def update_static(self, channel: Channel, request: Command) -> Command:
-        """513: create a static topic or change it, and this broker's part in it."""
+        """513: create or change a static topic, and this broker's part of its mapping."""
         header = UPDATE_AND_CREATE_STATIC_TOPIC.header(request)
         sent = UPDATE_AND_CREATE_STATIC_TOPIC.body(request, _MAPPING)
         if sent.topic != header.topic:
@@ -124,14 +124,14 @@ class TopicHandlers(Part):
         return request.respond()
 
     async def _put(self, channel: Channel, request: Command, configs: Callable[[], list[TopicConfig]]) -> Command:
-        """Put topics that ``configs`` makes, which looks at the present ones and refuses."""
+        """Put the topics that ``configs`` returns; ``configs`` reads the present topics and refuses invalid changes."""
         with refused_when_not_stored():
             async with self._removal.lock:  # not between the steps of a deletion
                 changed = [config for config in configs() if config != self._topics.get(config.topic_name)]
                 for config in changed:
                     self._refuse_unfinished(config.topic_name)
                 for config in changed:
-                    # Sealed queues that get messages again; a refusal comes before the first change.
+                    # Sealed queues are opened for messages again. If this is refused, nothing has changed yet.
                     await result_of(
                         self._seals.lift(config.topic_name, self._offsets, self._store, config.write_queue_nums)
                     )
@@ -149,8 +149,8 @@ class TopicHandlers(Part):
         check_topic_is_users(topic)
         async with self._removal.lock:
             existed = self._topics.get(topic) is not None
-            # Retry topics are found by the offsets of the topic, which go with it. All marks are written at once, so
-            # that a kill leaves none of the topics, or all.
+            # Find the retry topics first: the search uses the offsets of the topic, which the deletion removes. All
+            # marks are written at once, so that after a kill either all of the topics are deleted, or none.
             await self._delete([*await self._retry_topics(topic), topic])
         logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
         return request.respond()
@@ -169,8 +169,8 @@ class TopicHandlers(Part):
         return self._pop_retry_topics((topic, group) for group in groups)
 
     def _pop_retry_topics(self, read: Iterable[tuple[str, str]]) -> list[str]:
-        """The topics in which messages of each topic come back to the group beside it, if it pops."""
-        # By both forms of the name: the option that chooses between them may have changed since.
+        """The pop retry topics of these pairs of topic and group, as far as they exist."""
+        # Try both forms of the name: the option that chooses the form may have changed since the topic was made.
         names = [pop_retry_topic(topic, group, retry) for topic, group in read for retry in (RETRY_V1, RETRY_V2)]
         # The pop retry topic of group "a" and topic "b" has the name of the retry topic of group "a_b".
         return [
@@ -239,7 +239,7 @@ class TopicHandlers(Part):
         return answer_with(GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request, TopicList(found))
 
     def _changed(self, sent: TopicConfig, changes: Mapping[str, str | None]) -> TopicConfig:
-        """As `_checked`; the queues of a static topic are not changed by themselves."""
+        """As `_checked`; the queues of a static topic change only together with its mapping."""
         name, known = sent.topic_name, self._topics.get(sent.topic_name)
         is_static = known is not None and self._topics.static.get(name) is not None
         queues = sent.read_queue_nums, sent.write_queue_nums

@@ -1,9 +1,9 @@
-"""What an administrator does with a slave whose log differs from its master's, or differed, and with what was cut.
+"""Commands for a slave whose log differs, or once differed, from its master's, and for messages that were cut from it.
 
-``broker resyncSlave`` lets the slave begin again. Nothing is deleted: log, queues and index are moved to a directory of
-their own inside the store. Metadata stays; the master's will replace it. If the command is interrupted, the store still
-starts, and the command can be repeated. ``broker printCut`` prints messages that were cut from the end of a log, from a
-file that keeps them.
+``broker resyncSlave`` makes the slave copy everything again. Nothing is deleted: log, queues and index are moved to a
+new directory inside the store. Metadata stays; the master's will replace it. If the command is interrupted, the store
+still starts, and the command can be repeated. ``broker printCut`` prints messages that were cut from the end of a log,
+from a file that keeps them.
 Neighbours: replication/slave.py (says when the first is needed), store/truncation/saved.py (writes the files).
 """
 
@@ -35,8 +35,8 @@ def print_cut(file: str) -> None:
 
     A log is cut when a slave follows another master, and at a start after a crash that has lost bytes which were not
     flushed. FILE is in the directory cut of the broker's storePathRootDir; the broker may be running. A body is printed
-    as text, or as bodyHex if it is none. A compressed body that cannot be read is printed as it is stored, with
-    bodyError. Bytes between messages that are none are named on stderr, with exit code 1.
+    as text, or as bodyHex if it is not text. A compressed body that cannot be read is printed as it is stored, with
+    bodyError. Bytes between messages that are not a message are reported on stderr, with exit code 1.
     """
     with errors_on_one_line(file):
         gaps: list[str] = []
@@ -47,9 +47,10 @@ def print_cut(file: str) -> None:
 
 
 def rows(fs: FileSystem, path: str, gaps: list[str]) -> Iterator[dict[str, object]]:
-    """A row for each message; bytes that are none are noted in ``gaps``. UserError if the file is none that keeps some.
+    """A row for each message; bytes that are not a message are reported in ``gaps``.
 
-    The last message may be there in part: a slave had received no more of it.
+    The last message may be incomplete: the slave had not received the rest of it. UserError if the file is not a file
+    of cut messages.
     """
     start = start_of(path)
     if start is None or not fs.exists(path):
@@ -115,7 +116,7 @@ def resync_slave(store_dir: str) -> None:
 
 
 def resync(fs: FileSystem, clock: Clock, root: str) -> str:
-    """Move all files with messages aside; returns the directory that they are in now."""
+    """Move all files with messages aside; returns the directory to which they were moved."""
     if not fs.is_dir(f"{root}/commitlog"):
         raise UserError(f"{root} holds no commit log: give the directory that storePathRootDir names")
     with locked(fs, root):

@@ -1,4 +1,4 @@
-"""``broker dledger-init`` makes the store of an ordinary broker that of the first member of a DLedger group.
+"""``broker dledger-init`` turns the store of an ordinary broker into the store of a DLedger group's first member.
 
 The messages stay where they are: an entry of the group's log is made for each piece of the commit log. The member is
 alone in its group at first; the others start with empty stores, join and copy the log.
@@ -21,7 +21,7 @@ from skylark.mqcommon.disk.files import FileSystem, OsFiles
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.raft.messages import APPLICATION
 
-# The term of the entries that are made of a store.
+# The term of the entries that are made for the messages of a store.
 TERM = 1
 
 
@@ -30,7 +30,7 @@ TERM = 1
 @click.option("--d-leger-peers", "peers", required=True, help="as in the conf file of the member")
 @click.option("--d-leger-self-id", "self_id", required=True, help="as in the conf file of the member")
 def dledger_init(store_dir: str, peers: str, self_id: str) -> None:
-    """Make a store that of the first member of a new DLedger group. Its messages and metadata stay.
+    """Turn a store into the store of the first member of a new DLedger group. Its messages and metadata stay.
 
     STORE_DIR is the broker's storePathRootDir; the broker must be stopped. The other members start with empty stores.
     """
@@ -60,7 +60,7 @@ def init_group(fs: FileSystem, root: str, node: str, addr: str) -> int:
         for start, end in pieces(log, log.start, known.log_offset):
             index.append(TERM, APPLICATION, IN_LOG, end - start, crc32(log.copy(start, end - start)))
         index.sync()
-        # Last: this file says that there is a group.
+        # Write this file last: a store with this file belongs to a group.
         first_state(fs, root, node, addr, TERM, index)
         count = index.last
         index.close()

@@ -1,10 +1,11 @@
 """``broker exportMetadata`` and ``importMetadata``: the metadata of a stopped broker as RocketMQ's files, and back.
 
-An export hands popped messages in flight over, too. A Java broker looks for check points among the messages that wait
-for their time, and does not understand the revive log of this one. So each open check point is stored once more as
-RocketMQ stores it. A queue that is popped in order has no check points there: its offset goes back to the first message
-that is not acknowledged. If this broker is started again instead, it leaves all that alone.
-A broker without metadata imports the files when it starts; the command is for a store that RocketMQ has used since.
+An export also hands over popped messages in flight. A Java broker looks for check points among the timed messages, and
+does not understand the revive log of this broker. So each open check point is stored once more in RocketMQ's form. A
+Java broker has no check points for a queue that is popped in order: the offset of such a queue is set back to the first
+message that is not acknowledged. If this broker is started again instead, it ignores these copies and offsets.
+A broker without metadata imports the files when it starts. The import command is for a store that has metadata, and
+that RocketMQ has used since.
 Neighbours: meta/json_files.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
 """
 
@@ -88,12 +89,12 @@ def export(
         fs.mkdirs(target)
         write_files(fs, target, files)
         if target == f"{root}/config":
-            metadata.json_files.note()
+            metadata.json_files.remember()
     return [f"{target}/{name}" for name in files]
 
 
 def has_messages(fs: FileSystem, root: str) -> bool:
-    """Whether the store has a log, and so perhaps pops. After a kill, nothing but the log need tell of them."""
+    """Whether the store has a log, which may contain pops. After a kill, only the log shows whether there are pops."""
     return bool(fs.listdir(f"{root}/commitlog"))
 
 
@@ -116,7 +117,7 @@ def hand_over(
         topics = sorted({queue.topic for queue in store.queues if queue.topic.startswith(REVIVE_TOPIC_PREFIX)})
         for topic in topics:
             _Handover(store, metadata, clock, topic, precision_ms, offsets).run(say)
-        metadata.consumer_offsets.append_changed(metadata.consumer_offsets.take_changed())
+        metadata.consumer_offsets.append_changed(metadata.consumer_offsets.pop_changed())
         metadata.journal.close()
     finally:
         store.close()
@@ -141,7 +142,7 @@ class _Handover:
         self._clock = clock
         self._topic = topic
         self._precision_ms = precision_ms
-        #: What a Java broker is to have instead.
+        #: The offsets for a Java broker that differ from this broker's.
         self._offsets = offsets
         self._inflight = Inflight()
         self._brokers: dict[Key, str] = {}
@@ -151,13 +152,13 @@ class _Handover:
         topic, store = self._topic, self._store
         start = max(self._own.query(REVIVE_GROUP, topic, QUEUE_ID), 0)
         for record in _records(store, topic, QUEUE_ID, start):
-            self._take(record)
+            self._apply_record(record)
         wheel_end = store.max_offset(TIMER_TOPIC, 0)
         first = self._first_after()
         for (group, name, queue_id), position in self._inflight.positions.items():
-            # The committed offset is further when the group skipped messages after its last check point.
+            # The committed offset is higher when the group skipped messages after its last check point.
             self._java(f"{name}@{group}")[queue_id] = max(position, self._own.query(group, name, queue_id))
-        # First the check points are stored, then the offsets that make a Java broker look at them.
+        # Store the check points before the offsets that make a Java broker read them.
         stored = self._store_checkpoints(first)
         revive = f"{topic}@{REVIVE_GROUP}"
         taken_to = self._own.query(REVIVE_GROUP, TIMER_TOPIC, 0)
@@ -171,7 +172,7 @@ class _Handover:
                     if stored:
                         self._own.commit(REVIVE_GROUP, topic, queue.queue_id, queue.next_offset)
         if stored and (taken_to < 0 or taken_to >= first):
-            # What was stored here is for a Java broker, not for this one.
+            # The check points stored here are for a Java broker: this broker must skip them.
             self._java(POPS_KEY)[0] = first
             self._own.commit(REVIVE_GROUP, TIMER_TOPIC, 0, max(store.max_offset(TIMER_TOPIC, 0), wheel_end))
         if stored:
@@ -180,7 +181,7 @@ class _Handover:
     def _java(self, key: str) -> dict[int, int]:
         return self._offsets.setdefault(key, {})
 
-    def _take(self, stored: Record) -> None:
+    def _apply_record(self, stored: Record) -> None:
         self._last_physical = stored.physical_offset
         try:
             record = decode(find_property(stored.properties, b"TAGS") or b"", stored.body)
@@ -193,7 +194,7 @@ class _Handover:
         self._inflight.apply(record, stored.queue_offset)
 
     def _first_after(self) -> int:
-        """The first of the messages that wait which is after the revive log: an earlier export stored it."""
+        """The first timed message that was stored after the revive log's last record: an earlier export stored it."""
         queue = self._store.queues.find(TIMER_TOPIC, 0)
         if queue is None:
             return 0
@@ -201,8 +202,8 @@ class _Handover:
         return queue.min_offset + bisect_right(waiting, self._last_physical, key=lambda at: queue.entry(at)[0])
 
     def _store_checkpoints(self, first: int) -> list[PopCheckpoint]:
-        # An export that was broken off has stored some of them. The same check point twice would bring its messages
-        # back twice.
+        # An interrupted export may have stored some of the check points. If a check point were stored twice, its
+        # messages would be delivered again twice.
         before = {record.body for record in _records(self._store, TIMER_TOPIC, 0, first)}
         stored: list[PopCheckpoint] = []
         for lease in self._inflight.oldest():
@@ -233,7 +234,10 @@ def _records(store: MessageStore, topic: str, queue_id: int, start: int) -> Iter
 
 
 def _has_index_of(fs: FileSystem, options: StoreOptions) -> bool:
-    """Whether the index has this size: one of another size would be removed, for the lack of a conf file."""
+    """Whether the index has the size that the options say. Without the conf file the size is a guess.
+
+    The store removes an index of another size when it is opened.
+    """
     root, size = f"{options.directory}/index", index_file_bytes(options.index_slots, options.index_capacity)
     return all(fs.size(f"{root}/{name}") == size for name in fs.listdir(root) if name.isdigit())
 
@@ -253,7 +257,7 @@ def import_metadata(store_dir: str) -> None:
 
 
 def import_files(fs: FileSystem, clock: Clock, store_dir: str) -> tuple[str, list[str]]:
-    """Replace the metadata atomically; returns a summary of what was imported, and warnings of what was not."""
+    """Replace the metadata atomically; returns a summary of the import, and a warning for each thing left out."""
     root = absolute(store_dir)
     directory = f"{root}/config"
     with stopped_metadata(fs, clock, root) as before:

@@ -1,6 +1,7 @@
 """``broker rebuildMetadata``: makes the topics and groups anew that the messages of a stopped broker's store name.
 
-For a store whose metadata is lost: its start refuses to look like a new broker's. What exists already stays as it is.
+For a store whose metadata is lost: its broker refuses to start, since it would look like a new broker. Topics and
+groups that exist stay as they are.
 Neighbours: meta/metadata.py, offline.py, cli.py.
 """
 
@@ -45,7 +46,7 @@ def rebuild_metadata(store_dir: str, conf: str | None) -> None:
 
 
 def rebuild(fs: FileSystem, clock: Clock, options: StoreOptions, say: Callable[[str], None]) -> None:
-    """Add what is missing to the metadata, which is made when there is none; ``say`` gets lines for the user."""
+    """Add the missing topics and groups; makes the metadata if there is none. ``say`` gets lines for the user."""
     root = options.directory
     if not fs.is_dir(f"{root}/commitlog"):
         raise UserError(f"{root} holds no commit log: give the directory that storePathRootDir names")
@@ -74,7 +75,7 @@ def rebuild(fs: FileSystem, clock: Clock, options: StoreOptions, say: Callable[[
 
 
 def _topics(queues: Iterable[ConsumeQueue]) -> list[TopicConfig]:
-    """The users' topics that have messages; with as many queues as they had messages in."""
+    """The users' topics that have messages; each has enough queues for all queues with messages."""
     found: dict[str, TopicConfig] = {}
     for queue in queues:
         name = queue.topic

@@ -59,21 +59,21 @@ def verify(
         raise UserError(f"{directory} holds no store: give the directory that storePathRootDir names")
     options = with_sizes_found(fs, options)
     with locked(fs, directory):
-        report = _look(fs, options, progress)
+        report = _verify_files(fs, options, progress)
         sound_metadata = _say_metadata(fs, directory, say)
         _say_report(report, say)
         sound = not report.damages and (report.torn_tail is None or not repair)
         if sound or not repair:
             return sound and sound_metadata
         Repair(fs, directory, report, say).run()
-    # An ordinary start rebuilds what the repair removed; then everything is read once more.
+    # An ordinary start rebuilds the files that the repair removed; then everything is read once more.
     store = MessageStore(fs, options, SystemClock(), encode_host("127.0.0.1", 0))
     rebuilt = store.open(say).rebuilt
     store.close()
     if rebuilt:
         say(f"{len(rebuilt)} consume queues rebuilt")
     say("after the repair:")
-    report = _look(fs, options, progress)
+    report = _verify_files(fs, options, progress)
     _say_report(report, say)
     return not report.damages and sound_metadata
 
@@ -106,7 +106,7 @@ def _file_bytes(fs: FileSystem, root: str, entry_bytes: int) -> int:
     return max((size for size in sizes if size % entry_bytes == 0), default=0)
 
 
-def _look(fs: FileSystem, options: StoreOptions, progress: Callable[[int, int], None]) -> VerifyReport:
+def _verify_files(fs: FileSystem, options: StoreOptions, progress: Callable[[int, int], None]) -> VerifyReport:
     slots, capacity = options.index_slots, options.index_capacity
     return Verification(fs, options.directory, slots, capacity, progress).run()
 

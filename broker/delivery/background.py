@@ -1,4 +1,4 @@
-"""What the parts need that store messages of their own accord, not for a request."""
+"""What parts need that store messages of their own accord, without a request."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from skylark.mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefu
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.record import Record
 
-# What may happen without a bug in this broker.
+# Errors that may happen without a bug in this broker.
 _EXPECTED = (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError)
 
 
@@ -24,7 +24,7 @@ def _uncounted(topic: str, record: Record) -> None:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Background:
-    """The store, and leave to put messages into it while this broker is the master.
+    """The store, and permission to put messages into it while this broker is the master.
 
     Only a master stores messages: on a slave the log has one writer, the replica.
     """
@@ -32,20 +32,20 @@ class Background:
     store: MessageStore
     writer: Writer
     clock: Clock
-    #: Whether the part is to work now. Its messages may be refused all the same (writing/admission.py).
+    #: Whether the part should work now. Its messages may be refused all the same (writing/admission.py).
     is_active: Callable[[], bool]
     #: Makes the log durable up to its present end.
     flush: Callable[[], Awaitable[None]]
-    #: Call it after messages were stored, as that is not the turn of a request.
+    #: Call it after messages were stored: they were not stored in the turn of a request.
     turned: Callable[[], None]
-    #: Whether a message for this topic, stored at this offset of the log, was for one that has been deleted since.
+    #: Whether a message for this topic, stored at this offset of the log, was for a topic that was deleted since.
     is_deleted: Callable[[str, int], bool] = _never
-    #: Counts a message that is not delivered to this topic because of that.
+    #: Counts a message that is dropped because its topic was deleted.
     note_dropped: Callable[[str, Record], None] = _uncounted
 
 
 class Failures:
-    """Logs failures of work that is tried again: the first of each kind, until work of that kind succeeds."""
+    """Logs failures of work that is tried again: only the first of each kind, until work of that kind succeeds."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -59,5 +59,5 @@ class Failures:
             self._logger.error("%s, still trying: %s", what, error, exc_info=exc_info)
 
     def succeeded(self, what: str) -> None:
-        """Work of this kind is done: its next failure is logged again."""
+        """Work of this kind has succeeded: its next failure is logged again."""
         self._failing.discard(what)

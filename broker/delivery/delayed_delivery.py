@@ -2,12 +2,12 @@
 
 Only the master delivers: on a slave the log has one writer, the replica. RocketMQ's acting master delivers to another
 broker only (enableRemoteEscape), which this broker does not have, so messages wait until a master is back.
-A level is delivered in its order and in slices, so that a backlog does not block the event loop. A message that cannot
-be delivered now (a full disk) holds its level up; it is tried again. One that never can is logged and skipped.
-The offsets are saved every SAVE_S, as `LevelProgress` allows; slaves copy them (45), so a promoted slave goes on there.
-After a crash or a demotion the messages since the last save are delivered again.
-The entry of a message has the time when it is due, by the clock as it was when the message was stored. `MessageAges`
-moves that time when the clock is set, so that no delay becomes shorter or longer while the process runs.
+A level is delivered in order and in slices, so that a backlog does not block the event loop. A message that cannot be
+delivered now (a full disk) holds its level up; it is tried again. A message that can never be delivered is logged and
+skipped. The offsets are saved every SAVE_S, as `LevelProgress` allows; slaves copy them (45), so a promoted slave
+continues at these offsets. After a crash or a demotion the messages since the last save are delivered again.
+The entry of a message has the time when it is due, by the clock at the time of storing. `MessageAges` adjusts this time
+when the clock is set, so that no delay becomes shorter or longer while the process runs.
 Neighbours: writing/deferred.py (into a level, and out of it), meta/delay_offsets.py (the saved offsets).
 """
 
@@ -39,23 +39,23 @@ from skylark.remoting.protocol.requests.offsets import DelayOffsetTable
 logger = logging.getLogger(__name__)
 
 
-# Deliveries that wait for an fsync, each of a slice of messages. More are merged: they are saved later.
+# The most deliveries, each of a slice of messages, that wait for an fsync. Further ones are merged, and saved later.
 MAX_ROWS = 1_024
 
 
 class LevelProgress:
-    """How far one level is delivered, and how much of that may be saved.
+    """How far one level is delivered, and which offset may be saved.
 
     Invariant: an offset is saved only when the copies of all messages before it are on disk, and in Controller mode
-    confirmed. Else a power loss, or another master, could take a copy and leave the saved offset, and the message would
-    never be delivered. The other way round, a message whose copy is on disk but whose offset is not saved is delivered
-    again: that is the only reason for a second delivery.
+    confirmed. Otherwise a power loss, or another master, could lose a copy but keep the saved offset, and the message
+    would never be delivered. Conversely, a message whose copy is on disk but whose offset is not saved is delivered
+    again: this is the only reason for a second delivery.
     """
 
     def __init__(self, offset: int) -> None:
         #: The next message to deliver.
         self.next_offset = offset
-        #: What may be saved.
+        #: The offset that may be saved.
         self.safe_offset = offset
         # (end of the log after the copies, offset of the next message)
         self._rows: deque[tuple[int, int]] = deque()
@@ -66,21 +66,21 @@ class LevelProgress:
         return not self._rows
 
     def delivered(self, offset: int, log_end: int) -> None:
-        """The messages before ``offset`` are delivered; their copies are in the log before ``log_end``."""
+        """Record that the messages before ``offset`` are delivered, with their copies in the log before ``log_end``."""
         self.next_offset = offset
         if len(self._rows) >= MAX_ROWS:
             self._rows.pop()
         self._rows.append((log_end, offset))
 
     def flushed(self, reached: int) -> int:
-        """The log is on disk, and confirmed, up to ``reached``; returns the safe offset."""
+        """Record that the log is on disk, and confirmed, up to ``reached``; returns the safe offset."""
         rows = self._rows
         while rows and rows[0][0] <= reached:
             self.safe_offset = rows.popleft()[1]
         return self.safe_offset
 
 
-# The pause between two looks at idle levels, so the most that a message is late; RocketMQ's value.
+# The pause between two polls of idle levels, so the longest delay of a due message; RocketMQ's value.
 POLL_S = 0.1
 SAVE_S = 1.0
 # Messages delivered in one turn of the event loop: some 2 ms.
@@ -99,8 +99,8 @@ class _Level:
     progress: LevelProgress
     # The saved offset as last seen.
     saved: int
-    # The next message: its offset, its place in the log, and when it is due by its entry; known so that an idle level
-    # costs nothing.
+    # The next message: its offset, its place in the log, and when it is due by its entry. Cached so that polling an
+    # idle level is cheap.
     head: tuple[int, int, int] = (-1, 0, 0)
     not_before: float = 0.0
 
@@ -110,14 +110,14 @@ class _Level:
 
 
 class _Due(NamedTuple):
-    """What is due of a level. ``places``: offset and size of each message in ``found.records``, or more."""
+    """The due messages of a level. ``places``: offset and size of each message in ``found.records``, and maybe more."""
 
     found: GetResult
     places: list[tuple[int, int]]
 
 
 class DelayedDelivery(Part):
-    """See the module."""
+    """Delivers the messages of all delay levels."""
 
     def __init__(self, background: Background, levels: DelayLevels, offsets: DelayOffsets) -> None:
         self._store = background.store
@@ -132,7 +132,7 @@ class DelayedDelivery(Part):
         self._failures = Failures(logger)
         self._delays = levels
         self._offsets = offsets
-        # Empty while this broker is not to deliver.
+        # Empty while this broker does not deliver.
         self._levels: list[_Level] = []
         self._stopping = False
 
@@ -143,8 +143,8 @@ class DelayedDelivery(Part):
             nursery.start_soon(self._save_often)
             while True:
                 self._follow_role()
-                # Before anything is compared with the clock.
-                self._store.look_at_clock()
+                # Detect steps of the clock before due times are compared with it.
+                self._store.check_clock()
                 more = False
                 for level in self._levels:
                     more |= await self._serve(level)
@@ -171,13 +171,13 @@ class DelayedDelivery(Part):
         )
 
     def forget(self) -> None:
-        """The role changes. It may change again before `_follow_role` looks, and the log may be cut in between."""
+        """Forget the levels at a role change: before `_follow_role` runs, it may change again, and the log be cut."""
         self._levels = []
 
     def _follow_role(self) -> None:
-        """Take up the levels when this broker becomes the master, drop them when it is none.
+        """Load the levels when this broker becomes the master, drop them when it is demoted.
 
-        A broker that is demoted saves nothing more: its last messages may not be in the new master's log.
+        A demoted broker saves no more offsets: its last messages may not be in the new master's log.
         """
         active = self._is_active() and not self._stopping
         if active and not self._levels:
@@ -194,10 +194,10 @@ class DelayedDelivery(Part):
             self._levels = []
 
     def _lower_saved(self) -> None:
-        """Let the saved offsets be within this log.
+        """Lower saved offsets that are past the ends of this log's queues.
 
-        A slave may have the offsets of a master of whose log it lacks the end. As the master it stores other messages
-        at these offsets, and its next start would take them for delivered ones.
+        A slave may have copied the offsets of its master but not the end of the master's log. As the master it stores
+        other messages at these offsets, and its next start would take them for delivered messages.
         """
         if all(level.saved <= level.progress.next_offset for level in self._levels):
             return
@@ -211,13 +211,13 @@ class DelayedDelivery(Part):
             self._failures.succeeded(what)
 
     def _end(self, number: int) -> int:
-        """A saved offset past the end of the queue is of another store."""
+        """The end of the level's queue; a saved offset past it belongs to another store."""
         return self._store.max_offset(SCHEDULE_TOPIC, number - 1)
 
     # --- delivery
 
     async def _serve(self, level: _Level) -> bool:
-        """Deliver a slice of what is due; returns whether there may be more."""
+        """Deliver a slice of due messages; returns whether there may be more."""
         if self._stopping or trio.current_time() < level.not_before:
             return False
         saved = self._offsets.table.offset_table.get(level.number, 0)
@@ -232,8 +232,8 @@ class DelayedDelivery(Part):
         what = f"messages of delay level {level.number} are not delivered"
         try:
             due = await from_disk(partial(self._find_due, level, queue))
-            # The role may have changed while a thread read: a slave's log must not get a copy. After two changes the
-            # levels are others.
+            # The role may have changed while a thread read: a slave's log must not get a copy. After two role changes
+            # `_levels` has new objects.
             if due is None or level not in self._levels or not self._is_active() or self._stopping:
                 return False
             self._deliver_all(level, *due)
@@ -269,12 +269,12 @@ class DelayedDelivery(Part):
                     break
                 count += 1
         found = self._store.get(SCHEDULE_TOPIC, level.queue_id, offset, max(count, 1), SLICE_BYTES)
-        # Looked up only now: the read mends damaged entries, and the records have the sizes that it has mended.
+        # Read the entries only now: the read above mends damaged entries, and the records have the mended sizes.
         sizes = [size for _, size, _ in islice(queue.entries(offset, count), count)] if count else []
         return _Due(found, [(number, size) for number, size in enumerate(sizes, offset) if size != BLANK_SIZE])
 
     def _deliver_all(self, level: _Level, found: GetResult, places: list[tuple[int, int]]) -> None:
-        """Deliver what was read. RequestRefused when the rest of it cannot be delivered now."""
+        """Deliver the messages that were read. RequestRefused when the rest of them cannot be delivered now."""
         progress, log = level.progress, self._store.log
         if found.status is GetStatus.OFFSET_TOO_SMALL:
             logger.error(
@@ -297,7 +297,7 @@ class DelayedDelivery(Part):
         try:
             record = decode_record(raw)
             message = from_level(record)
-            # A topic of the same name that has been made since begins empty. So does the retry topic of a group.
+            # A topic of the same name that was made since the deletion begins empty; so does a group's retry topic.
             if self._is_deleted(message.topic, record.physical_offset):
                 self._note_dropped(message.topic, record)
             else:
@@ -328,10 +328,10 @@ class DelayedDelivery(Part):
     def _save(self) -> None:
         table, reached = self._offsets.table, self._store.safe_end
         changed: dict[int, int] = {}
-        # Only what is on disk, and confirmed, is saved: see `LevelProgress`.
+        # Only offsets whose copies are on disk, and confirmed, are saved: see `LevelProgress`.
         for level in self._levels:
             safe = level.progress.flushed(reached)
-            # An offset that was taken over a moment ago is looked at first.
+            # If the saved offset was changed meanwhile (taken over from a slave), `_serve` must read it first.
             if safe != level.saved and level.saved == table.offset_table.get(level.number, 0):
                 changed[level.number] = level.saved = safe
         if changed:

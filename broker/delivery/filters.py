@@ -1,4 +1,4 @@
-"""Filters of subscriptions. Their texts come from peers, so their length and the cache are bounded."""
+"""Filters of subscriptions. The expressions come from peers, so their length and the cache are bounded."""
 
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
@@ -12,7 +12,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG, SQL92, TAG
 
-# Parsing a longer expression would hold up other requests: one of this length takes about 15 ms.
+# Parsing a longer expression would hold up other requests: an expression of this length takes about 15 ms.
 MAX_EXPRESSION = 32_768
 CACHED_BYTES = 4 * 1024 * 1024
 # Memory of a filter with its set, and of an int in the set.
@@ -21,7 +21,7 @@ CODE_BYTES = 100
 # Memory of a compiled SQL expression for each of its characters, and of the shortest one (measured).
 SQL_CHARACTER_BYTES = 80
 SQL_BYTES = 2_048
-# Messages that a filter with one comparison looks at in one read: some milliseconds. One with n of them looks at fewer.
+# Messages that a filter with one comparison tests in one read: some milliseconds. With more comparisons it tests fewer.
 SQL_MESSAGES = 8_000
 MAX_SQL_MESSAGES = 2_000
 
@@ -34,7 +34,7 @@ def check_property_filter(options: BrokerOptions, expression_type: str) -> None:
 
 
 class Filters:
-    """Reads each expression once, as long as its filter stays in the cache."""
+    """A cache of filters by expression: an expression is parsed once, as long as its filter stays in the cache."""
 
     def __init__(self, cached_bytes: int = CACHED_BYTES) -> None:
         self._cache: BoundedCache[str, Filter] = BoundedCache(cached_bytes)
@@ -84,7 +84,7 @@ class Filters:
 
 
 class SubscriptionChecks(Part):
-    """See the module."""
+    """Checks the subscription that a client wants to use."""
 
     def __init__(self, filters: Filters, options: BrokerOptions) -> None:
         self._filters = filters
@@ -94,7 +94,7 @@ class SubscriptionChecks(Part):
         return {CHECK_CLIENT_CONFIG.code: self.check}
 
     def check(self, channel: Channel, request: Command) -> Command:
-        """Refuses what a pull would be refused for."""
+        """Refuse a subscription with which a pull would be refused."""
         subscription = CHECK_CLIENT_CONFIG.body(request).subscription_data
         if not subscription.is_tag:
             check_property_filter(self._options, subscription.expression_type)

@@ -3,9 +3,9 @@
 A held pull is a row, not a task. Rows are indexed by queue and tag code, by connection and by deadline. So the cost of
 a message, a closed connection or a tick grows with the pulls that it concerns, not with all held pulls. The number of
 pulls answered in one turn of the event loop is bounded; `run` answers the rest.
-Pulls wait for a queue by its name, since it may not exist yet: the first message makes it. A put checks one flag of the
-queue, `is_awaited`. It is set in a new queue, cleared when a message comes that no pull waits for, and set by `hold`.
-In Controller mode a message counts as come when it is confirmed (unconfirmed.py).
+Pulls wait for a queue by its name, since the queue may not exist yet: the first message makes it. A put checks one flag
+of the queue, `is_awaited`. The flag is set in a new queue, cleared when a message comes for which no pull waits, and
+set again by `hold`. In Controller mode a message counts as arrived when it is confirmed (unconfirmed.py).
 Invariant: no message before ``_PullsOfQueue.seen`` of a queue has a tag that a pull held there waits for.
 """
 
@@ -33,7 +33,7 @@ TICK_S = 0.1
 MAX_TICKS = 6_000
 # Pulls handled in one turn of the event loop: each costs about 20 µs.
 SLICE = 500
-# Entries of a queue that are searched for tags at a time; fewer than one read of a queue looks at.
+# Entries of a queue that are searched for tags at a time; fewer than one read of a queue examines.
 ENTRIES = 4_096
 
 K = TypeVar("K")
@@ -45,7 +45,7 @@ Pulls = dict["HeldPull", None]
 
 @lazy_dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull of messages from ``offset`` on that match ``wanted``, while it is read for and while it waits.
+    """A pull of messages from ``offset`` on that match ``wanted``, while messages are read and while it waits.
 
     ``retry(pull, last)`` answers if there are messages, or if ``last``, and returns whether it answered. It is one
     function for all pulls, with its data in fields here: a closure per pull would take three times the memory.
@@ -60,10 +60,10 @@ class HeldPull:
     max_count: int
     max_bytes: int
     unwraps: bool
-    #: How long it may wait for messages.
+    #: How long the pull may wait for messages.
     suspend_ms: int
     retry: Callable[["HeldPull", bool], bool]
-    #: Set when it begins to wait.
+    #: Set when the pull begins to wait.
     deadline: float = 0.0
     tick: int = 0
     is_held: bool = False
@@ -72,7 +72,7 @@ class HeldPull:
 
 @lazy_dataclass(slots=True, eq=False)
 class _PullsOfQueue:
-    """The held pulls of one queue. Its messages before ``seen`` were compared with the tags of the pulls."""
+    """The held pulls of one queue. The queue's messages before ``seen`` were compared with the tags of the pulls."""
 
     queue: QueueName
     seen: int
@@ -135,7 +135,7 @@ class HeldPulls:
         # (pull, last): to be handled in the next turns of the event loop.
         self._due: deque[tuple[HeldPull, bool]] = deque()
         self._wake = Signal()
-        #: Others that wait for messages: called with each queue that got some; return whether they wait for more.
+        #: Other readers that wait: called with each queue that got messages; return whether they still wait.
         self.watchers: list[Callable[[ConsumeQueue], bool]] = []
         self._count = 0
         self._codes = 0
@@ -151,8 +151,8 @@ class HeldPulls:
         codes = len(pull.wanted.tag_codes or ())
         if self._count >= MAX_HELD or self._codes + codes > MAX_CODES:
             return False
-        # From now on the store tells of messages that come into this queue (`MessageStore.arrived`). There is no turn
-        # of the loop between the read that found nothing and this, so no message is missed.
+        # From now on the store reports messages that come into this queue (`MessageStore.arrived`). This runs in the
+        # same turn of the loop as the read that found nothing, so no message is missed.
         end = 0
         if queue is not None:
             end, queue.is_awaited = queue.next_offset, True
@@ -182,7 +182,7 @@ class HeldPulls:
         left = SLICE
         for queue in queues:
             waiting = self._by_queue.get((queue.topic, queue.queue_id))
-            # All watchers are called, also when the first one already waits for more.
+            # Call all watchers, even if the first one still waits.
             is_watched = any([watch(queue) for watch in self.watchers])
             if waiting is None:
                 queue.is_awaited = is_watched
@@ -198,11 +198,11 @@ class HeldPulls:
                     self._try_later(pull, False)
 
     def expire(self, now: float) -> bool:
-        """Answer some pulls whose deadline has passed or that were put off; returns whether there are more."""
+        """Answer some pulls whose deadline has passed or that were postponed; returns whether there are more."""
         tick = int(now / TICK_S)
         if not self._by_tick:
             self._next_tick = tick + 1
-        # Rows of a tick are due when it has passed as a whole, so no pull ends before its deadline.
+        # Rows of a tick are due when the whole tick has passed, so no pull ends before its deadline.
         while self._next_tick <= tick:
             self._due.extend((pull, True) for pull in self._by_tick.get(self._next_tick, ()))
             self._next_tick += 1
@@ -243,12 +243,12 @@ class HeldPulls:
                     await self._wake.wait()
 
     def _pulls_to_try(self, queue: ConsumeQueue, waiting: _PullsOfQueue) -> list[HeldPull]:
-        """The pulls that the messages after ``seen`` may match. Those with tags are moved to the first such message."""
+        """The pulls that messages from ``seen`` on may match. Pulls with tags are moved to their first such message."""
         end = queue.next_offset
         if self._unconfirmed is not None:
             end = self._unconfirmed.watch(queue)
             if end == waiting.seen:
-                return []  # what came is hidden yet
+                return []  # the new messages are still hidden
         found = list(waiting.untagged)
         # The queue of a slave may begin at any offset.
         seen = max(waiting.seen, queue.min_offset)
@@ -256,7 +256,7 @@ class HeldPulls:
         if not waiting.by_tags:
             return found
         if seen > end or queue.is_batch:
-            # The queue was created again, or cut; or its entries do not tell the tags of all messages.
+            # The queue was created again, or cut; or its entries do not show the tags of all messages.
             return found + waiting.tagged()
         matching: Pulls = {}
         while seen < end:
@@ -266,7 +266,7 @@ class HeldPulls:
             for pull in waiting.with_any_of(dict.fromkeys(codes)):
                 if pull not in matching and not pull.is_due:
                     matching[pull] = None
-                    # On a slave the pull may want older messages, which only the master has: do not skip these.
+                    # On a slave the pull may want older messages, which only the master has: do not skip them.
                     if pull.offset >= queue.min_offset:
                         pull.offset = max(pull.offset, seen)
             seen += len(codes)

@@ -1,13 +1,14 @@
 """Requests for logical queues of RocketMQ's static topics, by the broker that leads them.
 
-A request that names a logical queue becomes one for a queue of this broker, before the part that handles it, and its
-answer is translated back. What is in a stretch on another broker is asked for there: pulls and offsets of consumers
-that are not past the last move. A request with ``lo=false`` names a queue of this broker, whatever its topic is.
-Where RocketMQ's brokers differ: a search by time finds the stretch that has the time, a commit in a pull is translated,
-too, and a reader that has come to the end of a stretch is not held there.
-A group commits its offset where the stretch is, as with RocketMQ's brokers, so a group that goes back from a newer
-stretch leaves an offset there: it is set to the start of that stretch, which counts as no offset.
-The broker's handlers are wrapped when it gets its first static topic (wiring.py): without one, nothing is paid.
+A request that names a logical queue is translated into a request for a queue of this broker, before a part handles it,
+and its answer is translated back. For a stretch on another broker, the other broker is asked: this concerns pulls and
+offsets of consumers that have not passed the last move. A request with ``lo=false`` names a queue of this broker,
+whatever its topic is.
+Differences to RocketMQ's brokers: a search by time finds the stretch that has the time; a commit in a pull is
+translated, too; and a reader at the end of a stretch is not held there.
+A group's offset is committed on the broker that has the stretch, as in RocketMQ. If a group goes back from a newer
+stretch, its offset in the newer stretch is set to the start of that stretch, which counts as no offset.
+The broker's handlers are wrapped when it gets its first static topic (wiring.py): brokers without one pay nothing.
 Neighbours: remoting/protocol/logical_queues.py, meta/static_topics.py, registration/peers.py.
 """
 
@@ -81,16 +82,16 @@ from skylark.remoting.protocol.scalars import read_int, read_long
 
 logger = logging.getLogger(__name__)
 
-#: Says in a request that it names a queue of the broker.
+#: The field of a request which says that the request names a queue of the broker.
 LOGICAL_FIELD = "lo"
-# How long a reader is kept at the end of what can be read while the next stretch is not decided.
+# How long a reader waits at the end of the readable messages while the next stretch is not decided.
 MOVING_S = 1.0
-# Groups and queues whose first commits were seen; more are forgotten.
-MAX_COME_ON = 100_000
-# How often stretches are looked for whose messages have all expired, and for messages that came after their ends.
+# The most groups and queues whose first commit on the leading broker is remembered.
+MAX_SEEN_ON_LEADER = 100_000
+# The interval of two checks: for stretches whose messages have all expired, and for messages after a stretch's end.
 CLEAN_S = 600.0
 LATE_S = 1.0
-# Late messages that are sent at a time.
+# The most late messages that are sent at a time.
 LATE_MESSAGES = 100
 LATE_BYTES = 256 * 1024
 # Where a stored record has its offset in the queue.
@@ -100,7 +101,7 @@ Translate = Callable[[Handler, Channel, Command, TopicQueueMappingDetail], Comma
 
 
 class LogicalQueues(Part):
-    """See the module."""
+    """Translates requests for logical queues, and maintains the stretches that this broker leads."""
 
     def __init__(
         self,
@@ -119,11 +120,11 @@ class LogicalQueues(Part):
         self._clients = clients
         self._peers = peers
         self._role = role
-        # Groups, topics and logical queues that have been seen to commit in the present stretch.
-        self._come_on: set[tuple[str, str, int]] = set()
-        # Queues of topics with late messages that cannot be sent now: that is logged once.
+        # Groups, topics and logical queues with a commit in the leading stretch that this broker has seen.
+        self._seen_on_leader: set[tuple[str, str, int]] = set()
+        # Queues with late messages that cannot be sent now; this was logged.
         self._late: set[tuple[str, int]] = set()
-        # By code: how a request is translated, and the field that has its topic.
+        # By request code: the function that translates the request, and the field with its topic.
         self._translations: Mapping[int, tuple[Translate, str]] = {
             SEND_MESSAGE.code: (partial(self._send, LONG), LONG.topic),
             SEND_MESSAGE_V2.code: (partial(self._send, SHORT), SHORT.topic),
@@ -139,12 +140,12 @@ class LogicalQueues(Part):
         }
 
     def translating(self, code: int, handler: Handler) -> Handler:
-        """``handler`` of requests with ``code``, which then also takes requests for logical queues."""
+        """``handler`` of requests with ``code``, wrapped so that it also takes requests for logical queues."""
         found = self._translations.get(code)
         return handler if found is None else partial(self._serve, *found, handler)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send late messages on, and forget stretches whose messages have all expired, until cancelled."""
+        """Forward late messages, and drop stretches whose messages have all expired, until cancelled."""
         task_status.started()
         clean_at = trio.current_time() + CLEAN_S
         while True:
@@ -177,12 +178,12 @@ class LogicalQueues(Part):
         try:
             queue_id, sys_flag = read_int(ext.get(names.queue_id)), read_int(ext.get(names.sys_flag))
         except ValueError:
-            return handler(channel, request)  # which refuses it
+            return handler(channel, request)  # the handler refuses it
         led = led_by(detail)
         if queue_id < 0 and led:
             queue_id = random.choice(list(led))  # the client leaves the choice of the queue to the broker
-        # While the queue is moved to this broker, its first logical offset here is not decided: the old broker may
-        # still have sends under way. Messages are stored all the same, and producers get RocketMQ's negative offset.
+        # While the queue is being moved to this broker, its first logical offset here is undecided: the old broker may
+        # still store messages. This broker stores messages all the same, and producers get RocketMQ's negative offset.
         leader = _led(detail, queue_id).leader
 
         def back(answer: Command) -> Command:
@@ -191,14 +192,15 @@ class LogicalQueues(Part):
                 fields["queueId"] = queue_id
                 if sys_flag & TRANSACTION_PREPARED:
                     return answer  # the end of the transaction names the offset of the half message
-                # While the queue moves, a message is stored whose logical offset is not decided.
+                # While the queue is being moved, the logical offset of the stored message is not decided.
                 fields["queueOffset"] = (
                     to_logical(leader, fields["queueOffset"]) if leader.logic_offset >= 0 else leader.logic_offset
                 )
             return answer
 
         own = {**ext, names.queue_id: leader.queue_id}
-        # The answer to a batch with deferred messages has offsets in its body: the client sends these one by one.
+        # The answer to a batch with deferred messages would have offsets in its body, which are not translated. Without
+        # this field the client sends deferred messages one by one.
         own.pop(DEFERRED_BATCHES, None)
         return handler(channel, _OfOwnQueue(request, own, back))
 
@@ -222,16 +224,16 @@ class LogicalQueues(Part):
         return handler(channel, _OfOwnQueue(request, ext, reading.back))
 
     def _own_pull(self, reading: "_Reading", header: PullMessageRequestHeader) -> PullMessageRequestHeader:
-        """The pull from the queue of the stretch."""
+        """The header of a pull from the queue of the stretch."""
         at, queue, flags = reading.at, reading.queue, header.sys_flag
         commit = header.commit_offset
         if flags & PULL_COMMIT_OFFSET and commit >= 0:
             if queue.at(commit) is at and at is queue.leader:
                 commit = to_own(at, commit)
             else:
-                flags &= ~PULL_COMMIT_OFFSET  # the consumer also commits by a request of its own
+                flags &= ~PULL_COMMIT_OFFSET  # the consumer also commits with separate requests
         if at is not queue.leader:
-            flags &= ~PULL_SUSPEND  # no message comes here any more
+            flags &= ~PULL_SUSPEND  # no more messages come into this stretch
         left = at.end_offset - reading.offset if at.end_offset >= 0 else header.max_msg_nums
         return replace(
             header,
@@ -264,7 +266,7 @@ class LogicalQueues(Part):
         fields = {name: _number(value) for name, value in (answer.ext or {}).items() if name in _Reading.FIELDS}
         response = reading.back(request.respond(answer.code, answer.remark, fields, answer.body))
         if response.code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
-            # The next stretch is not decided yet. Its reader would ask again at once.
+            # The next stretch is not decided yet. Without a pause the reader would ask again at once.
             await trio.sleep(min(MOVING_S, header.suspend_timeout_millis / 1000))
         return response
 
@@ -280,8 +282,8 @@ class LogicalQueues(Part):
             return self._at_own(queue.leader, handler, channel, request)
 
         async def query(channel: Channel, request: Command) -> Command:
-            # An offset that is just the start of a stretch counts as none, but for the first stretch: a group that
-            # went back to an older stretch leaves such offsets in the newer ones.
+            # An offset at the start of a stretch counts as no offset, except in the first stretch: a group that went
+            # back to an older stretch has such offsets in the newer stretches.
             for stretch in reversed(queue.decided):
                 place = await self._place(detail, stretch)
                 offset = await place.committed(header.consumer_group)
@@ -296,18 +298,20 @@ class LogicalQueues(Part):
     def _commit(
         self, handler: Handler, channel: Channel, request: Command, detail: TopicQueueMappingDetail
     ) -> Command | None:
-        """15: stored where the stretch is."""
+        """15: commit on the broker that has the stretch of the offset."""
         header = UPDATE_CONSUMER_OFFSET.header(request)
         queue = _led(detail, header.queue_id)
         at = queue.at(header.commit_offset)
         if at is None or header.commit_offset < 0:
-            return handler(channel, request)  # a negative offset, which is not stored
-        # In an older stretch the group has gone back: its offset in the newest one must not be found before this one.
-        # The first commit in the newest one ends the older ones, which `_query` would find after a reset there.
+            return handler(channel, request)  # the handler ignores a negative offset
+        # A commit in an older stretch means that the group has gone back: `_query` must no longer find its offset in
+        # the newest stretch. At the group's first commit in the newest stretch, its offsets in older stretches are set
+        # to their ends: otherwise `_query` could find them after a reset.
         own = max(at.start_offset, to_own(at, header.commit_offset))
         if at is not queue.leader:
             self._group_went_back(detail, queue, header)
-        elif len(queue.decided) > 1 and self._has_come_on(header):
+        elif len(queue.decided) > 1 and self._is_first_commit_on_leader(header):
+            self._remember_commit_on_leader(header)
             raise RunInTask(partial(self._end_older, detail, queue, handler, header, own))
         if at.bname == detail.bname:
             ext = {**(request.ext or {}), "queueId": at.queue_id, "commitOffset": own}
@@ -319,15 +323,14 @@ class LogicalQueues(Part):
 
         raise RunInTask(commit)
 
-    def _has_come_on(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
-        """Whether this is the first commit of a group in the present stretch that this broker sees."""
-        key = (header.consumer_group, header.topic, header.queue_id)
-        if key in self._come_on:
-            return False
-        if len(self._come_on) >= MAX_COME_ON:
-            self._come_on.clear()
-        self._come_on.add(key)
-        return True
+    def _is_first_commit_on_leader(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
+        """Whether this broker has not yet seen a commit of this group in the leading stretch."""
+        return (header.consumer_group, header.topic, header.queue_id) not in self._seen_on_leader
+
+    def _remember_commit_on_leader(self, header: UpdateConsumerOffsetRequestHeader) -> None:
+        if len(self._seen_on_leader) >= MAX_SEEN_ON_LEADER:
+            self._seen_on_leader.clear()
+        self._seen_on_leader.add((header.consumer_group, header.topic, header.queue_id))
 
     async def _end_older(
         self,
@@ -339,10 +342,10 @@ class LogicalQueues(Part):
         channel: Channel,
         request: Command,
     ) -> Command | None:
-        """Commit, and set the group's offsets in older stretches to their ends: it has read all of them.
+        """Commit, and set the group's offsets in older stretches to their ends: the group has read these stretches.
 
-        Its last commits there may be a little older. They would look like a lag, and after a restart of the group they
-        would count as long as it has read nothing here.
+        The group's last commits in older stretches may be a little lower. They would look like a lag, and after a
+        restart of the group they would count until the group has read a message of the leading stretch.
         """
         group = header.consumer_group
         for stretch in queue.decided[:-1]:
@@ -352,7 +355,7 @@ class LogicalQueues(Part):
                 if 0 <= offset < end:
                     await place.commit(group, end)
             except RequestRefused as refused:
-                self._come_on.discard((group, header.topic, header.queue_id))
+                self._seen_on_leader.discard((group, header.topic, header.queue_id))
                 logger.info("offset of group %s in %s not set to its end: %s", group, stretch, refused.remark)
         ext = {**(request.ext or {}), "queueId": queue.leader.queue_id, "commitOffset": own}
         return handler(channel, _OfOwnQueue(request, ext, _unchanged))
@@ -364,14 +367,14 @@ class LogicalQueues(Part):
         if header.forward_only or leader.logic_offset < 0 or not self._role.now.takes_commits:
             return
         group, topic = header.consumer_group, header.topic
-        self._come_on.discard((group, topic, header.queue_id))
+        self._seen_on_leader.discard((group, topic, header.queue_id))
         if self._offsets.query(group, topic, leader.queue_id) > leader.start_offset:
             self._offsets.commit(group, topic, leader.queue_id, leader.start_offset)
 
     def _get_max(
         self, handler: Handler, channel: Channel, request: Command, detail: TopicQueueMappingDetail
     ) -> Command | None:
-        """30: where the last stretch ends whose logical offset is known."""
+        """30: the end of the last stretch whose logical offset is known."""
         header = GET_MAX_OFFSET.header(request)
         queue = _led(detail, header.queue_id)
         last = _known(queue)[-1]
@@ -387,7 +390,7 @@ class LogicalQueues(Part):
     def _get_min(
         self, handler: Handler, channel: Channel, request: Command, detail: TopicQueueMappingDetail
     ) -> Command | None:
-        """31: where the first stretch begins."""
+        """31: the start of the first stretch."""
         queue = _led(detail, GET_MIN_OFFSET.header(request).queue_id)
         first = _known(queue)[0]
         if first is queue.leader:
@@ -402,7 +405,7 @@ class LogicalQueues(Part):
     def _get_earliest_time(
         self, handler: Handler, channel: Channel, request: Command, detail: TopicQueueMappingDetail
     ) -> Command | None:
-        """32: that of the first stretch that has messages."""
+        """32: the earliest store time of the first stretch that has messages."""
         queue = _led(detail, GET_EARLIEST_MSG_STORETIME.header(request).queue_id)
         known = _known(queue)
         if known[0] is queue.leader:
@@ -421,7 +424,7 @@ class LogicalQueues(Part):
     def _search(
         self, handler: Handler, channel: Channel, request: Command, detail: TopicQueueMappingDetail
     ) -> Command | None:
-        """29: in the last stretch that begins at or before the time."""
+        """29: search by time in the last stretch that begins at or before the time."""
         header = SEARCH_OFFSET_BY_TIMESTAMP.header(request)
         queue = _led(detail, header.queue_id)
         known = _known(queue)
@@ -429,8 +432,8 @@ class LogicalQueues(Part):
             return self._at_own(known[0], handler, channel, request)
 
         async def search(channel: Channel, request: Command) -> Command:
-            # Times of storage only grow from stretch to stretch, so the last one that begins in time has the message,
-            # or all later ones are newer than the time.
+            # Store times rise from stretch to stretch. So the last stretch that begins at or before the time has the
+            # message, or all messages of later stretches are newer.
             found = known[0]
             for stretch in reversed(known[1:]):
                 if 0 <= await (await self._place(detail, stretch)).first_time() <= header.timestamp:
@@ -440,7 +443,7 @@ class LogicalQueues(Part):
             boundary = (header.boundary_type or "LOWER").upper()
             offset, after = await place.search(header.timestamp, boundary), queue.after(found)
             if after is not None and boundary != "UPPER" and offset >= own_end(found, await place.end()):
-                logical = after.logic_offset  # all of this stretch is older
+                logical = after.logic_offset  # all messages of this stretch are older than the time
             else:
                 logical = to_logical(found, offset)
             return SEARCH_OFFSET_BY_TIMESTAMP.answer(request, OffsetResponseHeader(logical))
@@ -448,7 +451,7 @@ class LogicalQueues(Part):
         raise RunInTask(search)
 
     def _at_own(self, stretch: Stretch, handler: Handler, channel: Channel, request: Command) -> Command | None:
-        """The answer for the one stretch that counts, which is here."""
+        """The answer of ``handler`` about ``stretch``, which is on this broker."""
 
         def back(answer: Command) -> Command:
             fields = answer.ext
@@ -461,7 +464,7 @@ class LogicalQueues(Part):
     # --- other brokers
 
     async def _place(self, detail: TopicQueueMappingDetail, stretch: Stretch) -> "_Place":
-        """Where a stretch is."""
+        """The queue of a stretch, on this broker or on another one."""
         if stretch.bname == detail.bname:
             return _OwnPlace(self._store, self._offsets, detail.topic, stretch.queue_id)
         return _PeerPlace(await self._peer(stretch.bname), self._peers, detail.topic, stretch.queue_id)
@@ -470,9 +473,10 @@ class LogicalQueues(Part):
         return _Peer(await self._peers.at(broker_name), broker_name)
 
     async def _send_late(self, topic: str) -> None:
-        """Send what came into queues of this broker after the ends of their stretches to the brokers that lead now.
+        """Send late messages, which came into this broker's queues after the ends of their stretches, to the leaders.
 
-        Messages that are delivered later, and ends of transactions, come into the queue that was chosen at the send.
+        Delayed messages and committed transactions are late in this sense: they come into the queue that was chosen
+        when they were sent.
         """
         detail = self._static.get(topic)
         for stretches in [] if detail is None else detail.hosted_queues.values():
@@ -495,7 +499,8 @@ class LogicalQueues(Part):
         found = await from_disk(
             lambda: read_queue(store.log, queue, begin, LATE_MESSAGES, LATE_BYTES, confirmed=store.confirmed)
         )
-        # Sent first, noted after that: a crash in between sends them once more, and loses none.
+        # Send the messages before the progress is recorded: after a crash in between they are sent again, and none is
+        # lost.
         if found.records:
             peer = await self._peer(leader.bname)
             with _refused_when_away(leader.bname, self._peers):
@@ -514,7 +519,7 @@ class LogicalQueues(Part):
             )
 
     async def _clean(self, topic: str) -> None:
-        """Drop the oldest stretches of a topic that have no message any more, of the queues that are led here."""
+        """In the queues that this broker leads, drop the oldest stretches that have no message any more."""
         detail = self._static.get(topic)
         if detail is None:
             return
@@ -532,7 +537,7 @@ class LogicalQueues(Part):
                 self._drop_first(topic, queue_id, decided[0])
 
     def _drop_first(self, topic: str, queue_id: int, stretch: Stretch) -> None:
-        # Looked up again: an administrator may have changed the topic while the other broker was asked.
+        # Look the topic up again: an administrator may have changed it while the other broker was asked.
         detail, config = self._static.get(topic), self._topics.get(topic)
         if detail is None or config is None or detail.hosted_queues.get(queue_id, [None])[0] != stretch:
             return
@@ -582,19 +587,19 @@ def _unchanged(answer: Command) -> Command:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Reading:
-    """A pull from one stretch of a logical queue. ``offset`` is the one asked for, in the queue of the stretch."""
+    """A pull from one stretch of a logical queue. ``offset``: the requested offset, in the queue of the stretch."""
 
     queue: LogicalQueue
     at: Stretch
     offset: int
-    #: Whether this broker is a slave, which may lag behind: what it lacks may yet come.
+    #: Whether this broker is a slave, which may lag: messages that it lacks may still come.
     follows: bool
 
     FIELDS = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 
     @property
     def is_over(self) -> bool:
-        """Whether the stretch ends before the offset, and another one follows."""
+        """Whether the stretch ends before the offset, and another stretch follows."""
         return 0 <= self.at.end_offset <= self.offset and self.queue.after(self.at) is not None
 
     def back(self, answer: Command) -> Command:
@@ -603,17 +608,18 @@ class _Reading:
         if fields is None or "nextBeginOffset" not in fields:
             return answer
         begin, low, high = (fields[name] for name in ("nextBeginOffset", "minOffset", "maxOffset"))
-        # The stretch may have been ended after this pull began to read: the reader must get nothing past its end, as
-        # these offsets have other messages in the next stretch.
+        # The stretch may have been ended after this pull began to read. The reader must get nothing past its end: in
+        # the next stretch these offsets have other messages.
         end = own_end(self.at, high)
         is_reset = answer.remark == "OFFSET_RESET"
         if begin > end and end < high:
             answer.body, begin = _cut(answer.body, end), end
         if answer.code != ResponseCode.SUCCESS and not is_reset:
-            # Nothing was found here. A master knows that the stretch is read to its end; a slave may only lag.
+            # Nothing was found. On a master this means that the stretch is read to its end; a slave may only lag.
             if max(self.offset, low) >= end and self.queue.after(self.at) is not None:
                 return self._wait(answer) if self.follows else self.next(answer)
-            # The messages have expired. The client would take this answer for an offset out of range, and begin anew.
+            # The messages have expired. The client would take this answer for an offset out of range, and start from
+            # the beginning.
             if self.offset < low and self.at is not self.queue.decided[0]:
                 answer.code = ResponseCode.PULL_RETRY_IMMEDIATELY
         last = self.queue.decided[-1]
@@ -624,12 +630,12 @@ class _Reading:
             "offsetDelta": self.at.logic_offset - self.at.start_offset,
         }
         if self.at is not self.queue.leader:
-            # The id was meant for the set of the broker that has the stretch.
+            # The suggested id is of the set that has the stretch.
             fields["suggestWhichBrokerId"] = MASTER_ID
         return answer
 
     def next(self, answer: Command) -> Command:
-        """``answer``, sending the reader on to the next stretch."""
+        """``answer``, changed so that it sends the reader to the next stretch."""
         after = self.queue.after(self.at)
         assert after is not None
         begin = after.logic_offset
@@ -644,7 +650,7 @@ class _Reading:
         return answer
 
     def _wait(self, answer: Command) -> Command:
-        """``answer``, sending the reader to the master, which knows whether the stretch ends here."""
+        """``answer``, changed so that it sends the reader to the master, which knows whether the stretch ends here."""
         begin = to_logical(self.at, self.offset)
         answer.code = ResponseCode.PULL_RETRY_IMMEDIATELY
         answer.ext = {
@@ -675,12 +681,12 @@ class _Place(Protocol):
     async def end(self) -> int: ...
 
     async def first_time(self) -> int:
-        """When its oldest message was stored (ms); -1 without one."""
+        """When the oldest message was stored (ms); -1 if there is none."""
 
     async def search(self, timestamp: int, boundary: str) -> int: ...
 
     async def committed(self, group: str) -> int:
-        """The group's offset; -1 without one."""
+        """The group's offset; -1 if it has none."""
 
     async def commit(self, group: str, offset: int) -> None: ...
 
@@ -712,7 +718,7 @@ class _OwnPlace(NamedTuple):
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Peer:
-    """Another broker, for requests that name its own queues."""
+    """Sends requests to another broker that name its own queues."""
 
     remote: Remote
     broker_name: str
@@ -778,7 +784,7 @@ def _led(detail: TopicQueueMappingDetail, queue_id: int) -> LogicalQueue:
 
 
 def _known(queue: LogicalQueue) -> Sequence[Stretch]:
-    """The stretches whose logical offsets are known; RequestRefused when there is none."""
+    """The stretches whose logical offsets are known; RequestRefused when there are none."""
     if not queue.decided:
         raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the queue is being moved; try again later")
     return queue.decided
@@ -793,7 +799,7 @@ def _number(value: Any) -> int:
 
 @contextmanager
 def _refused_when_away(broker_name: str, peers: Peers) -> Iterator[None]:
-    """Refuse a request whose answer another broker does not give, so that the client tries again."""
+    """Refuse a request when another broker does not answer, so that the client tries again."""
     try:
         yield
     except BrokerError as error:

@@ -1,4 +1,4 @@
-"""How long messages have waited that wait for a time, although the clock may have been set meanwhile."""
+"""How long delayed messages and halves have waited, although the clock may have been set meanwhile."""
 
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.clock import Clock
@@ -6,12 +6,12 @@ from skylark.mqcommon.message.record import Record
 
 
 class MessageAges:
-    """Store times on the clock as it is set now, see store/clock_steps.py.
+    """Store times converted to the present setting of the clock, see store/clock_steps.py.
 
-    The time of a message that this broker has stored as the master is moved with the clock. Other messages were stored
-    before the last start, or by another master: their times come from a clock that this process did not see. Such a
-    message with a time in the future counts as stored when this broker began to deliver: its delay is never shortened,
-    and the message waits once more for its whole delay at most.
+    If this broker has stored a message as the master, its time is moved with the clock. Other messages were stored
+    before the last start, or by another master: their times come from a clock that this process did not observe. If
+    such a time is in the future, the message counts as stored when this broker began to deliver: its delay is never
+    shortened, and at most the message waits once more for its whole delay.
     """
 
     def __init__(self, store: MessageStore, clock: Clock) -> None:
@@ -20,8 +20,8 @@ class MessageAges:
         self.begin()
 
     def begin(self) -> None:
-        """This broker becomes the master, and all in its log is of others, or of its past."""
-        self._store.look_at_clock()
+        """Begin as the master: all messages in the log are another master's, or from this broker's past."""
+        self._store.check_clock()
         self._begun_ms, self._begun_at = self._clock.now_ms(), self._store.log.end
         self._steps_before = self._store.clock_steps.count
 

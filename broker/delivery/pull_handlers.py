@@ -4,8 +4,8 @@ The body of an answer is the stored bytes. The broker filters tags by their hash
 themselves; SQL92 filters are evaluated here only.
 A pull that finds nothing is held (long polling) if the client asked for that; a pull that needs the disk waits for a
 thread. Each answer suggests which broker of the set to ask next: with ``slaveReadEnable`` a slave, for messages that
-are too old to be in this broker's memory. A slave that has nothing for a reader sends it back to the living master. It
-does not correct the reader's offset, since the slave may only be behind.
+are too old to be in this broker's memory. A slave that has no message for a reader sends the reader back to the living
+master. It does not correct the reader's offset, since the slave may only lag.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ from skylark.broker.delivery.held_pulls import HeldPull, HeldPulls
 from skylark.broker.meta.clients import Clients
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.meta.offset_resets import OffsetResets
-from skylark.broker.meta.pull_positions import note_pulled
+from skylark.broker.meta.pull_positions import record_pull
 from skylark.broker.meta.table import refused_when_not_stored
 from skylark.broker.meta.topics import FAQ, no_such_topic
 from skylark.broker.observe.stats import GET_FROM_DISK, BrokerStats
@@ -50,12 +50,13 @@ from skylark.remoting.protocol.requests.pulls import (
     PullMessageRequestHeader,
 )
 
-# RocketMQ's limits suit clients that ask for 32 messages; a Skylark client may have what it asks for, up to these.
+# RocketMQ's limits suit clients that ask for 32 messages; a Skylark client gets as many as it asks for, up to these.
 SKYLARK_MAX_COUNT = 16_384
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
 STOP_TIMEOUT_S = 2.0
-# So many answers to held pulls leave in the turn in which their messages came, before the senders are answered. Each
-# answer is a write to another connection, and the senders wait: the writers of their connections send the others later.
+# This many answers to held pulls are sent in the turn in which their messages came, before the senders are answered.
+# Each answer is a write to another connection, while the senders wait; further answers are sent later, by the writers
+# of their connections.
 SENT_AT_ONCE = 8
 # V5_0_0, the first version of RocketMQ's client that takes inner batches apart.
 JAVA_5_0_0 = 413
@@ -73,7 +74,7 @@ _CODES = {
 
 @lazy_dataclass(frozen=True, slots=True)
 class PullWaits:
-    """Where a pull waits that cannot be answered at once: for messages, or for the disk."""
+    """The places where a pull waits that cannot be answered at once: for messages, or for the disk."""
 
     messages: HeldPulls
     disk: ColdReads
@@ -81,7 +82,7 @@ class PullWaits:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Consumers:
-    """What is known of consumers: their heartbeats, filters, and the offsets that administrators have set for them."""
+    """The knowledge about consumers: heartbeats, filters, and the offsets that administrators have set for them."""
 
     clients: Clients
     filters: Filters
@@ -128,12 +129,12 @@ class PullHandlers(Part):
         await self._held.run()
 
     async def stop(self) -> None:
-        """Answer all held pulls; returns when that is done, or takes too long."""
+        """Answer all held pulls; returns when all are answered, or after a timeout."""
         self._held.release()
         await poll_until(lambda: not self._held, STOP_TIMEOUT_S)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget its held pulls."""
+        """Forget the held pulls of the channel."""
         self._held.drop(channel)
 
     def after_turn(self) -> None:
@@ -149,15 +150,15 @@ class PullHandlers(Part):
                 self._sent_at_once = 0
 
     def pull(self, channel: Channel, request: Command) -> Command | None:
-        """11 and 361."""
+        """11 and 361: read messages, or hold the pull."""
         header = PULL_MESSAGE.header(request)
         topic, queue_id, offset = header.topic, header.queue_id, header.queue_offset
         group = self._check(header.consumer_group, topic, queue_id, channel)
         wanted = self._filter(header)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
-        # An offset that an administrator has set counts more than what the consumer says, and is sent to it once. Until
-        # then the consumer's own commit must not overwrite it.
-        moved = self._resets.take(channel, group.group_name, topic, queue_id) if self._resets.pending else None
+        # An offset that an administrator has set overrides the consumer's, and is sent to the consumer once. Until then
+        # the consumer's own commits must not overwrite it.
+        moved = self._resets.pop(channel, group.group_name, topic, queue_id) if self._resets.pending else None
         if moved is not None:
             if moved != offset:
                 return self._moved(request, topic, queue_id, moved)
@@ -181,7 +182,7 @@ class PullHandlers(Part):
         return self._cold.handle(channel, request, attempt, partial(attempt, waited_for_disk=True))
 
     def _takes_commit(self, header: PullMessageRequestHeader) -> bool:
-        """Whether the commit in a pull is stored here. As with 15, an offset past the end is not one of this queue."""
+        """Whether the commit in a pull is stored here; as with 15, an offset past the end of the queue is not."""
         role = self._role.now
         if not role.is_master:
             return role.takes_commits
@@ -192,7 +193,7 @@ class PullHandlers(Part):
         request, (topic, queue_id), group = pull.request, pull.queue, pull.group.group_name
         count, size = pull.max_count, pull.max_bytes
         if waited_for_disk and request.codec != CBOR:
-            # Skylark's clients get all: the messages are in memory now.
+            # Skylark's clients get all messages that they asked for: these are in memory now.
             count = min(count, self._options.max_transfer_count_on_message_in_disk)
             size = min(size, self._options.max_transfer_bytes_on_message_in_disk)
         queue = self._store.queues.find(topic, queue_id)
@@ -200,13 +201,13 @@ class PullHandlers(Part):
             self._store.log, queue, pull.offset, count, size, pull.wanted, self._store.confirmed, unwraps=pull.unwraps
         )
         code, suggested = self._advice.judge(result, queue, pull)
-        # A slave's judgement is in the code: where the master lives and has more, the consumer is sent there, not held
-        # here.
+        # `code` is a slave's judgement, too: if the living master has more messages, the consumer is sent to the master
+        # and not held here.
         if code == ResponseCode.PULL_NOT_FOUND and pull.suspend_ms > 0:
             options = self._options
             wait_ms = pull.suspend_ms if options.long_polling_enable else options.short_polling_time_mills
             pull.deadline = trio.current_time() + wait_ms / 1000
-            # The answer needs neither of them, and a subscription may be long.
+            # The answer does not need body and fields, and a subscription may be long.
             request.body, request.ext = b"", None
             if self._held.hold(pull, queue):
                 return None
@@ -246,7 +247,7 @@ class PullHandlers(Part):
         return members is not None and members.message_model == "BROADCASTING"
 
     def _moved(self, request: Command, topic: str, queue_id: int, offset: int) -> Command:
-        """The answer that sends a consumer on to an offset that an administrator has set."""
+        """The answer that moves a consumer to an offset that an administrator has set."""
         fields = {
             "suggestWhichBrokerId": MASTER_ID,
             "nextBeginOffset": offset,
@@ -291,7 +292,7 @@ class PullHandlers(Part):
         return min(max_count, count_limit), min(max_bytes or bytes_limit, bytes_limit)
 
     def _retry(self, pull: HeldPull, last: bool) -> bool:
-        # This runs in the turn of the message's sender: an error here must not reach that connection.
+        # This runs in the turn of the message's sender: an error here must not reach the sender's connection.
         try:
             return self._again(pull, last)
         except Exception as error:
@@ -311,7 +312,7 @@ class PullHandlers(Part):
             unwraps=pull.unwraps,
         )
         if not last and result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset >= result.max_offset:
-            # Nothing for this consumer up to here: these messages need not be checked again.
+            # No message up to here is for this consumer: these messages need not be checked again.
             pull.offset = result.next_offset
             return False
         code, suggested = self._advice.judge(result, queue, pull)
@@ -326,7 +327,7 @@ class PullHandlers(Part):
 
     def _answer(self, pull: HeldPull, code: int, suggested: int, result: GetResult) -> Command:
         group, (topic, queue_id) = pull.group.group_name, pull.queue
-        note_pulled(pull.channel, group, topic, queue_id, result.next_offset)
+        record_pull(pull.channel, group, topic, queue_id, result.next_offset)
         if result.count:
             self._stats.get(group, topic, result.count, len(result.records))
         else:
@@ -337,7 +338,7 @@ class PullHandlers(Part):
             "maxOffset": result.max_offset,
             "minOffset": result.min_offset,
         }
-        # By the stamp a reader sees that the topic was deleted and made again since its last pull.
+        # The stamp shows a reader whether the topic was deleted and made again since its last pull.
         if (created_ms := self._topics.created_ms(topic)) is not None:
             fields["topicCreatedMs"] = created_ms
         return pull.request.respond(code, result.status.value, fields, result.records)
@@ -371,8 +372,7 @@ class ReadAdvice:
         if options.slave_read_enable:
             is_slow = self._is_on_disk(result, queue)
             suggested = group.which_broker_when_consume_slowly if is_slow else group.broker_id
-        # Only a slave goes on from here: it may lag behind its master, so an offset that looks wrong here may be right
-        # there.
+        # The rest is for a slave: it may lag behind its master, so an offset that is wrong here may be right there.
         if not self.role.now.follows:
             return code, suggested
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.offset_check_in_slave:
@@ -398,7 +398,7 @@ class ReadAdvice:
 
 
 def _unwraps(request: Command, sys_flag: int) -> bool:
-    """Whether the client takes inner batches apart. All others get records of their messages."""
+    """Whether the client takes inner batches apart. Other clients get a record for each message of a batch."""
     if sys_flag & PULL_UNWRAPS:
         return True
     return request.language == "JAVA" and request.version >= JAVA_5_0_0

@@ -41,7 +41,7 @@ TAG_INDEX = "T"
 
 
 class QueryHandlers(Part):
-    """Answers with stored messages, unchanged."""
+    """Handles queries for messages; answers contain the stored bytes."""
 
     reads_disk = (VIEW_MESSAGE_BY_ID.code, QUERY_CONSUME_QUEUE.code)
 
@@ -94,12 +94,12 @@ class QueryHandlers(Part):
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         if not header.takes_batches and may_hold_batches(record, [0]):
-            # RocketMQ's clients read one message from the answer: of an inner batch the first.
+            # RocketMQ's clients read one message from the answer, so an inner batch is answered with its first message.
             _, record = next(expanded(record, 0, ALL))
         return request.respond(body=record)
 
     def entries(self, channel: Channel, request: Command) -> Command:
-        """321: entries of a consume queue, with their tag codes and what the filter of a group makes of them."""
+        """321: entries of a consume queue, with their tag codes, and whether a group's filter lets them pass."""
         header = QUERY_CONSUME_QUEUE.header(request)
         topic, queue_id, index = header.topic, header.queue_id, header.index
         queue = self._store.queues.find(topic, queue_id)
@@ -125,7 +125,7 @@ def _entries(
 ) -> list[ConsumeQueueData]:
     rows: list[ConsumeQueueData] = []
     end = min(index + count, queue.next_offset)
-    # A step does not go past the end of a file.
+    # One call of `entries` does not read past the end of a file.
     while (at := index + len(rows)) < end:
         for physical, size, tags_code in queue.entries(at, end - at):
             row = ConsumeQueueData(physical, size, tags_code)

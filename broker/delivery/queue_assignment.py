@@ -40,12 +40,12 @@ from skylark.remoting.protocol.requests.pops import ANY_QUEUE
 logger = logging.getLogger(__name__)
 
 
-#: Called with sorted queues, the number of members and the place of one of them.
+#: Called with sorted queues, the number of members and the place of one member; returns the queues of that member.
 _Strategy = Callable[[Sequence[MessageQueue], int, int], Sequence[MessageQueue]]
 
 
 def _averagely(queues: Sequence[MessageQueue], count: int, place: int) -> Sequence[MessageQueue]:
-    """Neighbouring queues; the first members get one more when the numbers do not divide."""
+    """Neighbouring queues for each member; the first members get one more when the numbers do not divide."""
     size, more = divmod(len(queues), count)
     start = place * size + min(place, more)
     return queues[start : start + size + (place < more)]
@@ -72,9 +72,9 @@ def allocate(
 def allocate_for_pop(
     strategy: str, queues: Iterable[MessageQueue], members: Iterable[str], member: str, share: int
 ) -> Sequence[MessageQueue]:
-    """What ``member`` pops from: its own queues and those of the ``share`` members after it, as RocketMQ does it.
+    """The queues from which ``member`` pops: its own, and the queues of the ``share`` members after it, as in RocketMQ.
 
-    With share 0 or less, or when it covers all members, each member pops from all queues of all brokers: queue -1.
+    If ``share`` is 0 or less, or covers all members, each member pops from all queues of all brokers: queue -1.
     """
     every, listed = sorted(set(members)), sorted(queues)
     if share <= 0 or share >= len(every) - 1:
@@ -89,7 +89,7 @@ def allocate_for_pop(
 
 
 class AssignmentHandlers(Part):
-    """See the module."""
+    """Assigns queues to members of groups (400), and sets how groups consume topics (401)."""
 
     def __init__(
         self, modes: RequestModes, clients: Clients, queues: TopicQueues, durable: Durable, open_client: OpenClient
@@ -99,7 +99,7 @@ class AssignmentHandlers(Part):
         self._queues = queues
         self._durable = durable
         self._open_client = open_client
-        # Made in `run`, before there are requests.
+        # Made by `run`, before the broker serves requests.
         self._client: RemotingClient | None = None
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
@@ -115,7 +115,7 @@ class AssignmentHandlers(Part):
             await trio.sleep_forever()
 
     async def set_mode(self, channel: Channel, request: Command) -> Command:
-        """401: answered when it is on disk."""
+        """401: set the mode of a group and topic; answered when it is on disk."""
         mode = SET_MESSAGE_REQUEST_MODE.body(request)
         check_topic(mode.topic)
         check_group(mode.consumer_group)
@@ -137,7 +137,7 @@ class AssignmentHandlers(Part):
         return request.respond()
 
     async def assigned(self, channel: Channel, request: Command) -> Command:
-        """400. A strategy that is not known here is refused: the member then allocates queues itself."""
+        """400: the queues of a member. An unknown strategy is refused: the member then allocates queues itself."""
         query = QUERY_ASSIGNMENT.body(request)
         check_topic(query.topic)
         check_group(query.consumer_group)

@@ -1,8 +1,9 @@
-"""Locks of queues, so that one orderly consumer of a group reads a queue: requests 41 (lock) and 42 (unlock).
+"""Locks of queues, so that only one orderly consumer of a group reads a queue: requests 41 (lock) and 42 (unlock).
 
-Every member of a set answers them, whatever its role, as in RocketMQ: consumers ask the master, or the slave that acts
-for it. Locks are in memory only, and slaves do not have them. After a change of the master or a restart, consumers lock
-their queues again within 20 s; a queue that moved to another consumer meanwhile may have two readers until then.
+Every member of a set answers these requests, whatever its role, as in RocketMQ: consumers ask the master, or the slave
+that acts for it. Locks are in memory only, and slaves do not copy them. After a change of the master or a restart,
+consumers lock their queues again within 20 s; a queue that moved to another consumer meanwhile may have two readers
+until then.
 Neighbour: redelivery.py (an orderly consumer's message to the retry topic is a dead letter).
 """
 
@@ -46,10 +47,10 @@ class _Lock:
 
 
 class LockTable:
-    """Who owns which queue of a consumer group; time comes in, as milliseconds of one clock that never goes back.
+    """The owners of consumer groups' queues. Times are arguments: milliseconds of one clock that never goes back.
 
-    A lock lasts `LIFE_MS` from its last renewal. A consumer renews its locks every 20 s, so one that died, or is cut
-    off, loses its queues within a minute. The end of a connection releases nothing: the consumer may connect again.
+    A lock lasts `LIFE_MS` from its last renewal. A consumer renews its locks every 20 s, so a consumer that died, or is
+    cut off, loses its queues within a minute. A closed connection releases no lock: the consumer may connect again.
     Invariant: a queue of a group has at most one owner.
     There are at most ``max_locks``, counting expired ones until `drop_expired`.
     """
@@ -63,7 +64,7 @@ class LockTable:
         return self._count
 
     def lock(self, group: str, owner: str, queues: Iterable[MessageQueue], now_ms: float) -> list[MessageQueue]:
-        """Lock ``queues`` or renew the owner's locks; returns those that it owns now, in their order."""
+        """Lock ``queues`` or renew the owner's locks; returns the queues that the owner has now, in their order."""
         locks = self._groups.setdefault(group, {})
         owned: list[MessageQueue] = []
         for queue in queues:
@@ -83,7 +84,7 @@ class LockTable:
         return owned
 
     def unlock(self, group: str, owner: str, queues: Iterable[MessageQueue]) -> None:
-        """Release those of ``queues`` that ``owner`` has locked."""
+        """Release the locks that ``owner`` has of ``queues``."""
         locks = self._groups.get(group, {})
         for queue in queues:
             known = locks.get(queue)
@@ -108,7 +109,7 @@ class LockTable:
                 del self._groups[group]
 
 
-# 200 bytes each.
+# A lock takes 200 bytes.
 MAX_LOCKS = 200_000
 MAX_CLIENT_ID = 1_024
 # A request names the queues that one client has on this broker.
@@ -116,7 +117,7 @@ BODY = BodyLimits(max_bytes=1 << 20, max_entries=40_000)
 
 
 class QueueLocks(Part):
-    """See the module."""
+    """Handles the requests of orderly consumers to lock (41) and unlock (42) queues."""
 
     tick_interval_ms = 10_000
 

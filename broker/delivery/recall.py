@@ -1,7 +1,8 @@
 """Request 370: a producer takes back a timed message that waits.
 
-A message with TIMER_DEL_UNIQKEY is stored in the slot of the other one. So the recall is as safe as that, reaches
-slaves in the same way, and the two meet when the slot is due. Checks, codes and texts are RocketMQ's.
+A message with TIMER_DEL_UNIQKEY is stored in the slot of the message that it recalls. So the recall is as durable as
+that message, reaches slaves in the same way, and both are found when the slot is due. Checks, codes and texts are
+RocketMQ's.
 Neighbours: writing/deferred.py, timed_delivery.py.
 """
 
@@ -31,7 +32,7 @@ _BODY, _TAG = b"0", "_RECALL_TAG_"
 
 
 class Recall(Part):
-    """See the module."""
+    """Handles recalls (370) of timed messages."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Recall(Part):
             raise _illegal("recall failed, topic not match")
         if handle.broker_name != options.broker_name:
             raise _illegal("recall failed, broker service not available")
-        # In its last second the message may be on its way already: a recall then could come too late without saying so.
+        # In its last second the message may already be on its way, and a recall could silently come too late.
         left_ms = handle.slot_ms - self._clock.now_ms()
         if not 0 < left_ms < options.timer_max_delay_sec * 1_000:
             raise _illegal("recall failed, timestamp invalid: the message is delivered, or will be within its second")

@@ -1,4 +1,4 @@
-"""Messages that consumers could not handle: they are delivered again later, and in the end become dead letters.
+"""Messages that consumers could not handle: they are delivered again later, and finally become dead letters.
 
 Request 36: the broker reads the message at its physical offset, and stores a copy for the group's retry topic (in a
 delay level) or for its dead letter topic. The consumer is answered when the copy is safe, so it may commit the offset
@@ -43,17 +43,18 @@ from skylark.remoting.protocol.requests.topics import TopicConfig
 _DELAY, _RETRY_TOPIC, _ORIGIN_ID = b"DELAY", b"RETRY_TOPIC", b"ORIGIN_MESSAGE_ID"
 _DLQ_TOPIC, _DLQ_ID = b"DLQ_ORIGIN_TOPIC", b"DLQ_ORIGIN_MESSAGE_ID"
 _UNIQUE_KEY = b"UNIQ_KEY"
-# What the properties that the broker adds on the way to the retry topic may take.
+# The most bytes of the properties that the broker adds on the way to the retry topic.
 _OWN_PROPERTIES = 2_000
 
 
 def given_back(
     record: Record, topic: str, queue_id: int, level: int | None, note: FailureNote | None = None
 ) -> Incoming:
-    """``record`` for the retry topic, to be delivered after ``level``; with None for the dead letter topic.
+    """The copy of ``record`` for the retry topic, delivered after ``level``; with None for the dead letter topic.
 
-    It keeps body, keys, tags and user properties, so consumers filter it as before. RETRY_TOPIC names the topic that it
-    was sent to, ORIGIN_MESSAGE_ID the message that was consumed first; both stay the same at each further try.
+    The copy keeps body, keys, tags and user properties, so consumers filter it as before. RETRY_TOPIC names the topic
+    to which the message was sent, ORIGIN_MESSAGE_ID the message that was consumed first; both stay the same at each
+    further try.
     """
     properties = record.properties
     origin = find_property(properties, _RETRY_TOPIC) or record.topic.encode()
@@ -68,7 +69,7 @@ def given_back(
     replaced = replace_properties(properties, values)
     if note is not None:
         noted = replace_properties(replaced, _encoded(note))
-        # A message whose properties leave no room for the note must not be refused for it: it would come for ever.
+        # If there is no room for the note, leave the note out: a refused message would come back for ever.
         replaced = noted if len(noted) <= MAX_PROPERTIES - _OWN_PROPERTIES else replaced
     message = Incoming.of(record, topic, queue_id, replaced)
     message.sys_flag &= ~TRANSACTION_MASK
@@ -77,16 +78,16 @@ def given_back(
 
 
 def put_copy(writer: Writer, message: Incoming, record: Record) -> PutResult:
-    """Store ``message``, the copy of ``record``, without the properties of a copy if there is no room for them.
+    """Store ``message``, the copy of ``record``; without the properties about its origin if they do not fit.
 
-    They tell where the message comes from. RequestRefused when the message is too large without them, too.
+    RequestRefused when the message is too large without these properties, too.
     """
     try:
         return writer.put_again(message)
     except RequestRefused as error:
         if error.code != ResponseCode.MESSAGE_ILLEGAL:
             raise
-    # As they were stored before; the handle and the delay are of one delivery.
+    # Use the stored properties without the handle and the delay, which belong to one delivery.
     message.properties = replace_properties(record.properties, {POP_HANDLE.encode(): None, _DELAY: None})
     return writer.put_again(message, is_complete=True)
 
@@ -102,7 +103,7 @@ def _note_of(header: ConsumerSendMsgBackRequestHeader) -> FailureNote | None:
 
 
 def described(record: Record) -> str:
-    """The message id that clients log, and the topic that the message was sent to."""
+    """The message id that clients log, and the topic to which the message was sent."""
     key = find_property(record.properties, _UNIQUE_KEY)
     message_id = key.decode(errors="replace") if key else offset_msg_id(record.store_host, record.physical_offset)
     origin = find_property(record.properties, _RETRY_TOPIC)
@@ -123,11 +124,11 @@ def next_level(
     """The level in which the message waits; None for a dead letter.
 
     RocketMQ's rules: after ``max_times`` further deliveries, or with a negative delay level, it is a dead letter.
-    A positive level is taken as it is. With level 0 the broker chooses: 3 + the number of further deliveries so far,
-    that is 10s, 30s, 1m, 2m ... 2h. A group with a retry policy of its own gets the shortest level that is not shorter
-    than the policy's delay. (RocketMQ uses these policies for clients of its proxy only.)
+    A positive level is used as it is. With level 0 the broker chooses: 3 + the number of further deliveries so far,
+    that is 10s, 30s, 1m, 2m ... 2h. A group with its own retry policy gets the shortest level that is not shorter than
+    the policy's delay. (RocketMQ uses these policies only for clients of its proxy.)
 
-    ``reconsume_times``: how many times it was delivered again so far.
+    ``reconsume_times``: how many times the message was delivered again so far.
     """
     if delay_level < 0 or reconsume_times >= max_times:
         return None
@@ -140,7 +141,7 @@ def next_level(
 
 
 def policy_delay_ms(policy: GroupRetryPolicy, reconsume_times: int) -> int | None:
-    """The delay that the group's own policy wants; None when it has none."""
+    """The delay of the group's own policy; None when the group has no policy."""
     if policy.type == "EXPONENTIAL":
         exponential = policy.exponential_retry_policy
         if exponential is None:
@@ -151,12 +152,12 @@ def policy_delay_ms(policy: GroupRetryPolicy, reconsume_times: int) -> int | Non
     if policy.customized_retry_policy is None or not policy.customized_retry_policy.next:
         return None
     delays = policy.customized_retry_policy.next
-    # As in Java, where the list begins with two delays that only its proxy uses.
+    # The offset 2 is Java's: there the list begins with two delays that only the proxy uses.
     return max(delays[min(max(reconsume_times, 0) + 2, len(delays) - 1)], 0)
 
 
 class SendBack(Part):
-    """See the module."""
+    """Handles 36, with which consumers send messages back."""
 
     # The message may be old.
     reads_disk = (CONSUMER_SEND_MSG_BACK.code,)
@@ -171,7 +172,7 @@ class SendBack(Part):
         turned: Callable[[], None],
         may_consume: TopicCheck = lambda channel, request, topic: None,
     ) -> None:
-        """``turned`` is called when a message was stored, as that may be outside of a turn."""
+        """``turned`` is called when a message was stored, which may happen outside of a turn."""
         self._store = store
         self._writer = writer
         self._durability = writer.durability
@@ -188,7 +189,7 @@ class SendBack(Part):
         return {CONSUMER_SEND_MSG_BACK.code: self.give_back}
 
     def give_back(self, channel: Channel, request: Command) -> Command | None:
-        """36. Reads before it changes anything, since it runs again when the message was on disk only."""
+        """36: store a copy of a message. Reads before any change: it runs again if the message was only on disk."""
         header = CONSUMER_SEND_MSG_BACK.header(request)
         group = known_group(self._groups, header.group)
         if not self._topics.registered_perm & PERM_WRITE:
@@ -197,13 +198,13 @@ class SendBack(Part):
             )
         if group.retry_queue_nums <= 0:
             return request.respond()  # the group wants no second delivery
-        # Here the handler stops and runs again if the message is on disk only, so nothing may be changed before.
+        # If the message is only on disk, the handler stops here and runs again, so nothing may be changed before.
         record = self._find(header.offset)
         if record.sys_flag & WRAPPED == WRAPPED:
             record = _in_batch(record, header.origin_msg_id)
         if self._topics.static.get(header.origin_topic or "") is not None:
             _check_meant(record, header.origin_msg_id, header.offset)
-        # Otherwise a consumer could have any message copied to its own group.
+        # Without this check a consumer could have any message copied to its own group.
         self._may_consume(channel, request, record.topic)
         self._writer.admit(b"")
         return self._store_copy(channel, request, header, group, record)
@@ -236,9 +237,9 @@ class SendBack(Part):
         except RequestRefused as error:
             if level is None or error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-            # Refused, it would be given back for ever.
+            # If this were refused, the message would be given back for ever.
             logger.warning(
-                "message %s cannot be delivered again to group %s, its properties leave no room for those of"
+                "message %s cannot be delivered again to group %s, its properties leave no room for the properties of"
                 " a further delivery",
                 described(record),
                 header.group,
@@ -271,7 +272,7 @@ class SendBack(Part):
     ) -> PutResult:
         config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
         message = given_back(record, config.topic_name, random.randrange(max(config.write_queue_nums, 1)), level, note)
-        # Without the checks of `Writer.put`: the message has passed them when it was sent, perhaps with a larger limit.
+        # The checks of `Writer.put` are skipped: the message passed them when it was sent, perhaps with higher limits.
         if level is None:
             return put_copy(self._writer, message, record)
         self._deferral.to_level(message)
@@ -289,15 +290,16 @@ class SendBack(Part):
 
 def _explain_if_unsafe(response: Command) -> None:
     if response.code != ResponseCode.SUCCESS:
-        # The consumer sends the message to the retry topic then, so that one copy at least is safe.
+        # After this error the consumer sends the message to the retry topic, so that at least one copy is safe.
         response.remark = f"the message was stored, but not safely in time: code {response.code}"
         response.code = ResponseCode.SYSTEM_ERROR
 
 
 def _check_meant(record: Record, message_id: str | None, offset: int) -> None:
-    """RequestRefused when the record is another message: that of a static topic may be in another broker's log.
+    """RequestRefused when the record is another message than the client means.
 
-    Clients name a message by its unique key. Refused, they send it to the retry topic themselves.
+    This happens with a static topic, whose message may be in another broker's log. Clients identify a message by its
+    unique key. After the refusal they send the message to the retry topic themselves.
     """
     key = find_property(record.properties, b"UNIQ_KEY")
     if key and message_id and message_id != key.decode():
@@ -305,7 +307,7 @@ def _check_meant(record: Record, message_id: str | None, offset: int) -> None:
 
 
 def _in_batch(batch: Record, msg_id: str | None) -> Record:
-    """The message of an inner batch that has this unique key: all of them have the same place in the log."""
+    """The message of an inner batch with this unique key: all its messages have the same place in the log."""
     key = (msg_id or "").encode()
     try:
         found = [each for each in inner_records(batch) if key and find_property(each.properties, b"UNIQ_KEY") == key]
@@ -350,8 +352,9 @@ class RetrySends:
     """Sends to retry topics: clients use them when request 36 fails, and for dead letters of orderly consumers.
 
     RocketMQ's rule: with more deliveries than ``maxReconsumeTimes`` of the send, else of the group, the message goes to
-    the dead letter topic. So does any while a member of the group holds a queue lock: an orderly consumer tries again
-    in place, and sends a message to the retry topic only to get rid of it. writing/send_handlers.py calls this.
+    the dead letter topic. While a member of the group holds a queue lock, every such message goes there: an orderly
+    consumer retries in place, and sends a message to the retry topic only to give it up. writing/send_handlers.py calls
+    this.
     """
 
     def __init__(self, groups: Groups, topics: Topics, is_ordered: Callable[[str], bool], stats: BrokerStats) -> None:

@@ -1,9 +1,9 @@
 """Replies: 324 and 325. The broker pushes a reply to the client that sent the request (326).
 
-A request is a plain message whose properties say who waits: REPLY_TO_CLIENT and CORRELATION_ID. So that client
-must be known here by a heartbeat. Replies go to the reply topic of the cluster only. RocketMQ's clients with a
-namespace call it by a name in that, which no topic needs to have. Replies are stored in the reply topic, too
-(``storeReplyMessageEnable``); no answer waits for that.
+A request is a plain message whose properties name the waiting client: REPLY_TO_CLIENT and CORRELATION_ID. This broker
+must know that client by a heartbeat. Replies may only go to the reply topic of the cluster. RocketMQ's clients with a
+namespace put the namespace before its name; no topic of that name needs to exist. Replies are also stored in the reply
+topic (``storeReplyMessageEnable``); no answer waits for that.
 Neighbours: meta/clients.py (where clients are), sdk/producer/requests.py (the other end).
 """
 
@@ -45,7 +45,7 @@ Described = Request[SendMessageRequestHeader, Any, SendMessageResponseHeader, An
 
 
 class Replies(Part):
-    """See the module."""
+    """Handles replies (324, 325): pushes and stores them."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Replies(Part):
         header = what.header(request)
         self._check(header, request.body)
         properties = (header.properties or "").encode()
-        # The client that waits is served first; the stored reply is for tools only.
+        # Serve the waiting client first; the stored reply is only for tools.
         failure = await self._push(channel, header, properties, request.body)
         answer = SendMessageResponseHeader("0", header.queue_id, 0)
         if self._options.store_reply_message_enable:
@@ -91,7 +91,7 @@ class Replies(Part):
         return what.answer(request, answer)
 
     def _check(self, header: SendMessageRequestHeader, body: bytes) -> None:
-        # The right to send to a topic of one's own must not be enough to reach any client.
+        # Only the reply topic is allowed: the right to send to some topic must not be enough to reach any client.
         replies = self._topic
         namespace, separator, name = header.topic.rpartition(_SEPARATOR)
         if name != replies or (separator and (not namespace or _SEPARATOR in namespace)):
@@ -110,7 +110,7 @@ class Replies(Part):
         self._writer.check(header.sys_flag, len(body))
 
     async def _push(self, channel: Channel, header: SendMessageRequestHeader, properties: bytes, body: bytes) -> str:
-        """Push the reply; returns why that failed, or nothing."""
+        """Push the reply; returns why the push failed, "" if it did not."""
         wanted = (find_property(properties, REPLY_TO_CLIENT.encode()) or b"").decode(errors="replace")
         if not wanted:
             return f"reply message properties[{REPLY_TO_CLIENT}] is null"
@@ -153,7 +153,7 @@ class Replies(Part):
         body: bytes,
         answer: SendMessageResponseHeader,
     ) -> None:
-        """Store the reply, if this broker can; ``answer`` then says where."""
+        """Store the reply, if this broker can; ``answer`` then has its place."""
         born_host = encode_host(*split_address(channel.remote))
         try:
             put = self._writer.put(

@@ -1,13 +1,13 @@
 """An SQL92 expression as a Python function of a message's properties.
 
-The function takes the stored properties with a PAIR_END before and after them. It searches only those that the
-expression names, and stops as soon as the result is known. Users' names and texts are constants in the source text,
-written by `repr` of bytes; the rest of it is this module's.
+The function takes the stored properties with a PAIR_END before and after them. It searches only the properties that the
+expression names, and stops as soon as the result is known. Names and texts of users become constants in the source
+text, written by `repr` of bytes; all other source text is this module's.
 
-A condition is written in one of two ways. `_truth` is true when the condition is, and not true when it is false or
-null: that is all that the result needs. `_value` is True, False or None. A value that cannot be compared raises
-ValueError, and the message does not match. So an operand whose value does not matter is left out only where it could
-not raise, or where nothing else could make the message match (``is_last``).
+A condition is generated in one of two forms. The form of `_truth` is true when the condition is true, and not true when
+the condition is false or null: this is enough for the final result. The form of `_value` is True, False or None. A
+value that cannot be compared raises ValueError, and the message does not match. So an operand whose value does not
+matter is left out only where it could not raise, or where nothing else could make the message match (``is_last``).
 Texts of properties become numbers as Java reads them. Neighbour: mqcommon/sql/parser.py.
 """
 
@@ -43,12 +43,12 @@ _SPACES = bytes(range(33))
 _DECIMAL = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
 _HEX = re.compile(rb"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,9}[fFdD]?")
 _NAMED = re.compile(rb"[+-]?(?:NaN|Infinity)")
-# Longer texts are no numbers, or have zeros that nobody writes.
+# Longer texts are not numbers, or have more zeros than anybody writes.
 _MOST = 400
 
 
 def as_whole(text: bytes, kind: str) -> int:
-    """The int or long."""
+    """The text as an int or long."""
     if len(text) > _MOST or not _WHOLE.fullmatch(text):
         raise ValueError(text)
     value, most = int(text), INT_MAX if kind == INT else LONG_MAX
@@ -58,7 +58,7 @@ def as_whole(text: bytes, kind: str) -> int:
 
 
 def as_double(text: bytes) -> float:
-    """The double."""
+    """The text as a double."""
     text = text.strip(_SPACES)
     if len(text) > _MOST:
         raise ValueError(text[:_MOST])
@@ -76,7 +76,7 @@ def as_double(text: bytes) -> float:
 
 
 def order(left: float, right: float) -> int:
-    """Less than, equal to or greater than 0, as Java orders doubles: NaN is the largest, -0.0 is below 0.0."""
+    """A result below, equal to or above 0, as Java orders doubles: NaN is the largest, -0.0 is below 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -91,12 +91,12 @@ def _rank(value: float) -> int:
 
 
 def as_truth(text: bytes) -> bool:
-    """The boolean; everything but TRUE is false."""
+    """The text as a boolean; everything but TRUE is false."""
     return text.lower() == b"true"
 
 
 def impossible() -> bool:
-    """For comparisons that RocketMQ cannot make with any values."""
+    """Raises ValueError: stands for a comparison that RocketMQ cannot make with any values."""
     raise ValueError("such values cannot be compared")
 
 
@@ -119,7 +119,7 @@ def compiled(node: Node) -> Matches:
 
 
 def properties_in(node: Node) -> Iterator[str]:
-    """The names of the properties, as often as they are read."""
+    """The names of the properties in the condition, each as often as it is read."""
     match node:
         case Property():
             yield node.name
@@ -137,7 +137,7 @@ class _Writer:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._count = 0
-        # A property that is read more than once is read first, and kept under this name.
+        # A property that is needed more than once is read first, into a variable.
         often = [name for name, times in Counter(properties_in(node)).items() if times > 1]
         self._kept = {name: f"p{number}" for number, name in enumerate(often)}
 
@@ -263,7 +263,7 @@ class _Writer:
             return f"({unknown} if {read_one} is None else {unknown} if {read_two} is None else {done})"
         if isinstance(left, Constant):
             return f"(False if {read_two} is None else {test.format(self._operand(left), two)})"
-        # Both are read first: with two missing values the comparison is true.
+        # Read both values first: with two missing values the comparison is true.
         known = f"False if {two} is None else {done}"
         return f"({read_one}, {read_two}, (True if {two} is None else {unknown}) if {one} is None else {known})[2]"
 
@@ -278,7 +278,7 @@ class _Writer:
     # --- values
 
     def _is_null(self, node: Node) -> str:
-        # Python warns of a constant that is compared with None.
+        # A constant needs no comparison at run time: Python would warn of a constant that is compared with None.
         return str(node.value is None) if isinstance(node, Constant) else f"({self._operand(node)} is None)"
 
     def _operand(self, node: Node) -> str:
@@ -292,14 +292,14 @@ class _Writer:
         return self._value(node)
 
     def _read(self, name: str) -> str:
-        """The value of a property; of two with this name the last one. An empty value is none."""
+        """The value of a property; of two properties with this name the last. An empty value counts as missing."""
         mark, at = f"\x02{name}\x01".encode(), self._new()
         size = len(mark)
         found = f"({at} := raw.rfind({mark!r}) + {size}) != {size - 1}"
         return f"(raw[{at}:raw.find(b'\\x02', {at})] or None if {found} else None)"
 
     def _has_pair(self, name: bytes, text: bytes) -> str:
-        """Whether the message has this very property: one search, without a copy of the value."""
+        """Whether the message has this name with exactly this value: one search, without a copy of the value."""
         at, pair, mark = self._new(), b"\x02%b\x01%b\x02" % (name, text), b"\x02%b\x01" % name
         return f"(({at} := raw.rfind({pair!r})) >= 0 and raw.find({mark!r}, {at} + {len(pair) - 1}) < 0)"
 

@@ -1,9 +1,10 @@
 """Delivers timed messages when they are due, through the Writer.
 
-Only the master delivers, as with delay levels; a slave needs nothing but the log. What waits is read from the queue of
-rmq_sys_wheel_timer when this broker becomes the master, and followed from then on; `History` says what was delivered
-before. A slot is delivered in slices, so that a backlog does not block the event loop. When a message cannot be
-delivered now (a full disk), all wait. A message that can never be delivered is logged and skipped.
+Only the master delivers, as with delay levels; a slave needs nothing but the log. When this broker becomes the master,
+it reads the waiting messages from the queue of rmq_sys_wheel_timer, and follows the queue from then on; `History` knows
+which messages were delivered before. A slot is delivered in slices, so that a backlog does not block the event loop.
+When a message cannot be delivered now (a full disk), all messages wait. A message that can never be delivered is logged
+and skipped.
 Neighbours: writing/deferred.py (a timed message on its way into that topic, and out of it), recall.py.
 """
 
@@ -42,18 +43,18 @@ CHECKPOINT_QUEUE = 1
 _VERSION = b"1"
 _HEAD = HEAD_V4.reader("size", "magic", "sys_flag")
 _ORIGINS = {bits: head.reader("prepared_transaction_offset") for bits, head in HEADS.items()}
-#: As many bytes as the head of any record has.
+#: The most bytes in the head of a record.
 HEAD_BYTES = max(head.size for head in HEADS.values())
 
 
 class TimerCheckpoint(NamedTuple):
-    """How far timed delivery was; a message in queue 1 of rmq_sys_wheel_timer, so that a start need not read the log.
+    """The progress of timed delivery, as a message in queue 1 of rmq_sys_wheel_timer: a start need not read the log.
 
-    Of the messages before offset ``read_to`` of queue 0, those in slots up to ``done_slot`` are done, and those in
-    later slots were not delivered before ``position`` of the log; none before ``low`` waits. Later messages count as
-    waiting until a copy is found: copies are looked for from ``position`` on. A checkpoint is in the log itself, after
-    all that it speaks of: whatever a crash or a change of the master cuts off the log, the last checkpoint that is left
-    is true.
+    Of the messages before offset ``read_to`` of queue 0, messages in slots up to ``done_slot`` are done, and messages
+    in later slots were not delivered before ``position`` of the log; no message before ``low`` waits. Later messages
+    count as waiting until a copy is found: copies are searched for from ``position`` on. A checkpoint is in the log
+    itself, after everything that it describes: whatever part of the log a crash or a change of the master cuts off, the
+    last remaining checkpoint is true.
     """
 
     low: int = 0
@@ -66,7 +67,7 @@ class TimerCheckpoint(NamedTuple):
 
     @classmethod
     def decode(cls, body: bytes) -> "TimerCheckpoint":
-        """ProtocolError when ``body`` is no checkpoint."""
+        """The checkpoint in ``body``; ProtocolError when ``body`` is no checkpoint."""
         version, *values = body.split(b" ")
         if version != _VERSION or len(values) != 4:
             raise ProtocolError(f"a checkpoint of timers begins with {body[:40]!r}")
@@ -77,7 +78,7 @@ class TimerCheckpoint(NamedTuple):
 
     @classmethod
     def of_rocketmq(cls, data: bytes) -> "TimerCheckpoint":
-        """From RocketMQ's file ``timercheck``. Its log has no marks, so its copies are not looked for."""
+        """A checkpoint made of RocketMQ's file ``timercheck``. RocketMQ's copies have no marks to search for."""
         if len(data) < 32:
             raise ProtocolError(f"the file has {len(data)} bytes, at least 32 are needed")
         read_ms, read_to = (int.from_bytes(data[at : at + 8], "big", signed=True) for at in (0, 16))
@@ -85,13 +86,13 @@ class TimerCheckpoint(NamedTuple):
 
 
 class History:
-    """Says which messages of the queue were delivered before the start.
+    """Knows which messages of the queue were delivered before the start.
 
-    The rule: a timed message is delivered if, and only if, the log has its copy. A copy names the message: its
-    preparedTransactionOffset is the physical offset at which the message waited, plus 1, and its sysFlag is not that of
+    The rule: a timed message is delivered if, and only if, the log has its copy. A copy identifies the message: its
+    preparedTransactionOffset is the physical offset at which the message waited, plus 1, and its sysFlag has no bit of
     a transaction. Clients cannot set that field. A copy comes after its message in the log, and copy and mark are one
-    record, so a crash takes both or none: no message is delivered twice into one log, and none is lost with a copy that
-    was lost.
+    record, so a crash loses both or neither: no message is delivered twice into one log, and a message whose copy was
+    lost is delivered again.
     """
 
     def __init__(self, checkpoint: TimerCheckpoint, delivered: set[int]) -> None:
@@ -99,11 +100,11 @@ class History:
         self._read_to = checkpoint.read_to
         self._done = checkpoint.done_slot
         self._delivered = delivered
-        #: The latest slot of which a message was delivered.
+        #: The latest slot from which a message was delivered.
         self.done_slot = checkpoint.done_slot
 
     def waits(self, offset: int, slot: int, physical: int) -> bool:
-        """Whether the message at ``offset`` of the queue and ``physical`` of the log is still to be delivered."""
+        """Whether the message at ``offset`` of the queue and ``physical`` of the log still has to be delivered."""
         if physical + 1 in self._delivered:
             self.done_slot = max(self.done_slot, slot)
             return False
@@ -113,14 +114,14 @@ class History:
 def read_origins(data: bytes, at: int, into: "array[int]") -> int:
     """Add the origins of the records from ``at`` of ``data`` on; returns where the next record begins.
 
-    That may be past the end, as only heads are looked at. The rest of a file after a filler is skipped by its size.
+    The result may be past the end, as only heads are read. The rest of a file after a filler is skipped by its size.
     """
     last = len(data) - HEAD_BYTES
     while at <= last:
         size, magic, sys_flag = _HEAD.unpack_from(data, at)
         if magic not in (MAGIC_V1, MAGIC_V2):
             break
-        # In a committed message the field has the place of a half.
+        # In a committed message this field has the place of the half.
         if not sys_flag & TRANSACTION_MASK:
             (origin,) = _ORIGINS[sys_flag & HOSTS_V6].unpack_from(data, at)
             if origin:
@@ -140,7 +141,7 @@ PIECE_BYTES = 1 << 20
 
 
 async def last_checkpoint(store: MessageStore) -> TimerCheckpoint | None:
-    """The last one in the log; None if there is none. ProtocolError when it cannot be read."""
+    """The last checkpoint in the log; None if there is none. ProtocolError when it cannot be read."""
     end = store.max_offset(TIMER_TOPIC, CHECKPOINT_QUEUE)
     if not end or end <= store.min_offset(TIMER_TOPIC, CHECKPOINT_QUEUE):
         return None
@@ -160,7 +161,7 @@ async def copies_since(log: CommitLog, start: int) -> set[int]:
         data = await from_disk(partial(log.read, at, size))
         after = at + read_origins(data, 0, origins)
         await trio.lowlevel.checkpoint()
-        # A file may end in a few bytes that are too few for a filler.
+        # A file may end in a few bytes, too few for a filler.
         at = after if after > at else segment.end
     return set(origins)
 
@@ -177,7 +178,7 @@ class Pending:
 
     A million of them take some 10 MB: an array for each slot, and counters by ranges of offsets. The arrays keep the
     order of the queue, so that messages of one slot are delivered as they were sent.
-    ``done_slot``: the latest slot of which a message was delivered.
+    ``done_slot``: the latest slot from which a message was delivered.
     """
 
     def __init__(self, done_slot: int = -1) -> None:
@@ -188,12 +189,12 @@ class Pending:
         # How many of a slot's offsets are done.
         self._taken: dict[int, int] = {}
         self._slots: list[int] = []
-        # The ranges of offsets in which messages wait, in rising order, and how many.
+        # The ranges of offsets in which messages wait, in rising order, each with the number of waiting messages.
         self._ranges: dict[int, int] = {}
         self._recalled: dict[int, set[bytes]] = {}
 
     def add(self, slot: int, offset: int) -> None:
-        """The message at ``offset``, which is higher than those before, waits in ``slot``."""
+        """Add the message at ``offset``, which is higher than all earlier offsets, to ``slot``."""
         offsets = self._offsets.get(slot)
         if offsets is None:
             offsets = self._open(slot)
@@ -203,7 +204,7 @@ class Pending:
         self._ranges[number] = self._ranges.get(number, 0) + 1
 
     def recall(self, slot: int, unique_key: bytes) -> None:
-        """Messages of ``slot`` with this key are not to be delivered."""
+        """Mark messages of ``slot`` with this key as recalled: they are not delivered."""
         if slot not in self._offsets:
             self._open(slot)
         self._recalled.setdefault(slot, set()).add(unique_key)
@@ -230,7 +231,7 @@ class Pending:
         return sum(len(self._offsets[slot]) - self._taken.get(slot, 0) for slot in late)
 
     def due(self, last_slot: int, limit: int) -> tuple[int, list[int]]:
-        """(slot, up to ``limit`` of its offsets) of the first slot, if that is not after ``last_slot``.
+        """(slot, up to ``limit`` of its offsets) of the first slot, if it is not after ``last_slot``.
 
         A slot without offsets is closed here.
         """
@@ -244,7 +245,7 @@ class Pending:
         return 0, []
 
     def done(self, slot: int, offset: int) -> None:
-        """The next message of ``slot``, which is at ``offset``, was delivered, or never will be."""
+        """Remove the next message of ``slot``, at ``offset``: it was delivered, or never will be."""
         taken = self._taken[slot] = self._taken.get(slot, 0) + 1
         self.count -= 1
         self.done_slot = max(self.done_slot, slot)
@@ -266,26 +267,26 @@ class Pending:
 
     @property
     def is_between_slots(self) -> bool:
-        """Whether all slots up to ``done_slot`` are done: the state can then be told by that slot alone."""
+        """Whether all slots up to ``done_slot`` are done, so that this slot alone describes the state."""
         return not self._slots or self._slots[0] > self.done_slot
 
     def low(self, read_to: int) -> int:
-        """No message before this offset waits; ``read_to`` if none waits at all."""
+        """An offset before which no message waits; ``read_to`` if no message waits at all."""
         first = next(iter(self._ranges), None)
         return read_to if first is None else first << _RANGE_BITS
 
 
 POLL_S = 0.05
 BETWEEN_SLICES_S = 0.0
-# Messages delivered in one turn of the event loop: some 2 ms. Where more came since the last turn, as many more are
-# delivered, up to a limit: else delivery would lag as long as messages are sent that fast.
+# Messages delivered in one turn of the event loop: some 2 ms. If more messages came since the last turn, that many are
+# delivered, up to a limit: otherwise delivery would lag as long as messages are sent that fast.
 SLICE = 64
 MAX_SLICE = 1_024
-# Large messages count as several: one more for each of these bytes.
+# A large message counts as several: one more for each multiple of this many bytes.
 BYTES_OF_ONE = 16 << 10
 # Entries of the queue that are read in one turn.
 ENTRIES_AT_ONCE = 8_192
-# A checkpoint is written when the log has grown by this much: a start reads as much to find the copies in it.
+# A checkpoint is written when the log has grown by this much: a start reads at most about this much to find copies.
 CHECKPOINT_BYTES = 16 << 20
 # The pause after a failure.
 PAUSE_S = 1.0
@@ -302,13 +303,13 @@ class TimerRates(NamedTuple):
 
 
 def recall_names(properties: bytes) -> tuple[bytes, ...]:
-    """How recalls name the message with these properties: ``topic+uniqueKey``, in RocketMQ before 5.3 the key alone."""
+    """The names by which recalls identify a message: ``topic+uniqueKey``; before RocketMQ 5.3 the key alone."""
     key = find_property(properties, UNIQ_KEY)
     return () if key is None else (b"%s+%s" % (find_property(properties, REAL_TOPIC) or b"", key), key)
 
 
 class _State:
-    """What a master knows of the messages that wait. ``history`` holds for the entries before ``restored_to``."""
+    """A master's knowledge of the waiting messages. ``history`` is valid for the entries before ``restored_to``."""
 
     def __init__(self, checkpoint: TimerCheckpoint, history: History, restored_to: int) -> None:
         self.pending = Pending(checkpoint.done_slot)
@@ -319,7 +320,7 @@ class _State:
 
 
 class TimedDelivery(Part):
-    """See the module."""
+    """Delivers all timed messages of a broker."""
 
     tick_interval_ms = 1_000.0
 
@@ -331,9 +332,9 @@ class TimedDelivery(Part):
         read_java_checkpoint: Callable[[], bytes | None],
         is_read_here: Callable[[str], bool],
     ) -> None:
-        """``read_java_checkpoint``: the file ``timercheck`` of a Java broker, None if there is none.
+        """``read_java_checkpoint`` returns the file ``timercheck`` of a Java broker, None if there is none.
 
-        ``is_read_here``: whether messages for this topic are read where they wait, and not to be delivered.
+        ``is_read_here``: whether messages for a topic are read in the timer's topic, and must not be delivered.
         """
         self._store = background.store
         self._writer = background.writer
@@ -346,9 +347,9 @@ class TimedDelivery(Part):
         self._store_host = store_host
         self._read_java_checkpoint = read_java_checkpoint
         self._is_read_here = is_read_here
-        # None while this broker is not to deliver, and until the log has been read.
+        # None while this broker does not deliver, and until the log has been read.
         self._state: _State | None = None
-        # How often all was forgotten.
+        # How often the state was forgotten.
         self._era = 0
         self._failures = Failures(logger)
         self._stopping = False
@@ -382,26 +383,26 @@ class TimedDelivery(Part):
         self._stopping = True
 
     def forget(self) -> None:
-        """The role changes: what waits is read again when this broker is the master."""
+        """Forget the state at a role change; it is read again when this broker is the master."""
         self._state = None
         self._era += 1
 
-    # --- what others ask
+    # --- figures for other modules
 
     @property
     def waiting(self) -> int:
-        """Messages that wait, as far as the queue was read."""
+        """How many messages wait, as far as the queue was read."""
         return 0 if self._state is None else self._state.pending.count
 
     @property
     def unread(self) -> int:
-        """Entries of the queue that were not read yet."""
+        """How many entries of the queue were not read yet."""
         end = self._store.max_offset(TIMER_TOPIC, 0)
         return 0 if self._state is None else max(end - self._state.read_to, 0)
 
     @property
     def undelivered(self) -> int:
-        """Messages that wait; all that the queue has while it is not known which of them do."""
+        """How many messages wait; while that is not known, all messages of the queue count."""
         queue = self._store.queues.find(TIMER_TOPIC, 0)
         if queue is None:
             return 0
@@ -409,13 +410,13 @@ class TimedDelivery(Part):
 
     @property
     def behind_ms(self) -> int:
-        """How late the message is that should be delivered next."""
+        """How late the next message to deliver is."""
         first = None if self._state is None else self._state.pending.first_slot
         return 0 if first is None else max(self._clock.now_ms() - first - self._precision_ms, 0)
 
     @property
     def late(self) -> int:
-        """Messages that should have been delivered."""
+        """How many messages should have been delivered by now."""
         return 0 if self._state is None else self._state.pending.late(self._clock.now_ms() - self._precision_ms)
 
     @property
@@ -425,11 +426,11 @@ class TimedDelivery(Part):
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
-        """How far this broker is."""
+        """The present progress of this broker."""
         return TimerCheckpoint() if self._state is None else self._now(self._state)
 
     def totals(self) -> tuple[int, int]:
-        """Messages read and delivered since the start."""
+        """How many messages were read, and how many were delivered, since the start."""
         return self._enqueued, self._delivered
 
     def rates(self) -> TimerRates:
@@ -447,14 +448,14 @@ class TimedDelivery(Part):
         if state is None:
             era = self._era
             state = await self._restored(queue)
-            # After two changes of the role it is the master again, and its log may be another one.
+            # After two changes of the role this broker is the master again, and its log may have changed.
             if self._era != era or self._stopping or not self._is_active():
                 return False
             self._state = state
-        # First the queue, then what is due: a recall must be known before its message is delivered. A recall is refused
-        # once its slot is due, so the entries that are there now have all recalls of the slots that are due now. What
-        # comes during this step is read in the next one: to wait until there are none would hold up delivery for
-        # as long as messages are sent without a pause.
+        # Read the queue before delivering: a recall must be known before its message is delivered. A recall is refused
+        # once its slot is due, so the present entries include all recalls of the slots that are due now. Entries that
+        # come during this step are read in the next step: waiting until there are none would hold up delivery for as
+        # long as messages are sent without a pause.
         end, last_slot = queue.next_offset, self._clock.now_ms() - self._precision_ms
         new = max(end - state.read_to, 0)
         if state.read_to < end:
@@ -473,17 +474,17 @@ class TimedDelivery(Part):
         return state.read_to < queue.next_offset
 
     async def _restored(self, queue: ConsumeQueue) -> _State:
-        """What the log says. A broker that was not the master before has written nothing of it."""
+        """The state as the log has it; the broker need not have written that part of the log."""
         checkpoint = await last_checkpoint(self._store)
         if checkpoint is None and (data := self._read_java_checkpoint()) is not None:
             checkpoint = TimerCheckpoint.of_rocketmq(data)
-        # Without any checkpoint all of the queue is read, and all of the log is searched for copies.
+        # Without any checkpoint the whole queue is read, and the whole log is searched for copies.
         checkpoint = checkpoint or TimerCheckpoint()
         low = max(checkpoint.low, queue.min_offset)
         end = queue.next_offset
         delivered: set[int] = set()
         if low < end:
-            # No copy comes before its message. A read of the message mends its entry, if that is wrong.
+            # No copy comes before its message. Reading the message mends its entry, if the entry is wrong.
             found = await from_disk(lambda: self._store.get(TIMER_TOPIC, 0, low, 1, PIECE_BYTES))
             first = decode_record(found.records).physical_offset if found.count else 0
             delivered = await copies_since(self._store.log, max(checkpoint.position, first))
@@ -514,7 +515,7 @@ class TimedDelivery(Part):
                     await self._add_unusual(state, offset)
                 offset += 1
         finally:
-            # After an error the rest is read again, and nothing is added twice.
+            # After an error only the rest is read again, so no entry is added twice.
             state.read_to = offset
             if history is None:
                 self._enqueued += offset - start
@@ -523,8 +524,8 @@ class TimedDelivery(Part):
             state.read_to = end
 
     async def _add_unusual(self, state: _State, offset: int) -> None:
-        """A recall, or a message of a Java broker, whose entry does not say when it is due."""
-        # Not by the place in the entry: that may be wrong, and a read of the queue mends it.
+        """Add a recall, or a message of a Java broker, whose entry does not say when it is due."""
+        # Read the message through the queue: the place in the entry may be wrong, and a read of the queue mends it.
         found = await from_disk(lambda: self._store.get(TIMER_TOPIC, 0, offset, 1, PIECE_BYTES))
         try:
             record = decode_record(found.records) if found.count else None
@@ -549,7 +550,7 @@ class TimedDelivery(Part):
     # --- delivery
 
     async def _deliver_due(self, state: _State, last_slot: int, limit: int) -> bool:
-        """Deliver what is due up to ``last_slot``, at most ``limit`` messages; returns whether anything was due."""
+        """Deliver messages due up to ``last_slot``, at most ``limit``; returns whether any message was due."""
         slot, offsets = state.pending.due(last_slot, min(limit, SLICE))
         if not offsets:
             return False
@@ -562,12 +563,12 @@ class TimedDelivery(Part):
         return True
 
     async def _deliver(self, state: _State, slot: int, offsets: list[int]) -> int:
-        """Deliver messages of one slot, as far as they lie side by side in the queue.
+        """Deliver messages of one slot, as far as they are adjacent in the queue.
 
-        Returns how many these were, where large ones count as several; 0 when this broker is not to deliver any more.
+        Returns how many were delivered, where a large message counts as several; 0 when this broker must not deliver.
         """
         first, count = offsets[0], 1
-        # One read for all that lie side by side; the next call takes the others.
+        # One read for all adjacent messages; the next call reads the others.
         while count < len(offsets) and offsets[count] == first + count:
             count += 1
         queue = self._store.queues.find(TIMER_TOPIC, 0)
@@ -577,8 +578,8 @@ class TimedDelivery(Part):
                 [] if queue is None else [size for _, size, _ in islice(queue.entries(first, count), count)],
             )
         )
-        # The role may have changed while a thread read. Then the state is another one, and what is delivered here would
-        # not be known to it.
+        # The role may have changed while a thread read. Then there is a new state, which would not know of messages
+        # that are delivered here.
         if self._state is not state or not self._is_active() or self._stopping:
             return 0
         if found.status is not GetStatus.FOUND:
@@ -604,7 +605,7 @@ class TimedDelivery(Part):
             message = from_timer(record)
             if self._is_read_here(message.topic):
                 return
-            # A topic of the same name that has been made since the deletion of this message's begins empty.
+            # A topic of the same name that was made after the deletion of this message's topic begins empty.
             if self._is_deleted(message.topic, record.physical_offset):
                 self._note_dropped(message.topic, record)
             else:
@@ -622,7 +623,7 @@ class TimedDelivery(Part):
         return TimerCheckpoint(pending.low(state.read_to), state.read_to, pending.done_slot, self._store.log.end)
 
     def _is_checkpoint_due(self, state: _State) -> bool:
-        """Not within a slot, and not when nothing waits and nothing has changed since the last one."""
+        """Whether to write a checkpoint: not within a slot, nor when nothing waits and nothing has changed."""
         saved = state.saved
         if not state.pending.is_between_slots or self._store.log.end - saved.position < CHECKPOINT_BYTES:
             return False
@@ -630,7 +631,7 @@ class TimedDelivery(Part):
 
     def _save(self, state: _State) -> None:
         now = self._now(state)
-        # It goes into the log after all that it speaks of, see `TimerCheckpoint`.
+        # The checkpoint goes into the log after everything that it describes, see `TimerCheckpoint`.
         self._writer.put_again(
             Incoming(TIMER_TOPIC, CHECKPOINT_QUEUE, now.encode(), b"", 0, 0, self._clock.now_ms(), self._store_host, 0)
         )

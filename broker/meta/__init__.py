@@ -3,7 +3,7 @@
 journal_format.py    the bytes of the journal and the names of its files; tells a torn tail from damage
 journal.py           appends, fsync, recovery, compaction; finds damage in the journal of a stopped broker
 metadata.py          all tables and their journal: opens them and takes snapshots
-table.py             what is in the journal: tables with rows by name, single values; begin here to add a table
+table.py             journalled data: tables with rows by name, and single values; begin here to add a table
 topics.py groups.py consumer_offsets.py delay_offsets.py auth.py     the tables, each with its own rules
 json_files.py        RocketMQ's own files, to and from the records of the journal
 clients.py client_handlers.py        producers and consumers by group and connection; heartbeats, notices of changes

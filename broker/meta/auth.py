@@ -1,9 +1,10 @@
 """Users by name, and the policies of each subject: the tables of RocketMQ's ACL 2.0.
 
-RocketMQ has them in RocksDB, in authConfigPath; here they are in the metadata journal, and slaves copy them. Passwords
-are stored as they are: a server checks an HMAC with the same secret as the client signs with, so a hash would not do.
+RocketMQ keeps them in RocksDB, in authConfigPath; here they are in the metadata journal, and slaves copy them.
+Passwords are stored in plain text: a server checks an HMAC with the secret that the client signs with, so a hash is not
+enough.
 Only the owner of the broker's process can read the journal.
-The journal has no record of these tables before the first user, so an earlier Skylark opens such a store.
+Before the first user the journal has no record of these tables, so an earlier Skylark can open such a store.
 Neighbours: table.py; security/users checks rows before they come here.
 """
 
@@ -30,7 +31,7 @@ class _AuthTable(JournalledTable[Row]):
         """Make this table and its version equal to the master's, see `mirror_rows`."""
         name_of = self._format.name_of
         yield from self.mirror_rows({name_of(row): row for row in rows})
-        self.take_version(version)
+        self.adopt_version(version)
 
 
 class Users(_AuthTable[UserInfo]):

@@ -74,7 +74,7 @@ HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 MAX_GROUPS = 1_000
 MAX_EXPRESSIONS = 65_536
 MAX_CLIENT_ID = 1_024
-# Of a group or topic: the retry topic that a client makes of a group's name is the longest.
+# The longest name of a group or topic. The longest of all is the retry topic that a client makes of a group's name.
 MAX_NAME = 512
 LIMITS = (
     f"a connection may be in {MAX_GROUPS_OF_CONNECTION} groups with {MAX_CHARS_OF_CONNECTION} characters of"
@@ -84,12 +84,12 @@ LIMITS = (
 MAX_NEW_GROUPS = 50
 # Members that are listed in one step.
 MEMBERS = 1_000
-# Groups with different subscriptions that one answer names, and that one tick logs.
+# The most groups with different subscriptions that one answer names, and that one tick logs.
 MAX_DIVIDED = 20
 
 
 class ClientHandlers(Part):
-    """See the module."""
+    """Handles heartbeats and requests for the members of groups."""
 
     tick_interval_ms = 10_000
 
@@ -111,7 +111,7 @@ class ClientHandlers(Part):
         self._options = options
         self._clock = clock
         self.notices = MemberNotices(clients, groups, options)
-        # Groups whose members differ in their subscriptions, as it was logged.
+        # Groups that were logged because their members have different subscriptions.
         self._divided: dict[str, None] = {}
 
     def handlers(self) -> dict[int, Handler]:
@@ -132,7 +132,7 @@ class ClientHandlers(Part):
     # --- coming and going
 
     def heartbeat(self, channel: Channel, request: Command) -> Command:
-        """34: the groups that a client is in; unknown ones are created where that is allowed."""
+        """34: join the groups that the heartbeat names; unknown groups are created where that is allowed."""
         data = HEART_BEAT.body(request, HEARTBEAT)
         _check_heartbeat(data)
         user, now_ms = "", self._clock.monotonic_ms()
@@ -149,9 +149,8 @@ class ClientHandlers(Part):
                 name = consumer.group_name
                 if self._groups.get(name) is None and not self._groups.is_mirror:
                     new_groups += 1
-                # A client is a member of all its groups at once: it looks itself up right after this. What is too much
-                # for one heartbeat is only the creation of more groups, which their first pulls or the next heartbeats
-                # make up for.
+                # A client becomes a member of all its groups at once, because it looks itself up right after this. Only
+                # the creation of groups is limited per heartbeat: first pulls or later heartbeats create the rest.
                 if not self._clients.may_consume(channel, consumer):
                     left_out.append(name)
                     continue
@@ -166,8 +165,8 @@ class ClientHandlers(Part):
                 if data.heartbeat_fingerprint:
                     fingerprint_changed |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
         finally:
-            # Also when a later group of the heartbeat is refused: the groups before it have a new member already, with
-            # whom their members must share the queues.
+            # Notify even if a later group of the heartbeat is refused: the groups before it already have a new member,
+            # with whom their members must share the queues.
             self.notices.changed(changed)
         for producer in data.producer_data_set:
             if not self._clients.may_produce(channel, producer.group_name):
@@ -179,8 +178,8 @@ class ClientHandlers(Part):
         if left_out:
             text = f"{len(left_out)} groups have no room here, such as {left_out[0]}: {LIMITS}"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
-        # True asks for the subscriptions, which heartbeats with a known fingerprint leave out. RocketMQ tells so every
-        # client whose heartbeats have no fingerprint.
+        # True asks the client for its subscriptions, which heartbeats with a known fingerprint leave out. RocketMQ
+        # sends True to every client whose heartbeats have no fingerprint.
         sub_change = fingerprint_changed if data.heartbeat_fingerprint else True
         header = HeartbeatResponseHeader(
             is_support_heart_beat_v2=True, is_sub_change=sub_change, subscription_differences=self._differences_of(data)
@@ -215,12 +214,13 @@ class ClientHandlers(Part):
         self.notices.changed(self._clients.close(channel))
 
     def tick(self) -> None:
-        """Close the connections of clients that have fallen silent, and log groups with different subscriptions."""
-        for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
+        """Close the connections of clients without heartbeats, and log groups with different subscriptions."""
+        timeout_ms = self._options.channel_expired_timeout
+        for channel in self._clients.expired_channels(self._clock.monotonic_ms(), timeout_ms):
             logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
             channel.close("no heartbeat in time")
-            # At once, so that other members take over the queues. When the connection has ended, `channel_closed` is
-            # called again and finds no group.
+            # Leave the groups now, so that other members take over the queues at once. When the connection has ended,
+            # `channel_closed` is called again and finds no group.
             self.channel_closed(channel)
         self._log_divided()
 
@@ -241,7 +241,7 @@ class ClientHandlers(Part):
     # --- members of groups
 
     def consumer_ids(self, channel: Channel, request: Command) -> Command:
-        """38: the client ids of a consumer group's members, among which they share the queues."""
+        """38: the client ids of a consumer group's members, which share the queues."""
         name = GET_CONSUMER_LIST_BY_GROUP.header(request).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
@@ -249,7 +249,7 @@ class ClientHandlers(Part):
         return answer_with(GET_CONSUMER_LIST_BY_GROUP, request, ConsumerIdList(group.client_ids()))
 
     def consumer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
-        """203: a consumer group's members with their connections, those at proxies, too, and its subscriptions."""
+        """203: a consumer group's members with their connections, including proxies' members, and its subscriptions."""
         name = GET_CONSUMER_CONNECTION_LIST.header(request).consumer_group
         group = self._clients.consumer_group(name)
         proxied = self._proxied.consumers(name)
@@ -274,7 +274,7 @@ class ClientHandlers(Part):
         return (yield from answer_steps(GET_CONSUMER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
 
     def subscription(self, channel: Channel, request: Command) -> Command:
-        """345: what a group subscribes to of one topic, as members connected to this broker or a proxy say."""
+        """345: a group's subscription to one topic, as members connected to this broker or a proxy report it."""
         asked = QUERY_SUBSCRIPTION_BY_CONSUMER.header(request)
         found = self._clients.subscription(asked.group, asked.topic) or next(
             (
@@ -289,7 +289,7 @@ class ClientHandlers(Part):
         return answer_with(QUERY_SUBSCRIPTION_BY_CONSUMER, request, body)
 
     def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
-        """204: a producer group's members with their connections, those at proxies, too."""
+        """204: a producer group's members with their connections, including members at proxies."""
         name = GET_PRODUCER_CONNECTION_LIST.header(request).producer_group
         members, proxied = self._clients.producers(name), self._proxied.producers(name)
         if not members and not proxied:
@@ -333,13 +333,13 @@ class ClientHandlers(Part):
 
 
 class MemberNotices:
-    """Sends 40 to the members of groups that changed, see the module. Times are trio's, in seconds."""
+    """Sends 40 to the members of groups that changed, at most once per WINDOW_S. Times are trio's, in seconds."""
 
     def __init__(self, clients: Clients, groups: Groups, options: BrokerOptions) -> None:
         self._clients = clients
         self._groups = groups
         self._options = options
-        # Groups that were notified less than WINDOW_S ago; until when that is, oldest first.
+        # Groups that were notified less than WINDOW_S ago; and when the window of each ends, oldest first.
         self._quiet: set[str] = set()
         self._quiet_until: deque[tuple[float, str]] = deque()
         # Quiet groups whose members changed during their window.
@@ -356,15 +356,15 @@ class MemberNotices:
             group = self._clients.consumer_group(name)
             if group is None:
                 continue
-            # Three ways: a group within its window is only noted, and notified once at its end; the notices of a large
-            # group are left to the task, which sends them in slices; all others go out in this turn.
+            # A group within its window is only remembered, and notified once when the window ends. The notices of a
+            # large group are left to the task, which sends them in slices. All other notices go out in this turn.
             if name in self._quiet:
                 self._again.add(name)
             elif len(group.members) > SLICE:
                 self._ready[name] = None
                 self._wake.set()
             else:
-                for _ in self._tell(name):
+                for _ in self._notify(name):
                     pass
 
     async def run(self) -> None:
@@ -374,7 +374,7 @@ class MemberNotices:
             while self._ready:
                 name = next(iter(self._ready))
                 del self._ready[name]
-                for _ in self._tell(name):
+                for _ in self._notify(name):
                     await trio.lowlevel.checkpoint()
             with trio.move_on_at(self._quiet_until[0][0] if self._quiet_until else math.inf):
                 await self._wake.wait()
@@ -388,7 +388,7 @@ class MemberNotices:
                 self._again.discard(name)
                 self._ready[name] = None
 
-    def _tell(self, name: str) -> Iterator[None]:
+    def _notify(self, name: str) -> Iterator[None]:
         """Notify the members of a group; yields after each SLICE of them."""
         config = self._groups.get(name)
         group = self._clients.consumer_group(name)
@@ -399,7 +399,7 @@ class MemberNotices:
         self._wake.set()
         header = NotifyConsumerIdsChangedRequestHeader(name)
         for number, member in enumerate(list(group.members.values()), 1):
-            # JSON, whatever the connection speaks: it is a request, and all clients read that.
+            # JSON, whatever encoding the connection uses: all clients can read a request in JSON.
             member.channel.push(NOTIFY_CONSUMER_IDS_CHANGED.oneway(header))
             if number % SLICE == 0:
                 yield
@@ -434,7 +434,7 @@ def _check_heartbeat(data: HeartbeatData) -> None:
 
 
 def _check_owner(client_id: str, user: str, owner: str | None) -> None:
-    """RequestRefused when the id belongs to a client of another user, whose replies it would lead astray."""
+    """RequestRefused when the id belongs to a client of another user: replies for that client would go astray."""
     if owner is not None and owner != user:
         text = f"the client id {client_id[:MAX_NAME]} belongs to a client of another user; take another one"
         raise RequestRefused(ResponseCode.NO_PERMISSION, text)

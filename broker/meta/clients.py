@@ -1,4 +1,6 @@
-"""The connected clients: consumers and producers by group and connection. In memory only; from their heartbeats.
+"""The connected clients, as their heartbeats report them: consumers and producers by group and connection.
+
+The tables are in memory only.
 
 A channel is an object for a connection, used here only as a key. Methods return whether members or subscriptions of a
 group changed; the caller (meta/client_handlers.py) notifies the members.
@@ -18,27 +20,27 @@ from skylark.remoting.protocol.requests.clients import ConsumerData, HeartbeatDa
 # A connection's groups, with the characters of its subscriptions in each (0 for a producer group).
 Groups = dict[str, int]
 
-# Groups of one connection. A client names at most half as many in one heartbeat, and those that it leaves may stay for
-# a while.
+# The most groups of one connection. A client names at most half as many in one heartbeat; groups that it has left may
+# stay for a while.
 MAX_GROUPS_OF_CONNECTION = 2_000
-# Members of all groups: some 600 bytes each. A connection may be in a few groups however many members there are, so
-# that one client with many groups keeps nobody else out.
+# The most members of all groups: some 600 bytes each. A connection may be in a few groups however many members there
+# are, so that one client with many groups cannot keep other clients out.
 MAX_MEMBERS = 100_000
 FEW_GROUPS = 16
-# The same for the characters of subscriptions, each counted with what it takes in memory besides.
+# Limits of the characters in subscriptions; each subscription also counts with the memory that it takes besides them.
 MAX_CHARS_OF_CONNECTION = 1 << 20
 MAX_CHARS = 64 << 20
 FEW_CHARS = 16_384
 CHARS_OF_SUBSCRIPTION = 200
 
-# How long an id waits for its user after the last heartbeat, and how many ids do: a connection that broke must not give
-# others the time to take the id, by which replies find their way. The ids of the SDK and of RocketMQ's clients cannot
-# be guessed before. One user has a part of the places only, and cannot push out the ids of others.
+# How long a client id is reserved for its user after the last heartbeat, and how many ids are reserved. Replies are
+# routed by client id, so after a broken connection no other user may take the id. (The ids of the SDK and of RocketMQ's
+# clients cannot be guessed in advance.) One user has only a part of the places, and cannot push out other users' ids.
 KEPT_MS = 600_000
 MAX_KEPT = 10_000
 MAX_KEPT_OF_USER = 1_000
 
-# Groups without a member whose subscriptions are remembered, unless one group has more topics or characters than this.
+# How many groups without members keep their last subscriptions; a group with more topics or characters does not.
 MAX_LEFT = 256
 MAX_LEFT_TOPICS = 32
 MAX_LEFT_CHARS = 4_096
@@ -52,13 +54,13 @@ class Member:
     client_id: str
     language: str
     version: int
-    #: Who signed the heartbeat; empty without access control.
+    #: The user who signed the heartbeat; empty without access control.
     user: str = ""
 
 
 @lazy_dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a consumer group and what they subscribed to."""
+    """The members of a consumer group and their subscriptions."""
 
     name: str
     consume_type: str = "CONSUME_PASSIVELY"
@@ -69,8 +71,8 @@ class ConsumerGroup:
     clients: dict[str, dict[Channel, Member]] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
-    # The subscriptions of each client that shares the queues, and the clients of each set; see `note_wanted`. With
-    # more than one set the group loses messages.
+    # The subscriptions of each client that shares the queues, and the clients of each set of subscriptions; see
+    # `set_wanted`. With more than one set the group loses messages.
     wanted: dict[str, Wanted] = field(default_factory=dict)
     clients_of: dict[Wanted, dict[str, None]] = field(default_factory=dict)
     _differences: str | None = None
@@ -101,10 +103,10 @@ class ConsumerGroup:
         del same[member.channel]
         if not same:
             del self.clients[member.client_id]
-            self.note_wanted(member.client_id, None)
+            self.set_wanted(member.client_id, None)
 
     def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
-        """Take over a member's subscriptions; returns whether topics were added or removed."""
+        """Replace the group's subscriptions by a member's; returns whether topics were added or removed."""
         # The last heartbeat counts for the whole group, as in RocketMQ: members must subscribe to the same topics.
         changed, topics = False, set()
         for subscription in wanted:
@@ -120,8 +122,8 @@ class ConsumerGroup:
             changed = True
         return changed
 
-    def note_wanted(self, client_id: str, wanted: Wanted | None) -> None:
-        """The client subscribes to this now; None: it has left, or chooses its queues itself."""
+    def set_wanted(self, client_id: str, wanted: Wanted | None) -> None:
+        """Set the client's subscriptions; None: the client has left, or chooses its queues itself."""
         before = self.wanted.get(client_id)
         if before == wanted:
             return
@@ -137,7 +139,7 @@ class ConsumerGroup:
 
     @property
     def differences(self) -> str:
-        """A text about members whose subscriptions differ from those of the others; empty when all are equal."""
+        """A text about members whose subscriptions differ from other members'; empty when all are equal."""
         if len(self.clients_of) < 2:
             return ""
         if self._differences is None:
@@ -146,21 +148,21 @@ class ConsumerGroup:
 
 
 class Clients:
-    """See the module. Times are in ms, of one clock, preferably a monotonic one."""
+    """All connected clients of a broker. Times are in ms, of one clock, preferably a monotonic one."""
 
     def __init__(self) -> None:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Channel, Member]] = {}
         self._consumer_groups_of: dict[Channel, Groups] = {}
         self._producer_groups_of: dict[Channel, Groups] = {}
-        # The client id of each connection that is in a group, as its last heartbeat said; and the connections of each
-        # client id with the user of their last heartbeat.
+        # The client id of each connection that is in a group, from its last heartbeat; and the connections of each
+        # client id, with the user of each connection's last heartbeat.
         self._ids: dict[Channel, str] = {}
         self._holders: dict[str, dict[Channel, str]] = {}
-        # Ids whose connections are closed: the user, and when that was heard last. The oldest goes first.
+        # Reserved ids, whose connections are closed: the user, and the time of the last heartbeat. Oldest first.
         self._kept: dict[str, tuple[str, int]] = {}
         self._kept_of: Counter[str] = Counter()
-        # What is limited: members of all groups, and the characters of their subscriptions, in all and by connection.
+        # The numbers that are limited: members of all groups; characters of subscriptions, in all and by connection.
         self._members = 0
         self._chars = 0
         self._chars_of: dict[Channel, int] = {}
@@ -184,7 +186,7 @@ class Clients:
         return next((channel for channel in channels if channel in self._producer_groups_of), None)
 
     def user_of(self, client_id: str, now_ms: int) -> str | None:
-        """The user to whom a client id belongs: while a connection has it, and some minutes more. None: it is free."""
+        """The user to whom a client id belongs: while a connection has it, and KEPT_MS longer. None: the id is free."""
         if (holders := self._holders.get(client_id)) is not None:
             return next(iter(holders.values()))
         user, heard_ms = self._kept.get(client_id, ("", -KEPT_MS))
@@ -278,7 +280,7 @@ class Clients:
         now_ms: int,
         user: str = "",
     ) -> bool:
-        """Take in a heartbeat's part about one consumer group; returns whether members or subscriptions changed."""
+        """Apply a heartbeat's part about one consumer group; returns whether members or subscriptions changed."""
         group = self._consumers.get(data.group_name)
         if group is None:
             group = self._consumers[data.group_name] = ConsumerGroup(data.group_name)
@@ -289,18 +291,18 @@ class Clients:
         changed = group.join(Member(channel, heartbeat.client_id, language, version, user))
         chars = 0 if heartbeat.without_sub else _chars(data)
         self._enter(self._consumer_groups_of, channel, data.group_name, chars)
-        self._note(channel, heartbeat.client_id, user, now_ms)
+        self._set_id(channel, heartbeat.client_id, user, now_ms)
         if not heartbeat.without_sub:
             changed |= group.subscribe(data.subscription_data_set)
             # A consumer that pulls chooses its queues itself, so it takes no messages from other members.
             shares_queues = data.consume_type != "CONSUME_ACTIVELY"
-            group.note_wanted(
+            group.set_wanted(
                 heartbeat.client_id, wanted_of(data.group_name, data.subscription_data_set) if shares_queues else None
             )
         return changed
 
     def fingerprint_changed(self, group: str, fingerprint: int) -> bool:
-        """Note the fingerprint of a member's heartbeat; returns whether the group had another one."""
+        """Store the fingerprint of a member's heartbeat; returns whether the group had another fingerprint."""
         members = self._consumers[group]
         before, members.fingerprint = members.fingerprint, fingerprint
         return before not in (0, fingerprint)
@@ -315,14 +317,14 @@ class Clients:
         now_ms: int,
         user: str = "",
     ) -> None:
-        """Take in a heartbeat's part about one producer group."""
+        """Apply a heartbeat's part about one producer group."""
         member = Member(channel, heartbeat.client_id, language, version, user)
         self._producers.setdefault(group, {})[channel] = member
         self._enter(self._producer_groups_of, channel, group, 0)
-        self._note(channel, heartbeat.client_id, user, now_ms)
+        self._set_id(channel, heartbeat.client_id, user, now_ms)
 
     def _enter(self, groups_of: dict[Channel, Groups], channel: Channel, group: str, chars: int) -> None:
-        """The connection is in the group. With ``chars`` 0 the size of its subscriptions there stays."""
+        """Add the connection to the group. With ``chars`` 0 the counted size of its subscriptions there stays."""
         groups = groups_of.setdefault(channel, {})
         known = groups.get(group)
         if known is None:
@@ -337,8 +339,8 @@ class Clients:
             self._chars += more
             self._chars_of[channel] = self._chars_of.get(channel, 0) + more
 
-    def _note(self, channel: Channel, client_id: str, user: str, now_ms: int) -> None:
-        """The connection is in a group, and has this id now."""
+    def _set_id(self, channel: Channel, client_id: str, user: str, now_ms: int) -> None:
+        """Record the heartbeat of a connection that is in a group, with its client id and user."""
         self._heard_ms[channel] = now_ms
         before = self._ids.get(channel)
         if before != client_id:
@@ -380,7 +382,7 @@ class Clients:
             self.leave_consumer_group(channel, group)
         return left
 
-    def silent(self, now_ms: int, timeout_ms: int) -> list[Channel]:
+    def expired_channels(self, now_ms: int, timeout_ms: int) -> list[Channel]:
         """Connections of clients that sent no heartbeat for ``timeout_ms``."""
         return [channel for channel, at_ms in self._heard_ms.items() if now_ms - at_ms > timeout_ms]
 
@@ -393,7 +395,7 @@ class Clients:
         self._left[group] = subscriptions
 
     def _let_go(self, channel: Channel, client_id: str, heard_ms: int) -> None:
-        """The connection, which was heard last at ``heard_ms``, has this id no longer."""
+        """Take the id from the connection, whose last heartbeat came at ``heard_ms``; reserve it for its user."""
         holders = self._holders[client_id]
         user = holders.pop(channel)
         if holders:
@@ -411,7 +413,7 @@ class Clients:
             self._kept_of[user] += 1
 
     def _drop_kept(self, client_id: str) -> None:
-        """The id waits for nobody any more."""
+        """End the reservation of the id."""
         if (kept := self._kept.pop(client_id, None)) is not None:
             self._kept_of[kept[0]] -= 1
             if not self._kept_of[kept[0]]:
@@ -436,7 +438,7 @@ def _chars(data: ConsumerData) -> int:
 
 
 def _recomputed(subscription: SubscriptionData) -> SubscriptionData:
-    """A copy with tags and codes computed here: some clients send wrong codes."""
+    """A copy of the subscription with tags and codes computed here: some clients send wrong codes."""
     expression = subscription.sub_string or " || ".join(subscription.tags_set)
     try:
         return parse_subscription(

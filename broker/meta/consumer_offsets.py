@@ -1,11 +1,11 @@
-"""How far each group has consumed each queue: nested dicts under RocketMQ's key ``topic@group``.
+"""The committed offset of each group in each queue: nested dicts under RocketMQ's key ``topic@group``.
 
 A commit sets a dict entry and marks it as changed. tasks/persist.py appends the changed entries to the journal each
 ``flushConsumerOffsetInterval`` and at a stop. So a crash loses the commits since the last interval, and consumers get
 some messages twice. Removals are journalled at once: an older offset must not undo them.
 Methods that go through all keys, of which there may be millions, yield between slices.
 This is not a JournalledTable: commits are too frequent for a record each, a record has many keys with only the changed
-queues, and rows are changed in place. Its kinds of records and its version are declared as in one.
+queues, and rows are changed in place. Kinds of records and the version are declared as in a JournalledTable.
 Neighbours: table.py, tasks/persist.py, offset_handlers.py and delivery/pull_handlers.py (commits).
 """
 
@@ -30,7 +30,7 @@ Changed = tuple[str, int]
 
 
 class ConsumerOffsets:
-    """See the module."""
+    """All committed offsets of a broker."""
 
     def __init__(self, journal: Journal, run_ms: int) -> None:
         """``run_ms``: the present time, which identifies this run in versions."""
@@ -42,7 +42,7 @@ class ConsumerOffsets:
         self._version = JournalledVersion(journal, VERSION)
         #: How many keys were removed in this run.
         self.removals = 0
-        #: Goes up with each change, whether the journal has it yet or not.
+        #: Raised by each change, whether the journal has the change yet or not.
         self.changes = 0
         # The key and queue of each of the last changes, and the count of changes at which this list begins.
         self._recent: deque[Changed] = deque(maxlen=RECENT)
@@ -50,7 +50,7 @@ class ConsumerOffsets:
 
     @property
     def data_version(self) -> DataVersion:
-        """The version of the journalled offsets; a Java broker that imports the offsets, and its slaves, compare it."""
+        """The version of the journalled offsets, which a Java broker that imports them, and its slaves, compare."""
         return self._version.value
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
@@ -63,7 +63,7 @@ class ConsumerOffsets:
         return self._table.get(f"{topic}@{group}", {})
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset, forward or back. Some clients send negative ones, which are ignored."""
+        """Set an offset, forward or back. Negative offsets, which some clients send, are ignored."""
         if offset < 0:
             return
         key = f"{topic}@{group}"
@@ -73,7 +73,7 @@ class ConsumerOffsets:
         elif queues.get(queue_id) == offset:
             return
         queues[queue_id] = offset
-        self._note((key, queue_id))
+        self._mark_changed((key, queue_id))
 
     def commit_now(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """As `commit`, for an offset that must survive a kill of this process from now on."""
@@ -85,7 +85,7 @@ class ConsumerOffsets:
         return self._table
 
     def topics_of(self, group: str) -> Generator[None, None, list[str]]:
-        """Topics that a group has committed offsets of."""
+        """The topics in which a group has committed offsets."""
         end = f"@{group}"
         found: list[str] = []
         for keys in self._slices():
@@ -96,7 +96,7 @@ class ConsumerOffsets:
         return found
 
     def topics_by_group(self) -> Generator[None, None, dict[str, list[str]]]:
-        """Group → topics that it has committed offsets of."""
+        """Group → the topics in which it has committed offsets."""
         found: dict[str, list[str]] = {}
         for keys in self._slices():
             for key in keys:
@@ -130,7 +130,7 @@ class ConsumerOffsets:
         return (keys[start : start + KEYS] for start in range(0, len(keys), KEYS))
 
     def _remove(self, keys: Sequence[str]) -> Generator[None, None, None]:
-        """Remove keys, with a record per SLICE keys: one for all could be too large for the journal to read."""
+        """Remove keys, with a record per SLICE keys: one record for all could be too large for the journal to read."""
         for start in range(0, len(keys), SLICE):
             self._remove_some([key for key in keys[start : start + SLICE] if key in self._table])
             yield
@@ -142,13 +142,13 @@ class ConsumerOffsets:
         for key in keys:
             del self._table[key]
         self.removals += len(keys)
-        # The list of changes cannot tell removals. Without it, slaves that know an older count get the whole table.
+        # The list of changes cannot express removals. Clear it: slaves that know an older count get the whole table.
         self.changes += 1
         self._recent.clear()
         self._recent_since = self.changes
         self._version.advance()
 
-    def _note(self, changed: Changed) -> None:
+    def _mark_changed(self, changed: Changed) -> None:
         self._changed[changed] = None
         self._recent.append(changed)
         self.changes += 1
@@ -183,12 +183,12 @@ class ConsumerOffsets:
             yield
 
     def mirror(self, table: Mapping[str, Mapping[int, int]], *, is_whole: bool) -> None:
-        """Take over the keys of ``table`` from a master; ``is_whole``: with all their queues, not only changed ones.
+        """Copy the keys of ``table`` from a master; ``is_whole``: with all queues of each key, not only changed ones.
 
-        Offsets that differ count as changed: append them, then call `take_version`.
+        Offsets that differ count as changed: append them, then call `adopt_version`.
         """
         if is_whole:
-            # A key with fewer queues than before (its topic was made again) is removed first, as records only add
+            # A key with fewer queues than before (its topic was made again) is removed first, as records can only add
             # queues.
             own = self._table
             self._remove_some([key for key, queues in table.items() if key in own and own[key].keys() - queues])
@@ -199,13 +199,13 @@ class ConsumerOffsets:
                     if known is None:
                         known = self._table[key] = {}
                     known[queue_id] = offset
-                    self._note((key, queue_id))
+                    self._mark_changed((key, queue_id))
 
     def advance(self, table: Mapping[str, Mapping[int, int]], end_of: Callable[[str, int], int]) -> None:
         """Commit the offsets that are higher in ``table``, which is from a slave that acted for this master.
 
-        Not those past the ends of this master's queues, which ``end_of`` tells: they are of a topic that this master
-        has deleted and made again, which the slave had not copied yet.
+        Offsets past the ends of this master's queues (``end_of``) are left out: they belong to a topic that this master
+        has deleted and made again before the slave copied the deletion.
         """
         for key, queues in table.items():
             topic, _, group = key.partition("@")
@@ -213,8 +213,8 @@ class ConsumerOffsets:
                 if self.query(group, topic, queue_id) < offset <= end_of(topic, queue_id):
                     self.commit(group, topic, queue_id, offset)
 
-    def take_version(self, version: DataVersion) -> None:
-        """Note that the journal has the master's offsets of this version."""
+    def adopt_version(self, version: DataVersion) -> None:
+        """Set the master's version, after the journal has got the master's offsets of this version."""
         self._version.put(version)
 
     # --- journal
@@ -224,14 +224,14 @@ class ConsumerOffsets:
         """Whether there are changed offsets that the journal does not have."""
         return bool(self._changed)
 
-    def take_changed(self) -> list[Changed]:
+    def pop_changed(self) -> list[Changed]:
         """The changes since the last call; give them to `append_changed` in slices of SLICE."""
         changed, self._changed = self._changed, {}
         return list(changed)
 
     def append_changed(self, changed: Sequence[Changed]) -> None:
         """Append the present values. If that fails, they count as changed again, and the error is raised."""
-        # Offsets that were removed since they were taken are left out: their record would bring them back.
+        # Offsets that were removed since `pop_changed` are left out: a record would bring them back.
         payload: dict[str, dict[int, int]] = {}
         for key, queue_id in changed:
             queues = self._table.get(key)
@@ -247,7 +247,7 @@ class ConsumerOffsets:
         self._version.advance()
 
     def put_back(self, changed: Sequence[Changed]) -> None:
-        """Count these as changed again: they were taken but not appended."""
+        """Count ``changed`` as changed again: these offsets were popped but not appended."""
         self._changed.update(dict.fromkeys(changed))
 
     def appliers(self) -> list[Applier]:
@@ -268,8 +268,8 @@ class ConsumerOffsets:
         """See Journalled.
 
         Copying all offsets at once would block the event loop. So each key is copied when its record is made, with one
-        call that no other thread can interrupt. Changes until then are also in the new journal, which is replayed
-        later.
+        call that no other thread can interrupt. Changes made before that copy are also in the new journal, which is
+        replayed after the snapshot.
         """
         return chain(offset_records(self._present(list(self._table))), self._version.state())
 

@@ -1,4 +1,4 @@
-"""How far the messages of each delay level were delivered: level to offset in the level's queue of SCHEDULE_TOPIC_XXXX.
+"""How far each delay level was delivered: level to offset in the level's queue of SCHEDULE_TOPIC_XXXX.
 
 Imported from a Java broker, exported to one, and copied by a slave from its master.
 Neighbours: delivery/delayed_delivery.py (raises them), table.py, json_files.py, offset_handlers.py.
@@ -14,7 +14,7 @@ KIND = "delay-offsets"
 
 
 class DelayOffsets(JournalledValue[DelayOffsetTable]):
-    """See the module. The whole table is one small record, so it is a value and not a table of rows."""
+    """The offsets of all delay levels. They are one small record, so this is a value and not a table of rows."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal, KIND, DelayOffsetTable(), DelayOffsetTable.to_wire, DelayOffsetTable.from_wire)
@@ -27,7 +27,7 @@ class DelayOffsets(JournalledValue[DelayOffsetTable]):
         return self.value
 
     def put(self, value: DelayOffsetTable) -> bool:
-        """Replace the table; written only if it differs. Returns whether it did."""
+        """Replace the table; it is written only if it differs. Returns whether it was written."""
         differs = super().put(value)
         if differs:
             for callback in self.on_change:
@@ -35,8 +35,8 @@ class DelayOffsets(JournalledValue[DelayOffsetTable]):
         return differs
 
     def advance(self, table: DelayOffsetTable) -> None:
-        """Take the offsets that are higher in ``table``, which is from a slave that acted for this master."""
-        # Never back: messages before our offset were delivered, and would be once more.
+        """Adopt the offsets that are higher in ``table``, which is from a slave that acted for this master."""
+        # An offset never goes back: messages before it were delivered, and would be delivered once more.
         ours, theirs = self.table.offset_table, table.offset_table
         further = {level: offset for level, offset in theirs.items() if offset > ours.get(level, -1)}
         if further:

@@ -1,6 +1,6 @@
 """Subscription groups: how each consumer group is served.
 
-Rows, journal and versions are those of table.py. The groups that RocketMQ makes at its start are not journalled.
+table.py has the rows, the journal and the versions. The groups that RocketMQ makes at its start are not journalled.
 ``forbidden`` is a Java broker's table of groups that may not read a topic; it is kept but has no effect.
 Neighbours: table.py, delivery/pull_handlers.py (asks for the group at each pull), client_handlers.py (heartbeats).
 """
@@ -43,10 +43,11 @@ SYSTEM_GROUPS = (
     "CID_RMQ_SYS_TRANS",
 )
 
-# Groups with which no more are made on first use: anyone may name one, and each stays, with a retry topic.
+# With this many groups, no more are made on first use: any client may name a group, and each group stays, with a retry
+# topic.
 MAX_MADE_ON_USE = 100_000
 
-# By group and topic.
+# A Java broker's table, by group and topic.
 Forbidden = Mapping[str, Mapping[str, int]]
 
 
@@ -63,7 +64,7 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
 
     @property
     def forbidden(self) -> dict[str, dict[str, int]]:
-        """A Java broker's table, see the module."""
+        """A Java broker's table of groups that may not read a topic; kept, but without effect."""
         return self._forbidden.value
 
     def _get_or_light(self, name: str) -> SubscriptionGroupConfig | None:
@@ -76,18 +77,18 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
         """Make this table and its version equal to the master's, see `mirror_rows`."""
         yield from self.mirror_rows(table)
         self._forbidden.put(_copied(forbidden))
-        self.take_version(version)
+        self.adopt_version(version)
 
     def get_or_create(self, name: str) -> SubscriptionGroupConfig | None:
         """The group; made with RocketMQ's settings where ``autoCreateSubscriptionGroup`` allows it.
 
-        A slave serves such a group without making it: its master does. On a full disk, too, the group is served, and it
-        is made when there is room.
+        A slave serves an unknown group without making it: its master makes it. On a full disk, too, the group is
+        served; it is made when there is room.
         """
         config = self.get(name)
         if config is None and self._may_create(name):
             config = SubscriptionGroupConfig(name)
-            # Not on a slave: a row of its own would differ from its master's table, and the next copy would remove it.
+            # A slave makes no row: the row would differ from the master's table, and the next copy would remove it.
             if not self.is_mirror:
                 with suppress(DiskFull):
                     self.put(config)

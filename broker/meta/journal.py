@@ -5,8 +5,8 @@ Files in one directory: ``metadata.snapshot.N`` (the state when journal N was be
 this process); ``sync`` makes all appended changes survive power loss, and only then are they acknowledged.
 
 Invariants: all of journal N is on disk before a sync of journal N+1 counts; all of a snapshot is on disk before the
-files that it replaces are removed. So only changes after the last acknowledged one can be torn: recovery cuts and
-reports them. Damage before that raises StoreCorrupt. After a failed fsync nothing more is accepted: it is unknown what
+files that it replaces are removed. So only changes after the last acknowledged change can be torn: recovery cuts and
+reports them. Earlier damage raises StoreCorrupt. After a failed fsync no change is accepted: it is unknown which bytes
 the kernel kept.
 Threads: ``sync``, ``Compaction.write`` and ``close`` block and run in a worker thread, the rest on the loop.
 Neighbours: journal_format.py (bytes), metadata.py (the tables), tasks/persist.py (the threads).
@@ -55,7 +55,7 @@ class TornTail:
 
 
 class JournalDamage(NamedTuple):
-    """``rotten``: the bytes were on disk, so the next start stops there. Otherwise a torn tail, which it cuts."""
+    """Damage in a file. ``rotten``: the bytes were on disk, and the next start fails. Else it cuts the torn tail."""
 
     file: str
     offset: int
@@ -78,9 +78,9 @@ class Compaction:
     """One attempt to replace a long chain of journals by a snapshot; ``snapshot_bytes`` stays 0 when it fails.
 
     The order of steps makes a crash at any point lose nothing: write ``.tmp``, fsync, rename, fsync the directory, and
-    only then remove the files that it replaces. A snapshot ends with a record that counts the others, so a part of a
-    snapshot is never taken for the whole. `Journal.begin_compaction` begins a new journal first, which gets the changes
-    that come meanwhile.
+    only then remove the files that it replaces. A snapshot ends with a record that counts the other records, so a part
+    of a snapshot is never taken for a whole one. `Journal.begin_compaction` begins a new journal first, which gets the
+    changes that come meanwhile.
     """
 
     def __init__(self, fs: FileSystem, paths: JournalPaths, number: int) -> None:
@@ -126,7 +126,7 @@ class Compaction:
 
 
 class Journal:
-    """Call `replay` once, then `append` and `sync`."""
+    """The journal of one directory: call `replay` once, then `append` and `sync`."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
@@ -143,14 +143,14 @@ class Journal:
         self._compact_at = COMPACT_MIN_BYTES
         self._failure = ""
         #: Called after each append, on the event loop; the caller starts a sync.
-        self.on_append: Callable[[], None] = _nothing
+        self.on_append: Callable[[], None] = _no_sync
 
     # --- recovery
 
     def replay(self, on_record: OnRecord, *, must_exist: bool = False) -> JournalReport:
         """Read all records from disk, oldest first. Blocks; runs before the broker serves.
 
-        StoreCorrupt, and nothing is changed, if there ``must_exist`` a journal and it is missing or empty.
+        StoreCorrupt, without any change, if a journal ``must_exist`` but is missing or empty.
         """
         report = JournalReport()
         paths = self._paths
@@ -173,7 +173,7 @@ class Journal:
         self._open_last(*chain[-1], chain[-2][1].good_bytes if len(chain) > 1 else 0)
         self._earlier_bytes = sum(found.good_bytes for _, found in chain[:-1])
         self._compact_at = self._compaction_threshold()
-        # Last: a crash before this leaves files that the next start removes.
+        # Remove files last: after a crash before this the next start removes them.
         for path in [*listing.half_written, *paths.older(listing, base)]:
             self._fs.remove(path)
             report.removed.append(path)
@@ -203,8 +203,8 @@ class Journal:
         chain = [(number, scan(self._fs.read(self._paths.journal(number)), number)) for number in numbers]
         for index, (number, found) in enumerate(chain):
             later = chain[index + 1 :]
-            # A file that ends between two records looks whole. The header of the next journal has the length that it
-            # had, and so tells that records are missing.
+            # A file that ends between two records looks whole. The header of the next journal has the full length of
+            # this file, and so shows whether records are missing.
             reason = found.damage or _lost_tail(number, found, later)
             if reason:
                 self._cut(chain[index], later, reason, report)
@@ -214,11 +214,12 @@ class Journal:
     def _cut(self, torn: tuple[int, Scan], later: list[tuple[int, Scan]], reason: str, report: JournalReport) -> None:
         number, found = torn
         path = self._paths.journal(number)
-        # A later journal that was synced proves that this one was whole on disk.
+        # A later journal that was synced proves that this journal was whole on disk.
         if found.rotten or any(after.durable_bytes > 0 for _, after in later):
             raise StoreCorrupt(path, found.good_bytes, reason)
         report.cuts.append(TornTail(path, found.good_bytes, self._fs.size(path) - found.good_bytes, reason))
-        # The newest first: a crash on the way leaves a chain without gaps, which the next start cuts at the same place.
+        # Remove the newest first: a crash in between leaves a chain without gaps, which the next start cuts at the same
+        # place.
         for later_number, _ in reversed(later):
             later_path = self._paths.journal(later_number)
             report.cuts.append(TornTail(later_path, 0, self._fs.size(later_path), "it follows a cut journal"))
@@ -233,7 +234,7 @@ class Journal:
             file.close()
 
     def _write_again(self, number: int, found: Scan) -> None:
-        """Write what follows the bytes that the records call durable: an earlier process may have failed to sync it."""
+        """Rewrite the bytes after those that records call durable: an earlier process may have failed to sync them."""
         if found.durable_bytes >= found.good_bytes:
             return
         file = self._fs.open_map(self._paths.journal(number), create=False)
@@ -262,8 +263,8 @@ class Journal:
     def append(self, kind: str, payload: Any) -> None:
         """Hand one change to the kernel. If that fails, an error is raised, and the file is as before."""
         file = self._writable()
-        # A record carries the durable length of the time before it: `sync` raises it when its fsync has returned. So
-        # no record claims more than was on disk when it was written.
+        # A record carries the durable length that is known when the record is written: `sync` raises this length when
+        # its fsync has returned. So no record claims more than was on disk when it was written.
         data = encode_record(kind, payload, self._durable_bytes)
         try:
             file.write(data)
@@ -277,15 +278,15 @@ class Journal:
 
     def sync(self) -> None:
         """Make everything appended before this call survive power loss. Blocks: call it in a thread."""
-        # One fsync at a time. The other lock is held for moments only: the event loop takes it, too, to begin a
-        # compaction, and must never wait for a disk.
+        # `_sync_lock`: one fsync at a time. The other lock is only held for moments, because the event loop takes it,
+        # too, to begin a compaction, and must never wait for a disk.
         with self._sync_lock:
             with self._files_lock:
                 file = self._writable()
                 retired = list(self._retired)
                 number, size = self._number, self._bytes
             try:
-                # Oldest first: no later journal may count as durable before an earlier one is.
+                # Oldest first: no journal may count as durable before all earlier journals are.
                 for old in retired:
                     old.sync()
                 file.sync()
@@ -295,8 +296,8 @@ class Journal:
                 self._failure = f"fsync of {file.path} failed ({error}): metadata is read-only until a restart"
                 raise StoreError(self._failure) from error
             with self._files_lock:
-                # What was appended while the fsync ran does not count. And if a compaction has begun another journal
-                # meanwhile, the length is of one that no record will mention any more.
+                # Bytes appended while the fsync ran do not count. If a compaction has begun another journal meanwhile,
+                # no record will mention this length, which belongs to the former journal.
                 if number == self._number:
                     self._durable_bytes = max(self._durable_bytes, size)
                 self._retired = [old for old in self._retired if old not in retired]
@@ -304,7 +305,7 @@ class Journal:
                 old.close()
 
     def close(self) -> None:
-        """Sync, leave a mark that says how much is on disk, and close. Blocks: call it in a thread."""
+        """Sync, append a record with the durable length, and close. Blocks: call it in a thread."""
         if self._file is None:
             return
         try:
@@ -325,7 +326,7 @@ class Journal:
         return self._file
 
     def _repair(self, file: AppendFile) -> None:
-        """Remove what a failed write left: a torn record before other records would count as damage at recovery."""
+        """Remove bytes of a failed write: a torn record before other records would count as damage at recovery."""
         try:
             file.truncate(self._bytes)
         except OSError as error:
@@ -345,7 +346,7 @@ class Journal:
         file: AppendFile | None = None
         try:
             file = self._fs.open_append(path)
-            # The length of the present journal: recovery notices by it when the present one has lost its tail.
+            # The header has the length of the present journal, so that recovery notices if its tail is lost.
             file.write(encode_header(number, self._bytes))
         except (OSError, StoreError) as error:
             if file is not None:
@@ -370,12 +371,12 @@ class Journal:
             self.end_compaction(compaction)
 
     def end_compaction(self, compaction: Compaction) -> None:
-        """Take note of how ``compaction`` ended."""
+        """Record how ``compaction`` ended."""
         if compaction.snapshot_bytes:
             self._snapshot_bytes = compaction.snapshot_bytes
             self._earlier_bytes = 0
             self._compact_at = self._compaction_threshold()
-        else:  # it failed, perhaps on a full disk: wait until the chain has grown before the next try
+        else:  # the compaction failed, perhaps on a full disk: wait until the chain has grown before the next try
             self._compact_at = 2 * (self._earlier_bytes + self._bytes)
 
     def _compaction_threshold(self) -> int:
@@ -383,7 +384,7 @@ class Journal:
 
 
 def _lost_tail(number: int, found: Scan, later: list[tuple[int, Scan]]) -> str:
-    """Why this journal must have lost its tail, by the header of the next one; "" if it has not."""
+    """Why this journal must have lost its tail, by the header of the next journal; "" if it has not."""
     if not later:
         return ""
     next_number, following = later[0]
@@ -405,7 +406,7 @@ def _apply(records: list[JournalRecord], path: str, on_record: OnRecord) -> int:
     return len(changes)
 
 
-def _nothing() -> None:
+def _no_sync() -> None:
     pass
 
 
@@ -413,7 +414,7 @@ def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[Journ
     """The records of a snapshot and its size; StoreCorrupt if it is not whole."""
     data = fs.read(path)
     found = scan(data, number)
-    # Its last record counts the others. Zeros after that are what the repair of a file system may leave.
+    # The last record counts the other records. The repair of a file system may leave zeros after it.
     if (found.damage and any(data[found.good_bytes :])) or not data:
         raise StoreCorrupt(path, found.good_bytes, found.damage or "the file is empty")
     if not found.records or found.records[-1][1:] != (END, len(found.records) - 1):

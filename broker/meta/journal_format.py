@@ -87,7 +87,7 @@ def scan(data: bytes, number: int) -> Scan:
     while offset < len(data):
         found = _read_record(data, offset)
         if isinstance(found, str):
-            # Reading stops here, but whole records may follow: their durable lengths tell whether the damaged bytes
+            # Reading stops here, but whole records may follow. Their durable lengths show whether the damaged bytes
             # were on disk (rot), or never acknowledged (a torn tail).
             damage = found
             durable = max(durable, _find_durable(data, offset))
@@ -99,7 +99,7 @@ def scan(data: bytes, number: int) -> Scan:
 
 
 def _read_record(data: bytes, offset: int) -> tuple[JournalRecord, int, int] | str:
-    """The record at ``offset``, its durable length and where the next one starts; or what is wrong."""
+    """The record at ``offset``, its durable length and the start of the next record; or why it cannot be read."""
     start = offset + RECORD_HEAD_BYTES
     if start > len(data):
         return "the file ends inside a record's head"

@@ -2,7 +2,7 @@
 
 topics.json subscriptionGroup.json consumerOffset.json delayOffset.json messageRequestMode.json topicQueueMapping.json,
 of 4.9 and 5.x, in fastjson's dialect. `journal_records` imports them as records of the journal, and `warnings` lists
-what is left out.
+everything that is left out.
 `to_json_files` exports the tables in the form of 5.x, which 4.9 can read, too. Only `write_files` changes the files.
 ``JsonFiles`` keeps their sizes and CRCs in the journal, as they were last read or written here: a file that differs was
 changed by another program.
@@ -64,7 +64,7 @@ class JsonTables:
 
 def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
     """All tables; None if there is no such file. StoreCorrupt if neither a file nor its backup can be read."""
-    # One file is enough: a broker writes some of them with their first row only.
+    # One file is enough: a broker writes some of the files only with their first row.
     if not any(fs.exists(f"{directory}/{name}{end}") for name in NAMES for end in ("", ".bak")):
         return None
     from_backup: list[str] = []
@@ -103,7 +103,7 @@ def _read_table(fs: FileSystem, path: str, cls: type[B], on_backup: Callable[[],
 
 
 def parse(cls: type[B], data: bytes) -> B:
-    """The body in a file; ValueError if it is not one."""
+    """The body in a file; ValueError if ``data`` is not such a body."""
     try:
         return cls.from_wire(loads(data, relaxed_bytes=len(data)))
     except ProtocolError as error:
@@ -111,7 +111,7 @@ def parse(cls: type[B], data: bytes) -> B:
 
 
 def holds_something(fs: FileSystem, path: str, member: str) -> bool:
-    """Whether ``member`` of another JSON file of RocketMQ's is not empty; True for a file that cannot be read."""
+    """Whether ``member`` of the JSON file at ``path`` is not empty; True for a file that cannot be read."""
     if not fs.exists(path):
         return False
     data = fs.read(path)
@@ -138,7 +138,7 @@ class JsonFiles:
         self.seen = JournalledValue[dict[str, Fingerprint]](journal, SEEN, {}, dict, _fingerprints)
 
     def fingerprints(self) -> dict[str, Fingerprint]:
-        """Their present sizes and CRCs."""
+        """The present sizes and CRCs of the files."""
         paths = {name: f"{self._directory}/{name}" for name in NAMES}
         contents = {name: self._fs.read(path) for name, path in paths.items() if self._fs.exists(path)}
         return {name: (len(data), crc32(data)) for name, data in contents.items()}
@@ -147,8 +147,8 @@ class JsonFiles:
         """Names of files that have changed since they were last read or written here."""
         return [name for name, fingerprint in self.fingerprints().items() if self.seen.value.get(name) != fingerprint]
 
-    def note(self) -> None:
-        """Remember their present sizes and CRCs."""
+    def remember(self) -> None:
+        """Store the present sizes and CRCs of the files in the journal."""
         self.seen.put(self.fingerprints())
 
 
@@ -156,10 +156,10 @@ def _fingerprints(payload: Any) -> dict[str, Fingerprint]:
     return {name: (size, crc) for name, (size, crc) in payload.items()}
 
 
-#: Key of the offset up to which Java's records of pops were read from the timer's queue. RocketMQ has no such offset.
+#: Key of the offset up to which Java's pop records were read from the timer's queue. RocketMQ has no such offset.
 POPS_KEY = f"{TIMER_TOPIC}@{REVIVE_GROUP}"
 
-# File, the member that is not imported, and what it holds.
+# Files that are not imported: name, JSON member, and a description of its contents.
 _NOT_READ = (
     ("consumerOrderInfo.json", "table", "how far a Java broker's pops in order were; their messages come again"),
     ("lmqConsumerOffset.json", "offsetTable", "this version does not support offsets of light message queues"),
@@ -177,14 +177,14 @@ def journal_records(tables: JsonTables) -> Iterator[Change]:
         yield groups.FORBIDDEN, tables.groups.forbidden_table
     yield groups.FORMAT.version, tables.groups.data_version.to_wire()
     for key, queues in tables.consumer_offsets.offset_table.items():
-        # A Java broker stores any offset that clients send, also -1.
+        # A Java broker stores any offset that clients send, even -1.
         more = 1 if is_of_revive_log(key) else 0
         yield (
             consumer_offsets.PUT,
             {key: {queue_id: offset + more for queue_id, offset in queues.items() if offset >= 0}},
         )
-    # This offset, even 0, says that pops of a Java broker wait among the timed messages: delivery/pop/moving.py reads
-    # them.
+    # This offset, even 0, says that there may be pops of a Java broker among the timed messages:
+    # delivery/pop/java_takeover.py reads them.
     if any(name.startswith(REVIVE_TOPIC_PREFIX) for name in tables.topics.topic_config_table):
         before = tables.consumer_offsets.offset_table.get(POPS_KEY, {}).get(0, 0)
         yield consumer_offsets.PUT, {POPS_KEY: {0: max(before, 0)}}
@@ -197,7 +197,7 @@ def journal_records(tables: JsonTables) -> Iterator[Change]:
 
 
 def is_of_revive_log(key: str) -> bool:
-    """Whether this is an offset in a revive log: RocketMQ stores the last processed record, Skylark the next one."""
+    """Whether ``key`` is of a revive log: RocketMQ stores the last processed record's offset, Skylark the next one."""
     return key.startswith(REVIVE_TOPIC_PREFIX) and key.endswith(f"@{REVIVE_GROUP}")
 
 
@@ -220,7 +220,7 @@ def refuse_rocksdb(fs: FileSystem, directory: str) -> None:
 
 
 def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
-    """Warnings about tables that are not imported, and values without effect here, that a user of RocketMQ may miss."""
+    """Warnings, for a user of RocketMQ, about tables that are not imported and values that have no effect here."""
     found = [f"{directory}/{name} could not be read, its .bak was used" for name in tables.from_backup]
     for name, member, what in _NOT_READ:
         path = f"{directory}/{name}"
@@ -256,7 +256,7 @@ def to_json_files(
     request_modes: RequestModes,
     instead: Offsets | None = None,
 ) -> dict[str, bytes]:
-    """Each file's name and content; ``instead``: offsets that a Java broker needs instead of those in the table."""
+    """Each file's name and content; ``instead``: offsets for a Java broker that replace offsets of the table."""
     offsets = _offsets(consumer_offsets.table(), instead or {})
     topics_of: dict[str, dict[str, None]] = {}
     for key in offsets:

@@ -1,7 +1,7 @@
 """All metadata of a broker: the tables and their journal, opened and snapshotted together.
 
-`open` is called at the broker's start. In a directory without a journal it imports RocketMQ's files, as one snapshot,
-so all of them or none. `recover` only reads.
+`open` is called at the broker's start. In a directory without a journal it imports all of RocketMQ's files, or none, as
+one snapshot. `recover` only reads.
 Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py (wiring),
 commands/json_metadata.py (writes RocketMQ's files, and reads them again).
 """
@@ -43,7 +43,7 @@ class Metadata:
         self._fs = fs
         self._directory = directory
         self.journal = Journal(fs, directory)
-        # Whether `recover` found an empty journal, or none.
+        # Whether `recover` found no journal, or an empty one.
         self.fresh = True
         self.topics = Topics(self.journal, clock, options)
         self.groups = Groups(self.journal, clock, options)
@@ -56,7 +56,7 @@ class Metadata:
         #: On a slave: the topics of all messages before this offset of the log are in the table; -1 when unknown.
         self.topics_to = JournalledValue(self.journal, "topics-to", -1, int, int)
         self.json_files = JsonFiles(fs, directory, self.journal)
-        # Add a new table here; it declares its kinds of records itself.
+        # Add a new table here; each table declares its kinds of records itself.
         self._tables = Tables(
             self.topics,
             self.topics.deletions,
@@ -75,14 +75,14 @@ class Metadata:
     def open(self, *, must_exist: bool = False) -> MetadataReport:
         """Recover, then make the system topics and groups. Blocks; runs before the broker serves.
 
-        StoreCorrupt if there ``must_exist`` a journal and it is gone.
+        StoreCorrupt if a journal ``must_exist`` and there is none.
         """
         report = MetadataReport(self.recover(must_exist=must_exist))
         if report.journal.fresh:
             self._import(report)
         elif changed := self.json_files.changed():
             report.warnings.append(self._changed_text(changed))
-        # After the journal and the import, which may have some of them with other settings: those stay.
+        # Made after the recovery and the import: rows that these have, perhaps with other settings, stay.
         self.topics.create_system_topics()
         self.groups.create_system_groups()
         return report

@@ -38,7 +38,7 @@ PAGE_OFFSETS = 5_000
 
 
 class OffsetHandlers(Part):
-    """Messages that are more than ``in_memory_bytes`` before the log's end count as on disk."""
+    """Handles requests for offsets. Messages more than ``in_memory_bytes`` before the log's end count as on disk."""
 
     reads_disk = (
         QUERY_CONSUMER_OFFSET.code,
@@ -79,7 +79,7 @@ class OffsetHandlers(Part):
         return {GET_ALL_CONSUMER_OFFSET.code: self.get_all}
 
     def query(self, channel: Channel, request: Command) -> Command:
-        """14: without an offset of the group, 0 if the queue still has all messages, else "not found"."""
+        """14: a group's offset. If it has none: 0 if the queue still has all its messages, else "not found"."""
         header = QUERY_CONSUMER_OFFSET.header(request)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
@@ -91,15 +91,15 @@ class OffsetHandlers(Part):
         return QUERY_CONSUMER_OFFSET.answer(request, self._of_topic(header.topic, offset))
 
     def update(self, channel: Channel, request: Command) -> Command:
-        """15: usually oneway. An offset that is not one of this queue is refused.
+        """15: commit an offset; usually oneway. An offset past the end of the queue is refused.
 
-        It is of a topic that had the name before, or of a broker that had this one's name: a group that started again
-        at it would skip the first messages of the new queue.
+        Such an offset belongs to an earlier topic or broker of the same name: a group that started again at it would
+        skip the first messages of the new queue.
         """
         header = UPDATE_CONSUMER_OFFSET.header(request)
         group, topic = header.consumer_group, header.topic
-        # A consumer of ours may commit before it says that it is one. For others RocketMQ's rule holds: its mqadmin
-        # clones offsets by commits, which must not make a group of a mistyped name.
+        # A Skylark consumer may commit before its first heartbeat, so its group is made. For other clients RocketMQ's
+        # rule holds: RocketMQ's mqadmin clones offsets by commits, which must not make a group of a mistyped name.
         is_ours = request.codec == CBOR or OFFER_FIELD in (request.ext or {})
         known = self._groups.get_or_create(group) if is_ours else self._groups.get(group)
         if known is None:
@@ -115,7 +115,7 @@ class OffsetHandlers(Part):
         if header.topic_created_ms is not None and created_ms not in (None, header.topic_created_ms):
             text = f"offset {header.commit_offset} is of a topic {topic} that was deleted: the present one is another"
             raise RequestRefused(ResponseCode.PULL_OFFSET_MOVED, text)
-        # A slave that acts for its master takes what it cannot check: it may be behind.
+        # A slave that acts for its master accepts any offset: its log may lag, so it cannot check the offset.
         if self._is_master() and header.commit_offset > (end := self._store.max_offset(topic, header.queue_id)):
             text = f"offset {header.commit_offset} is past the end of queue {header.queue_id} of topic {topic}, {end}"
             raise RequestRefused(ResponseCode.PULL_OFFSET_MOVED, text)
@@ -124,7 +124,7 @@ class OffsetHandlers(Part):
         return request.respond(ext={})
 
     def _goes_back(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
-        """Whether the group is further already. An offset that the queue does not have says nothing about that."""
+        """Whether the group has a higher offset already; an offset that the queue does not have is not compared."""
         present = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         return header.commit_offset < present <= self._store.max_offset(header.topic, header.queue_id)
 
@@ -136,14 +136,14 @@ class OffsetHandlers(Part):
         return SEARCH_OFFSET_BY_TIMESTAMP.answer(request, self._of_topic(header.topic, offset))
 
     def get_max(self, channel: Channel, request: Command) -> Command:
-        """30: with ``committed=false`` also of messages that are not confirmed yet."""
+        """30: the end of a queue; with ``committed=false`` the end includes messages that are not confirmed yet."""
         header = GET_MAX_OFFSET.header(request)
         end = self._store.max_offset if header.committed is False else self._store.visible_end
         offset = end(header.topic, header.queue_id)
         return GET_MAX_OFFSET.answer(request, self._of_topic(header.topic, offset))
 
     def get_min(self, channel: Channel, request: Command) -> Command:
-        """31: the first offset of a queue that has its message still."""
+        """31: the first offset of a queue whose message is still stored."""
         header = GET_MIN_OFFSET.header(request)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return GET_MIN_OFFSET.answer(request, self._of_topic(header.topic, offset))
@@ -152,18 +152,18 @@ class OffsetHandlers(Part):
         return OffsetResponseHeader(offset, self._topics.created_ms(topic))
 
     def get_earliest_time(self, channel: Channel, request: Command) -> Command:
-        """32: when the oldest message of a queue was stored; -1 without one."""
+        """32: when the oldest message of a queue was stored; -1 if the queue has no message."""
         header = GET_EARLIEST_MSG_STORETIME.header(request)
         timestamp = self._store.first_store_time(header.topic, header.queue_id)
         return GET_EARLIEST_MSG_STORETIME.answer(request, TimestampResponseHeader(timestamp))
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
-        """43: all consumer offsets; for a Skylark slave only the changes since it last asked, if still known."""
+        """43: all consumer offsets; for a Skylark slave only the changes since its last question, if still known."""
         header, offsets = GET_ALL_CONSUMER_OFFSET.header(request), self._offsets
         part = None
         if header.known_run is not None and header.known_changes is not None:
             part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes), PAGE_OFFSETS)
-        # The version before the answer is made: offsets that change meanwhile are sent again with the next answer.
+        # The answer has the version from before it was made: offsets that change meanwhile are sent again next time.
         version = offsets.live_version
         if part is not None:
             answer = answer_with(GET_ALL_CONSUMER_OFFSET, request, ConsumerOffsetTable(part, {}, offsets.data_version))
@@ -185,7 +185,7 @@ class OffsetHandlers(Part):
         return answer
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:
-        """45: all delay offsets. The copies of the messages before them are in the log before its present end."""
+        """45: all delay offsets. The log has the copies of all messages before these offsets."""
         answer = answer_with(GET_ALL_DELAY_OFFSET, request, self._delay_offsets.table)
         if request.codec == CBOR:
             answer.ext = {**(answer.ext or {}), **GetAllDelayOffsetResponseHeader(self._store.log.end).to_ext()}

@@ -1,9 +1,10 @@
 """Offsets that an administrator has set while consumers of the group are connected.
 
-A consumer reads on from what it has in memory, and commits that. So the new offset of a queue is kept here until the
-group's next pull of the queue: the pull is answered with "offset moved" and the new offset, and commits until then are
-ignored. A held pull is answered at once. When the group has no connected consumers, setting the offset is all it takes.
-In memory only, as in RocketMQ: after a restart or a change of the role connected consumers go on from where they were.
+A connected consumer continues at its own offset in memory, and commits it. So the new offset of a queue is kept here
+until the group's next pull of the queue: the pull is answered with "offset moved" and the new offset, and commits until
+then are ignored. A held pull is answered at once. When the group has no connected consumers, setting the committed
+offset is enough. Pending offsets are in memory only, as in RocketMQ: after a restart or a change of the role, connected
+consumers continue at their old offsets.
 """
 
 import logging
@@ -20,7 +21,7 @@ MAX_PENDING = 100_000
 
 
 class OffsetResets:
-    """See the module. ``pending`` is empty nearly always: look at it first, where speed matters."""
+    """Offsets that wait for the next pull of a group. ``pending`` is nearly always empty: check it first for speed."""
 
     def __init__(
         self, offsets: ConsumerOffsets, clients: Clients, release_group: Callable[[tuple[str, int], str], object]
@@ -33,9 +34,9 @@ class OffsetResets:
         self.pending: dict[tuple[str, str, int], int] = {}
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Let the group go on at ``offset``."""
-        # The commit is all that a group without connected consumers needs. For a connected one the new offset is
-        # pending before its held pull is released, as the pull is answered with it.
+        """Let the group continue at ``offset``."""
+        # A group without connected consumers only needs the commit. For a connected group the new offset becomes
+        # pending before the held pull is released, since the pull is answered with it.
         self._offsets.commit(group, topic, queue_id, offset)
         key = group, topic, queue_id
         self.pending.pop(key, None)
@@ -48,11 +49,11 @@ class OffsetResets:
         self.pending[key] = offset
         self._release_group((topic, queue_id), group)
 
-    def take(self, channel: Channel, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that a member's pull of the queue has to go on at; None when none was set.
+    def pop(self, channel: Channel, group: str, topic: str, queue_id: int) -> int | None:
+        """Remove and return the offset at which a member's pull of the queue must continue; None when none is pending.
 
-        A reader without heartbeats is not a member: it chooses its own offsets, and must not take an offset that waits
-        for a member.
+        A reader without heartbeats is not a member: it chooses its own offsets, and must not consume an offset that is
+        meant for a member.
         """
         members = self._clients.consumer_group(group)
         if members is None or channel not in members.members:
@@ -70,10 +71,10 @@ class OffsetResets:
         return True
 
     def topic_deleted(self, name: str) -> None:
-        """Forget the offsets of a topic: a topic that is made later with the same name does not have these offsets."""
+        """Forget the offsets of a deleted topic: a later topic of the same name has other offsets."""
         for key in [key for key in self.pending if key[1] == name]:
             del self.pending[key]
 
     def clear(self) -> None:
-        """This broker is no longer the master: its consumers ask another one."""
+        """Forget all pending offsets: this broker is no longer the master, and its consumers ask another broker."""
         self.pending.clear()

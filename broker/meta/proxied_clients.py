@@ -1,8 +1,8 @@
 """Clients of gRPC proxies, as the proxies name them (7140). In memory only.
 
-They are apart from the members of groups in clients.py: they take messages by pops only, so they get no queues when
-members divide these, no notices, and no offsets to go on from. Tools list them with the others, and what tools ask of
-a consumer is asked through its proxy.
+They are kept apart from the members of groups in clients.py: they only pop messages, so they get no queues when members
+share the queues, no notices, and no offset resets. Tools list them with other clients, and a tool's request to such a
+consumer goes through its proxy.
 Invariant: ``_consumers`` and ``_producers`` mirror ``_of_proxy``.
 """
 
@@ -23,7 +23,7 @@ from skylark.remoting.protocol.requests.proxied import PROXY_HEART_BEAT, Proxied
 
 # One heartbeat, which is handled in one piece.
 HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
-# Each takes some 2 KB. Clients past these are not listed; they send and receive all the same.
+# Each client takes some 2 KB. Further clients are not listed; they send and receive all the same.
 MAX_CLIENTS = 100_000
 # Creating a group and its retry topic takes about 100 µs.
 MAX_NEW_GROUPS = 50
@@ -45,7 +45,7 @@ class Proxied:
 
 
 class ProxiedClients:
-    """See the module. Times are in ms, of one clock, preferably a monotonic one."""
+    """All clients of gRPC proxies. Times are in ms, of one clock, preferably a monotonic one."""
 
     def __init__(self) -> None:
         self._of_proxy: dict[Channel, dict[str, Proxied]] = {}
@@ -54,7 +54,7 @@ class ProxiedClients:
         self.count = 0
 
     def consumers(self, group: str) -> list[tuple[Proxied, ConsumerData]]:
-        """The members of a consumer group, each with its part of the heartbeat. One with two proxies is there once."""
+        """The members of a consumer group, each with its part of the heartbeat; a client of two proxies counts once."""
         members = {one.client_id: one for one in self._consumers.get(group, {}).values()}
         return [
             (one, data) for one in members.values() for data in one.client.consumer_data_set if data.group_name == group
@@ -67,7 +67,7 @@ class ProxiedClients:
                 yield group, one, data
 
     def producers(self, group: str) -> list[Proxied]:
-        """The members of a producer group. One with two proxies is there once."""
+        """The members of a producer group; a client of two proxies counts once."""
         return list({one.client_id: one for one in self._producers.get(group, {}).values()}.values())
 
     def all_producers(self) -> Iterator[tuple[str, Proxied]]:
@@ -80,8 +80,8 @@ class ProxiedClients:
         """The member of a consumer group with this id."""
         return next((one for one in self._consumers.get(group, {}).values() if one.client_id == client_id), None)
 
-    def note(self, channel: Channel, client: ProxiedClient, now_ms: int) -> bool:
-        """The proxy at ``channel`` has this client. False when there is no room for one more."""
+    def register(self, channel: Channel, client: ProxiedClient, now_ms: int) -> bool:
+        """Add a client of the proxy at ``channel``, or renew it. Returns False when there are too many clients."""
         known = self._of_proxy.get(channel, {}).get(client.client_id)
         if known is not None and known.client == client:
             known.heard_ms = now_ms
@@ -99,7 +99,7 @@ class ProxiedClients:
         return True
 
     def forget(self, channel: Channel, client_id: str) -> None:
-        """The client has left the proxy."""
+        """Remove a client that has left the proxy."""
         clients = self._of_proxy.get(channel, {})
         one = clients.pop(client_id, None)
         if one is None:
@@ -113,7 +113,7 @@ class ProxiedClients:
             _leave(self._producers, group, (channel, client_id))
 
     def close(self, channel: Channel) -> None:
-        """The proxy has gone; its clients will use another one."""
+        """Remove the clients of a proxy whose connection has closed; they will use another proxy."""
         for client_id in list(self._of_proxy.get(channel, ())):
             self.forget(channel, client_id)
 
@@ -126,7 +126,7 @@ class ProxiedClients:
 
 
 def _leave(table: dict[str, dict[_Key, Proxied]], group: str, key: _Key) -> None:
-    # A heartbeat may name a group twice, so it may have gone already.
+    # A heartbeat may name a group twice, so the client may have been removed from it already.
     members = table.get(group, {})
     members.pop(key, None)
     if not members:
@@ -163,7 +163,7 @@ class ProxyHandlers(Part):
             self._proxied.forget(channel, client_id)
         if not all(client.client_id for client in data.clients):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has a client without an id")
-        listed = [client for client in data.clients if self._proxied.note(channel, client, now_ms)]
+        listed = [client for client in data.clients if self._proxied.register(channel, client, now_ms)]
         self._make_groups(listed)
         if len(listed) < len(data.clients):
             text = f"this broker lists {MAX_CLIENTS} clients of proxies already"
@@ -171,14 +171,14 @@ class ProxyHandlers(Part):
         return request.respond()
 
     def _make_groups(self, clients: list[ProxiedClient]) -> None:
-        """Create what is missing; the next heartbeat creates more."""
+        """Create missing groups, at most MAX_NEW_GROUPS; the next heartbeat creates more."""
         wanted = {data.group_name: data for client in clients for data in client.consumer_data_set}
         new = [data for name, data in wanted.items() if not self._is_known(name)]
         for data in new[:MAX_NEW_GROUPS]:
             self._make_group(data)
 
     def channel_closed(self, channel: Channel) -> None:
-        """A proxy may have gone."""
+        """Remove the clients if the channel was a proxy's."""
         self._proxied.close(channel)
 
     def tick(self) -> None:

@@ -1,7 +1,7 @@
-"""How far connected consumers have pulled: consumerProgress shows as in flight what they have not committed yet.
+"""How far connected consumers have pulled: consumerProgress shows messages between commit and pull as in flight.
 
-Each connection has its own table, which goes with the connection. Its number of queues is limited; further queues are
-not recorded, and show nothing in flight.
+Each connection has its own table, which is dropped with the connection. The number of queues in a table is limited;
+further queues are not recorded, and show nothing in flight.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,8 +21,8 @@ class PullPositions:
         self._table: dict[tuple[str, str], dict[int, int]] = {}
         self._queues = 0
 
-    def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """The group's next pull begins at ``offset``."""
+    def record(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Record that the group's next pull begins at ``offset``."""
         queues = self._table.get((group, topic))
         if queues is None or queue_id not in queues:
             if self._queues >= MAX_QUEUES:
@@ -36,16 +36,16 @@ class PullPositions:
         return self._table.get((group, topic), {})
 
 
-def note_pulled(channel: Channel, group: str, topic: str, queue_id: int, offset: int) -> None:
-    """The next pull of this connection begins at ``offset``."""
+def record_pull(channel: Channel, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """Record that the next pull of this connection begins at ``offset``."""
     pulled = channel.attachments.get(_KEY)
     if pulled is None:
         pulled = channel.attachments[_KEY] = PullPositions()
-    pulled.note(group, topic, queue_id, offset)
+    pulled.record(group, topic, queue_id, offset)
 
 
 def furthest_pulled(channels: Iterable[Channel], group: str, topic: str) -> dict[int, int]:
-    """Queue → the furthest that any of the connections has pulled for the group."""
+    """Queue → the highest offset that any of the connections has pulled for the group."""
     furthest: dict[int, int] = {}
     for channel in channels:
         pulled = channel.attachments.get(_KEY)

@@ -1,8 +1,8 @@
 """How groups consume topics: PULL or POP, as administrators have set it by group and topic.
 
-RocketMQ's messageRequestMode.json: imported from a Java broker, exported to one, and copied by slaves. Groups that are
-not here consume by pull.
-The journal has no record of this table before the first change, so an earlier Skylark opens such a store.
+RocketMQ's messageRequestMode.json: imported from a Java broker, exported to one, and copied by slaves. Groups without a
+row consume by pull.
+Before the first change the journal has no record of this table, so an earlier Skylark can open such a store.
 Neighbours: table.py, delivery/queue_assignment.py (400, 401), replication/set_requests.py (402).
 """
 
@@ -32,7 +32,7 @@ FORMAT = TableFormat(
 
 
 class RequestModes(JournalledTable[MessageRequestMode]):
-    """See the module."""
+    """The table of request modes, by group and topic."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         super().__init__(journal, clock, FORMAT)
@@ -51,7 +51,7 @@ class RequestModes(JournalledTable[MessageRequestMode]):
     def mirror(self, modes: Modes) -> Iterator[None]:
         """Make this table equal to the master's, see `mirror_rows`."""
         table = {_key(mode.topic, mode.consumer_group): mode for mode in rows_of(modes)}
-        # There is no version of the master to take over, so equal rows must not count as a change.
+        # The master's table has no version to adopt, so equal rows must not count as a change.
         if table != self.all():
             yield from self.mirror_rows(table)
             self._changed()
@@ -62,7 +62,7 @@ class RequestModes(JournalledTable[MessageRequestMode]):
 
 
 def rows_of(modes: Modes) -> Iterable[MessageRequestMode]:
-    """The rows of RocketMQ's table; their names are those under which they stand there."""
+    """The rows of RocketMQ's table; each row gets the group and topic under which the table has it."""
     for topic, groups in modes.items():
         for group, mode in groups.items():
             yield MessageRequestMode(group, topic, mode.mode, mode.pop_share_queue_num)

@@ -1,12 +1,12 @@
-"""Queues whose consumers see no message from a certain offset on, so that these can be copied to other queues.
+"""Sealed queues: consumers see no message from the seal on, so that these messages can be copied to other queues.
 
-A topic gets fewer queues when the last ones are read to their ends. Where consumers are slow or away, an administrator
-has the rest copied instead. It must not be read here, too, so first the queue is sealed: at the furthest offset that
-any group has reached. Groups read on up to there; what comes after it nobody has read, and all of it is copied. A seal
-is lifted when the queue gets messages again (the topic grows, or the drain of the broker ends). Groups then go on after
-what was copied, so that no group gets it twice. Slaves do not know seals: after an election groups may read messages
-here that were copied, too, and get them twice.
-Neighbours: store/reader.py (hides the messages), admin/sealing.py (seals, reads, and notes what was copied).
+A topic can get fewer queues once the last queues are read to their ends. Where consumers are slow or away, an
+administrator has the remaining messages copied instead. Groups must not read these messages here, too. So the queue is
+first sealed at the highest offset that any group has reached: groups read on up to the seal, no group has read any
+message after it, and all messages after it are copied. A seal is lifted when the queue gets messages again (the topic
+grows, or the drain of the broker ends). Groups then continue after the copied messages, so that no group gets a message
+twice. Slaves do not know seals: after an election groups may read copied messages here, too, and get them twice.
+Neighbours: store/reader.py (hides the messages), admin/sealing.py (seals, reads, and records what was copied).
 """
 
 from collections.abc import Generator, Iterator
@@ -24,7 +24,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 
 @lazy_dataclass(slots=True)
 class Seal(Body):
-    """Consumers see the messages before ``limit``; those up to ``moved_to`` have been copied to another queue."""
+    """Consumers see the messages before ``limit``; later messages up to ``moved_to`` were copied to another queue."""
 
     topic: str = member(TEXT, "")
     queue_id: int = member(INT, 0)
@@ -42,13 +42,13 @@ FORMAT = TableFormat(
 
 
 class Seals(JournalledTable[Seal]):
-    """The table of seals. Queues of the store must be told of them: `apply`, once the store is open."""
+    """The table of seals. Call `apply` once the store is open, so that its queues are sealed."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         super().__init__(journal, clock, FORMAT)
 
     def state(self) -> Iterator[Change]:
-        """See Journalled. Before the first seal there is no record, so an earlier Skylark opens such a store."""
+        """See Journalled. Before the first seal there is no record, so an earlier Skylark can open such a store."""
         return super().state() if self.data_version.counter else iter(())
 
     def of(self, topic: str, queue_id: int) -> Seal | None:
@@ -76,10 +76,10 @@ class Seals(JournalledTable[Seal]):
     def lift(
         self, topic: str, offsets: ConsumerOffsets, store: MessageStore, below: int | None = None
     ) -> Generator[None, None, None]:
-        """Let consumers see all of the topic's sealed queues again, or of those below number ``below``.
+        """Let consumers see all messages of the topic's sealed queues again; with ``below`` of queues below that id.
 
-        Groups at the seal go on after what was copied. RequestRefused, and nothing is changed, while a group has not
-        come that far: it would get the copied messages twice.
+        Groups at the seal continue after the copied messages. RequestRefused, without any change, while a group has not
+        reached the seal: it would get the copied messages twice.
         """
         seals = [seal for seal in self.of_topic(topic) if below is None or seal.queue_id < below]
         if not seals:

@@ -1,9 +1,9 @@
 """This broker's part in static topics: which of its queues are stretches of which logical queues.
 
 RocketMQ's topicQueueMapping.json: imported from a Java broker, exported to one, and copied by slaves. Administrators'
-tools set it (513), and each change must follow on what is here: an old epoch, or a stretch that is fixed already, is
-refused.
-The journal has no record of this table before the first change, so an earlier Skylark opens such a store.
+tools set it (513). Each change must build on the present mapping: an old epoch, or a change of a stretch that is fixed
+already, is refused.
+Before the first change the journal has no record of this table, so an earlier Skylark can open such a store.
 Neighbours: remoting/protocol/logical_queues.py, delivery/logical_queues.py (serves them), admin/topics.py (513).
 """
 
@@ -31,14 +31,14 @@ FORMAT = TableFormat(
 
 
 class StaticTopics(JournalledTable[TopicQueueMappingDetail]):
-    """See the module. A row is replaced, never changed in place."""
+    """The mappings of static topics, by topic. A row is replaced, never changed in place."""
 
     def __init__(self, journal: Journal, clock: Clock, broker_name: str) -> None:
         super().__init__(journal, clock, FORMAT)
         self._broker_name = broker_name
 
     def registered(self, topics: Mapping[str, object]) -> dict[str, TopicQueueMappingInfo]:
-        """What NameServers are told of those of ``topics`` that are static."""
+        """The static topics among ``topics``, as registered with NameServers."""
         table = self.all()
         if not table:
             return {}
@@ -49,10 +49,10 @@ class StaticTopics(JournalledTable[TopicQueueMappingDetail]):
         }
 
     def merged(self, new: TopicQueueMappingDetail, *, force: bool) -> TopicQueueMappingDetail:
-        """The row that ``new``, an administrator's, becomes: with what it does not name of the present one.
+        """An administrator's mapping ``new``, completed by the present row's queues that ``new`` does not name.
 
-        Raises RequestRefused when it cannot follow on the present one; with ``force`` only what is wrong in itself is
-        refused.
+        Raises RequestRefused when ``new`` cannot follow the present row; with ``force`` only a mapping that is invalid
+        by itself is refused.
         """
         if new.bname != self._broker_name:
             raise _bad(f"it is a mapping of broker {new.bname}, and this is broker {self._broker_name}")
@@ -68,7 +68,7 @@ class StaticTopics(JournalledTable[TopicQueueMappingDetail]):
 
     def mirror(self, rows: Mapping[str, TopicQueueMappingDetail]) -> Iterator[None]:
         """Make this table equal to the master's, see `mirror_rows`."""
-        # The topics' version covers it, so equal rows must not count as a change.
+        # The topics' version covers this table, so equal rows must not count as a change.
         if rows != self.all():
             yield from self.mirror_rows(rows)
             self._changed()
@@ -95,7 +95,7 @@ def _check_follows(known: TopicQueueMappingDetail, new: TopicQueueMappingDetail)
 
 @contextmanager
 def _refused(queue_id: int) -> Iterator[None]:
-    """Refuse a mapping for what is wrong with one logical queue."""
+    """Refuse the mapping if checks of logical queue ``queue_id`` in the block raise ValueError."""
     try:
         yield
     except ValueError as error:

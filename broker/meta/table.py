@@ -1,6 +1,6 @@
 """Tables, single values and versions, in memory and in the journal.
 
-What is in the journal declares its kinds of records, how a record of each kind is applied at recovery, and which
+Each journalled object declares its kinds of records, how a record of each kind is applied at recovery, and which
 records a snapshot needs (`Journalled`). No other module knows these kinds. Topics and groups are tables of rows by
 name. To add such a table, write
 
@@ -52,7 +52,7 @@ class Tables:
     """All tables of one journal."""
 
     def __init__(self, *tables: Journalled) -> None:
-        """Raises ValueError if two tables declare the same kind, or one declares a kind of the journal's own."""
+        """Raises ValueError if two tables declare the same kind, or a table declares a kind of the journal itself."""
         self._tables = tables
         self._appliers: dict[str, Callable[[Any], None]] = {}
         for table in tables:
@@ -69,13 +69,13 @@ class Tables:
         apply(payload)
 
     def state(self) -> Iterator[Change]:
-        """Records that restore all tables as they are in this turn of the event loop; made when a thread reads them."""
+        """Records that restore all tables as they are in this turn of the event loop; a thread may read them later."""
         # A list, so that all tables are asked now and not when the thread reads.
         return chain.from_iterable([table.state() for table in self._tables])
 
 
 class JournalledValue(Generic[T]):
-    """One value that is one record. It is replaced, never changed in place."""
+    """A single value, whose record has all of it. The value is replaced, never changed in place."""
 
     def __init__(
         self, journal: Journal, kind: str, empty: T, to_wire: Callable[[T], Any], from_wire: Callable[[Any], T]
@@ -114,19 +114,19 @@ class JournalledValue(Generic[T]):
 class JournalledVersion(JournalledValue[DataVersion]):
     """The version of a table.
 
-    Each record of the table raises it, also at recovery. So it has its own records only in snapshots and where the
-    version of a master replaces it.
+    Each record of the table raises the version, also at recovery. So the version has its own records only in snapshots
+    and where a master's version replaces it.
     """
 
     def __init__(self, journal: Journal, kind: str, now_ms: int = 0) -> None:
         super().__init__(journal, kind, DataVersion(timestamp=now_ms), DataVersion.to_wire, DataVersion.from_wire)
 
     def advance(self, now_ms: int | None = None) -> None:
-        """Raise it by one change; without ``now_ms`` its timestamp stays."""
+        """Raise the version by one change; without ``now_ms`` its timestamp stays."""
         self.value = self.value.next(self.value.timestamp if now_ms is None else now_ms)
 
     def state(self) -> Iterator[Change]:
-        """Always a record: a snapshot has fewer records than there were changes."""
+        """See Journalled. Always one record: a snapshot has fewer records than there were changes."""
         return iter([self._record(self.value)])
 
 
@@ -147,7 +147,7 @@ class TableFormat(Generic[Row]):
 
 
 class JournalledTable(Generic[Row]):
-    """See the module. ``get`` is one dict lookup."""
+    """A table of rows by name. ``get`` is one dict lookup."""
 
     def __init__(self, journal: Journal, clock: Clock, table_format: TableFormat[Row]) -> None:
         self._journal = journal
@@ -212,11 +212,11 @@ class JournalledTable(Generic[Row]):
             if name not in self._table:
                 self._table[name] = row
                 self._made.add(name)
-        # A new version at each start: these rows may differ from those of the last run.
+        # A new version at each start: these rows may differ from the last run's.
         self._version.advance(self._clock.now_ms())
 
     def mirror_rows(self, table: Mapping[str, Row]) -> Iterator[None]:
-        """Make the rows equal to a master's, and write the differences; call `take_version` after it.
+        """Make the rows equal to a master's, and write the differences; call `adopt_version` afterwards.
 
         System rows that the master lacks stay. Yields after each SLICE of rows.
         """
@@ -233,8 +233,8 @@ class JournalledTable(Generic[Row]):
             if self._differs(self._table.get(name), row):
                 self._put(name, row)
 
-    def take_version(self, version: DataVersion) -> None:
-        """Take over the version of a master, after its rows."""
+    def adopt_version(self, version: DataVersion) -> None:
+        """Set the version of a master, after its rows were mirrored."""
         if self._version.put(version):
             self._call_listeners()
 
@@ -244,7 +244,7 @@ class JournalledTable(Generic[Row]):
         return self._format.put, self._format.gone
 
     def follow(self, kind: str, payload: Any) -> None:
-        """Make the change of which another broker's table made this record."""
+        """Make the change that another broker's table has recorded as ``kind`` and ``payload``."""
         if kind == self._format.gone:
             self.delete(payload)
             return
@@ -252,7 +252,7 @@ class JournalledTable(Generic[Row]):
         self.put_as_is(row)
 
     def put_as_is(self, row: Row) -> None:
-        """Put a row that another broker has made, without what `put` may add to a new one; nothing if it is there."""
+        """Put a row that another broker has made, without the additions of `put`; no effect if the row exists."""
         name = self._format.name_of(row)
         if self._differs(self._table.get(name), row):
             self._put(name, row)
@@ -263,11 +263,11 @@ class JournalledTable(Generic[Row]):
         return known != row
 
     def _put(self, name: str, row: Row) -> None:
-        # The journal first, here and in `_remove`: when it refuses, the table is unchanged.
+        # The journal is written first, here and in `_remove`: if the write fails, the table is unchanged.
         self._record(self._format.put, self._format.to_wire(row))
         self._table[name] = row
         self._made.discard(name)
-        self._note(name)
+        self._row_changed(name)
 
     def _remove(self, name: str) -> None:
         if name in self._made:
@@ -276,15 +276,15 @@ class JournalledTable(Generic[Row]):
             self._record(self._format.gone, name)
         del self._table[name]
         self.removals += 1
-        self._note(name)
+        self._row_changed(name)
 
     def _record(self, kind: str, payload: Any) -> None:
         self._journal.append(kind, payload)
         for callback in self.on_record:
             callback(kind, payload)
 
-    def _note(self, name: str) -> None:
-        """Called for each row that was put or removed; a subclass may keep their names."""
+    def _row_changed(self, name: str) -> None:
+        """Called for each row that was put or removed; a subclass may keep the names."""
 
     def _changed(self) -> None:
         self._version.advance(self._clock.now_ms())
@@ -315,13 +315,13 @@ class JournalledTable(Generic[Row]):
         self._version.advance()
 
 
-#: Returns when all changes so far survive power loss; raises StoreError when that cannot be.
+#: Returns when all changes so far survive power loss; raises StoreError when they may not survive it.
 Durable = Callable[[], Awaitable[None]]
 
 
 @contextmanager
 def refused_when_not_stored() -> Iterator[None]:
-    """Refuse a change that could not be written, with the reason; otherwise it would be logged with a traceback."""
+    """Refuse a change that could not be written, with the reason; the error would else be logged with a traceback."""
     try:
         yield
     except StoreError as error:

@@ -36,7 +36,7 @@ B = TypeVar("B", bound=Body)
 def some_rows(table: Rows, first: int | None, most: int | None) -> Rows:
     """The rows that a RocketMQ 5 slave asks for by number; ``table`` itself for callers that give no numbers.
 
-    Such a slave begins again when the version has changed, since the order may have changed, too.
+    A RocketMQ 5 slave begins again when the version has changed, since the order of rows may have changed, too.
     """
     if first is None or most is None:
         return table
@@ -45,7 +45,7 @@ def some_rows(table: Rows, first: int | None, most: int | None) -> Rows:
 
 
 class Cursor:
-    """Where the last page of a table ended, so that the next one does not count all rows before it again."""
+    """Where the last page of a table ended, so that the next page need not count all earlier rows again."""
 
     def __init__(self) -> None:
         self._table: Rows = {}
@@ -53,18 +53,18 @@ class Cursor:
         self._at = -1
         self._removals = 0
 
-    def take(
+    def read(
         self, table: Rows, start: int, removals: int, values: int, values_of: Callable[[Any], int]
     ) -> dict[str, Any]:
-        """Rows from number ``start`` on that have ``values`` together; ``removals``: how many were ever removed."""
+        """Rows from number ``start`` on with ``values`` values in all. ``removals``: the rows ever removed."""
         rows: dict[str, Any] = {}
         at, self._at = self._at, -1
-        # A dict's iterator only notices a changed size, not one row added and another removed.
+        # A dict's iterator only notices a changed size; it does not notice one row added and another removed.
         if at == start and self._table is table and self._removals == removals:
             with suppress(RuntimeError):  # the table has grown since
                 rows = dict(_first(self._rows, values, values_of))
-        # Not where the last page ended, or past the end of its iterator while rows were added: count from the
-        # beginning.
+        # The page does not begin where the last one ended, or its iterator ended while rows were added: count from the
+        # first row.
         if not rows:
             self._table, self._removals, self._rows = table, removals, islice(table.items(), start, None)
             rows = dict(_first(self._rows, values, values_of))
@@ -84,20 +84,21 @@ def answer_whole_or_page(
     values: int = PAGE_VALUES,
     values_of: Callable[[Any], int] = lambda row: 1,
 ) -> Steps[Command]:
-    """The page that was asked for, or the whole ``table``; refused when that does not fit into a frame.
+    """The requested page, or the whole ``table``; refused when the whole table does not fit into a frame.
 
-    ``removals``: entries that were ever removed; ``values_of`` an entry make one page of ``values``.
+    ``removals``: how many entries were ever removed. A page has ``values`` values, of which each entry has
+    ``values_of`` itself.
     """
     asked = PageRequestHeader.from_ext(request.ext)
     if asked.page_from is None:
         whole = body_of(table)  # a copy, which takes long
         yield None
         return (yield from answer_steps(what, request, whole, channel.max_frame_bytes, remedy=REMEDY))
-    # Each row that was removed since the last page has moved later rows forward by one, if it stood before them. The
-    # page begins that much earlier: a row may come twice, but none is missed.
+    # Each row that was removed since the last page has moved the rows after it forward by one. The page begins earlier
+    # by the number of removed rows: a row may come twice, but none is missed.
     since = removals - (asked.page_removals or 0)
     start = max(asked.page_from - since, 0) if since >= 0 else 0
-    rows = cursor.take(table, start, removals, values, values_of)
+    rows = cursor.read(table, start, removals, values, values_of)
     data, count = _encoded(request, rows, body_of, channel.max_frame_bytes - HEADER_BYTES)
     answer = request.respond(body=data)
     if start + count < len(table):

@@ -1,10 +1,10 @@
-"""The broker's topics: those that users and sends create, and the system topics that the broker makes.
+"""The broker's topics: topics that users and sends create, and the system topics that the broker makes.
 
-Rows, journal and versions are those of table.py; the version continues a Java broker's. System topics depend on the
+table.py has the rows, the journal and the versions; the version continues a Java broker's. System topics depend on the
 options, so they are made at each start and not journalled. System topics that were imported from a Java broker's file
 are journalled and stay as they were.
-`RecentChanges` tells a NameServer's registration which topics to send. The attributes of a topic follow at the end:
-what RocketMQ's ``+key=value,-key`` does to them.
+A registration with a NameServer finds the topics to send in `RecentChanges`. The functions for a topic's attributes are
+at the end: the effect of RocketMQ's ``+key=value,-key``.
 Neighbours: table.py, registrar.py (sends the table to NameServers), writing/send_handlers.py (creates by sending).
 """
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 #: The queue type of a topic whose batches are stored as one record each.
 BATCH_QUEUES = "BatchCQ"
-# These say how a topic's messages are stored, which is fixed when the topic is made.
+# Attributes that say how a topic's messages are stored; they are fixed when the topic is made.
 UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
 
 # The number of changes that are kept by name. A reader that missed more must read the whole table.
@@ -58,7 +58,7 @@ FORMAT = TableFormat(
 
 def no_such_topic(name: str) -> RequestRefused:
     """The refusal of a request for a topic that is not in the table."""
-    if is_light(name):  # with enableLmq each of them is found
+    if is_light(name):  # with enableLmq every light topic is found
         text = (
             f"topic[{name}] not exist: this broker has no light queues while enableLmq=false; set enableLmq=true, "
             "and enableMultiDispatch=true so that messages get into them, and restart it"
@@ -87,20 +87,20 @@ class RecentChanges:
         #: How many changes there were; the argument for a later `since`.
         self.count = 0
 
-    def note(self, name: str) -> None:
-        """``name`` was made, changed or removed."""
+    def add(self, name: str) -> None:
+        """Count a change: ``name`` was made, changed or removed."""
         self._names.append(name)
         self.count += 1
 
-    def note_all(self) -> None:
-        """Any row may have changed."""
+    def add_all(self) -> None:
+        """Count a change of any row: readers must read the whole table."""
         self._names.clear()
         self.count += 1
         self._since = self.count
 
     def since(self, count: int) -> list[str] | None:
         """Names that changed since there were ``count`` changes, each once; None if the whole table must be read."""
-        # The list reaches back to `_since`, or less far if there were more changes than it holds.
+        # The list has the changes since `_since`, or fewer if there were more changes than it holds.
         missed = self.count - count
         if count < self._since or not 0 <= missed <= len(self._names):
             return None
@@ -112,22 +112,22 @@ class Topics(JournalledTable[TopicConfig]):
 
     def __init__(self, journal: Journal, clock: Clock, options: BrokerOptions) -> None:
         super().__init__(journal, clock, FORMAT)
-        # A dict lookup without a method's call, unless any name may be that of a light queue.
+        # A dict lookup without a method call, unless light queues are enabled, whose topics have no row.
         if options.enable_lmq:
             self.get = self._get_or_light
         self._options = options
         #: The drain of this broker, see admin/draining.py.
         self.drain = JournalledValue(journal, "drain", NO_DRAIN, list, lambda times: Drain(*times))
-        #: The other brokers of the cluster, by name, as far as NameServers have told: they are registered with the
-        #: topics, so that NameServers which were restarted know who is missing.
+        #: The names of the cluster's other brokers, as NameServers have reported them. They are registered with the
+        #: topics, so that restarted NameServers know which brokers are missing.
         self.known_brokers: JournalledValue[tuple[str, ...]] = JournalledValue(
             journal, "known-brokers", (), list, lambda names: tuple(names)
         )
-        #: Topics that are being deleted, or were lately.
+        #: Topics that are being deleted, or were deleted lately.
         self.deletions = TopicDeletions(journal, clock)
         #: Which of this broker's queues are parts of static topics.
         self.static = StaticTopics(journal, clock, options.broker_name)
-        #: Called with the name of each topic that a send has created, without those of groups.
+        #: Called with the name of each topic that a send has created, except topics of groups.
         self.on_created_by_send: list[Callable[[str], None]] = []
         #: The changes of this run.
         self.changes = RecentChanges()
@@ -144,8 +144,8 @@ class Topics(JournalledTable[TopicConfig]):
 
     def put(self, row: TopicConfig) -> None:
         """Create or replace a topic. A new topic gets a creation stamp; an existing topic keeps its own, if any."""
-        # A topic that is there without a stamp gets none: when it was made is not known, and consumers that have seen
-        # a stamp of it, as a former master's, would take another one for another topic.
+        # An existing topic without a stamp gets no stamp: its creation time is unknown, and consumers that have seen a
+        # former master's stamp of it would take a new stamp for another topic.
         known = self._table.get(row.topic_name)
         created_ms = self._new_stamp() if known is None else known.created_ms
         super().put(row if row.created_ms == created_ms else replace(row, created_ms=created_ms))
@@ -167,31 +167,31 @@ class Topics(JournalledTable[TopicConfig]):
         version: DataVersion,
         drain: Drain | None = None,
     ) -> Iterator[None]:
-        """Make this table, that of static topics and its version equal to the master's, see `mirror_rows`.
+        """Make this table, the table of static topics and the version equal to the master's, see `mirror_rows`.
 
-        The drain becomes the master's, too, if the master tells it: a slave that was away when a drain began or ended
-        would otherwise undo that when the slave becomes the master.
+        The drain becomes the master's, too, if the master reports it: a slave that was away when a drain began or ended
+        would otherwise undo it when the slave becomes the master.
         """
-        # Mappings first: without its mapping a static topic would be read as a normal one.
+        # Mirror mappings first: without its mapping a static topic would be read as a normal topic.
         yield from self.static.mirror(static)
         yield from self.mirror_rows(table)
         if drain is not None and self.drain.put(drain):
-            self.changes.note_all()
-        self.take_version(version)
+            self.changes.add_all()
+        self.adopt_version(version)
 
     def put_static(self, config: TopicConfig, mapping: TopicQueueMappingDetail) -> None:
         """Create or change a static topic, and this broker's part in it."""
         if mapping != self.static.get(config.topic_name):
             self.static.put(mapping)
-            self.changes.note(config.topic_name)
+            self.changes.add(config.topic_name)
         if config != self.get(config.topic_name):
-            # Without a stamp: a logical queue goes on when it moves to a broker that makes the topic later.
+            # A static topic gets no stamp: its logical queues continue on brokers that make the topic later.
             self._put(config.topic_name, config)
         self._changed()
 
     def deletion_finished(self, name: str) -> None:
-        """Raise the version, so that slaves ask for the topics and get the finished deletion with them."""
-        self.changes.note(name)
+        """Raise the version, so that slaves copy the topics, and with them the finished deletion."""
+        self.changes.add(name)
         self._changed()
 
     def create_on_send(self, name: str, default_topic: str, queue_nums: int, remote: str = "") -> TopicConfig | None:
@@ -235,7 +235,7 @@ class Topics(JournalledTable[TopicConfig]):
         return self._table.get(name)
 
     def create_system_topics(self) -> None:
-        """Make RocketMQ's own topics. One that a user changed, or that was imported, stays as it is."""
+        """Make RocketMQ's own topics. A topic that a user has changed, or that was imported, stays as it is."""
         options = self._options
         topics = system_topics(
             options.broker_cluster_name,
@@ -251,7 +251,7 @@ class Topics(JournalledTable[TopicConfig]):
 
     def changed(self) -> None:
         """Raise the version: something in the registration of all topics has changed."""
-        self.changes.note_all()
+        self.changes.add_all()
         self._changed()
 
     @property
@@ -269,7 +269,7 @@ class Topics(JournalledTable[TopicConfig]):
         return chain(super().state(), self.drain.state(), self.known_brokers.state())
 
     def queue_for(self, topic: str, queue_id: int) -> int:
-        """Where a message goes that was deferred for that queue: there, or to another one if the topic has shrunk."""
+        """The queue for a deferred message: ``queue_id``, or another queue if the topic has fewer queues now."""
         config = self.get(topic)
         if config is None or queue_id < config.write_queue_nums or not config.write_queue_nums:
             return queue_id
@@ -277,11 +277,11 @@ class Topics(JournalledTable[TopicConfig]):
             return queue_id
         return queue_id % config.write_queue_nums
 
-    def _note(self, name: str) -> None:
-        self.changes.note(name)
+    def _row_changed(self, name: str) -> None:
+        self.changes.add(name)
 
     def _differs(self, known: TopicConfig | None, row: TopicConfig) -> bool:
-        # Rows are equal whatever their stamps are.
+        # Comparing rows ignores their stamps.
         return known != row or known.created_ms != row.created_ms
 
     def _remove(self, name: str) -> None:

@@ -34,7 +34,7 @@ _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Delivering:
-    """The parts that deliver otherwise than by pulls."""
+    """The parts that deliver messages other than by pulls."""
 
     timed: TimedDelivery
     transactions: Transactions
@@ -45,14 +45,14 @@ class Delivering:
 class PresentValues:
     """Functions that give numbers of the broker's server and of its other parts."""
 
-    #: Requests that wait, by kind.
+    #: The number of requests that wait, by kind.
     waiting: Callable[[], Mapping[str, int]]
     connections: Callable[[], int]
-    #: Requests that access control refused.
+    #: The number of requests that access control has refused.
     refusals: Callable[[], int]
-    #: Refusals because of a limit, by limit.
+    #: The number of requests that a limit has refused, by limit.
     limits: Callable[[], Mapping[str, int]]
-    #: NameServers that have this broker.
+    #: The number of NameServers with which this broker is registered.
     registered: Callable[[], int]
     #: The table of request 28.
     runtime: Callable[[], Mapping[str, str]]
@@ -104,7 +104,7 @@ _Rows = list[tuple[tuple[str, ...], int, int]]
 
 
 def _read_topics(sources: Sources) -> Steps[list[_Pair]]:
-    """The groups with the topics that they have offsets of, or subscribe to."""
+    """Each group with each topic in which it has offsets, or to which it subscribes."""
     pairs: dict[_Pair, None] = {}
     for group, topics in (yield from sources.metadata.consumer_offsets.topics_by_group()).items():
         pairs.update(((group, topic), None) for topic in topics)
@@ -139,7 +139,7 @@ def _out(sources: Sources, read: Sequence[_Pair]) -> Steps[_Rows]:
 
 
 def _dead_letters(sources: Sources, read: Sequence[_Pair]) -> Steps[list[tuple[tuple[str, ...], int]]]:
-    """By group and topic."""
+    """The numbers of dead letters, by group and topic."""
     counts = dict.fromkeys(read, 0)
     counts.update(((group, topic), meter.nums) for topic, group, meter in sources.stats.dead_letter_meters())
     rows: list[tuple[tuple[str, ...], int]] = []

@@ -100,7 +100,7 @@ class HealthPages(Part):
         await self.health.run(task_status=task_status)
 
     def unready(self) -> str:
-        """Why clients should not be sent here; "" if they may be."""
+        """Why clients should not be sent to this broker; "" if they may be."""
         if reason := self._admission.no_room:
             return f"the store takes no messages: {reason}"
         if self._options.has_namesrvs and not self._registered():

@@ -1,10 +1,10 @@
-"""The metrics of rocketmq-exporter, so that dashboards made for it show data; shown with exporterCompatibleNames.
+"""The metrics of rocketmq-exporter, for dashboards made for the exporter; shown with exporterCompatibleNames.
 
-`runtime_columns` are the metrics that it makes of a broker's runtime table (request 28), as
-``rocketmq_brokeruntime_*``. Its labels that tell when the broker started and its version's name are left out: the
-broker's own labels name it. `old_columns` are its metrics of topics and groups (names: table.py). Rates are of the last
-minute, as the exporter reads them from a broker's statistics. Its label ``lastUpdateTimestamp`` is left out: a label
-that changes makes a new series each time.
+`runtime_columns` returns the metrics that the exporter makes of a broker's runtime table (request 28), as
+``rocketmq_brokeruntime_*``. The exporter's labels for the start time and the version are left out: this broker's own
+labels identify it. `old_columns` returns the exporter's metrics of topics and groups (names: table.py). Rates are of
+the last minute, as the exporter reads them from a broker's statistics. The exporter's label ``lastUpdateTimestamp`` is
+left out: a label that changes makes a new series each time.
 """
 
 import re
@@ -92,7 +92,7 @@ RUNTIME_METRICS = (
 
 
 def runtime_columns(ip: str, table: Mapping[str, str]) -> list[Column]:
-    """The exporter's columns of the runtime table, as the table goes to tools."""
+    """The exporter's columns, made of the runtime ``table`` as tools get it."""
     # Read from the texts of the table, as the exporter does: dashboards then show what brokerStatus shows.
     labels = ((ip,),)
     columns = [Column(metric, labels, (float(table[key]),)) for key, metric in _OF_NUMBERS.items()]

@@ -29,7 +29,7 @@ _Place = tuple[str, int, int]
 
 @lazy_dataclass(slots=True)
 class Lags:
-    """Columns, with a row for each pair."""
+    """The columns of all lag metrics, with a row for each pair of group and topic."""
 
     labels: list[tuple[str, ...]] = field(default_factory=list)
     lag: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Lags:
     inflight: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
     queueing_ms: list[int] = field(default_factory=list)
-    #: Sums over the queues that the group has offsets of.
+    #: Sums over the queues in which the group has offsets.
     ends: list[int] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)
 
@@ -85,8 +85,8 @@ class LagReader:
             row = labels[key] = self._labels.get(key) or _labels(topic, group)
             of_topic = queues.setdefault(topic, {})
             pulled = self._pulled(group, topic)
-            # Of the pair: the oldest message that is not consumed, and the oldest that is not even pulled. Both are
-            # "now" while there is none, so that their ages are 0.
+            # Store times of the pair's oldest message that is not consumed, and of its oldest message that is not even
+            # pulled. Without such a message the time is "now", so that its age is 0.
             lag = inflight = ends = consumed = 0
             oldest_ms = queueing_ms = now_ms
             for queue_id, offset in offsets.items():
@@ -101,7 +101,7 @@ class LagReader:
                 if queue is None or end <= offset:
                     continue
                 lag += end - offset
-                # Messages that retention has deleted are no longer waited for: the first that is left counts.
+                # Messages that retention has deleted do not count: the first remaining message counts.
                 stored_ms = yield from self._stored_ms(times, (topic, queue_id, max(offset, queue.min_offset)))
                 if 0 < stored_ms < oldest_ms:
                     oldest_ms = stored_ms
@@ -120,7 +120,7 @@ class LagReader:
             lags.queueing_ms.append(now_ms - queueing_ms)
             lags.ends.append(ends)
             lags.consumed.append(consumed)
-        # Only those of this collection: pairs that are gone must not be kept for ever.
+        # Keep the rows of this collection only: pairs that no longer exist must not be kept for ever.
         self._labels, self._times = labels, times
         return lags
 

@@ -59,7 +59,7 @@ class RuntimeSources:
 
 
 class RuntimeInfo:
-    """Call it to get the present table. ``directory`` is that of the store."""
+    """Call it to get the present table. ``directory`` is the store's."""
 
     def __init__(self, directory: str, sources: RuntimeSources) -> None:
         self._directory = directory
@@ -77,7 +77,7 @@ class RuntimeInfo:
             "bootTimestamp": str(self._boot_ms),
             "runtime": _duration(sources.clock.now_ms() - self._boot_ms),
         }
-        # A row for each pool: RocketMQ's tools show wrong ones for pools that are missing.
+        # A row for each pool: RocketMQ's tools show wrong rows for pools that are missing.
         waiting = sources.waiting()
         for pool in POOLS:
             size, capacity, head_wait_ms = waiting.get(pool, (0, 0, 0))
@@ -154,7 +154,7 @@ def _duration(ms: int) -> str:
 
 
 def _bytes(number: int) -> str:
-    """As Java's tools write it: ``252.0 GiB``."""
+    """A size as Java's tools write it: ``252.0 GiB``."""
     if number < 1024:
         return f"{number} B"
     size, units = number / 1024, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))

@@ -1,6 +1,6 @@
 """What tools show of all groups and topics at once: members, readers, messages in and out. Each is made in steps.
 
-These are the answers of 203, 300 and 315 for all groups and topics, which 317 carries when it is asked to.
+317 carries these on request: they are the answers of 203, 300 and 315 for all groups and topics.
 """
 
 from skylark.broker.meta.clients import Clients
@@ -15,7 +15,7 @@ ROWS = 500
 
 
 def members_of_groups(clients: Clients, proxied: ProxiedClients) -> Steps[dict[str, GroupMembers]]:
-    """The connected members of each group, those at gRPC proxies, too."""
+    """The connected members of each group, including members at gRPC proxies."""
     found: dict[str, GroupMembers] = {}
     for number, (group, one) in enumerate(clients.all_consumers(), 1):
         if number % ROWS == 0:
@@ -35,7 +35,7 @@ def members_of_groups(clients: Clients, proxied: ProxiedClients) -> Steps[dict[s
 
 
 def readers_of_topics(clients: Clients, offsets: ConsumerOffsets) -> Steps[dict[str, list[str]]]:
-    """By topic the groups that subscribe to the topic now, or have consumed it."""
+    """For each topic, the groups that subscribe to the topic now, or have consumed it."""
     found: dict[str, dict[str, None]] = {}
     for number, group in enumerate(clients.consumer_groups(), 1):
         if number % ROWS == 0:

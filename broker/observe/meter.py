@@ -1,8 +1,8 @@
 """A counter that is cheap to raise and gives totals of the last minute, hour and day.
 
-Raising it adds plain integers. A task samples it, and a sample is stored only if the counter has changed. So the value
-at any moment is that of the last sample before it. There may be one per topic and group, so an idle one is small (about
-700 bytes) and costs a comparison per sampling.
+Raising a counter adds plain integers. A task samples it, and a sample is stored only if the counter has changed. So the
+value at any moment is the value of the last sample before that moment. There may be a counter per topic and group, so
+an idle counter is small (about 700 bytes) and costs one comparison per sampling.
 """
 
 from skylark.remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
@@ -23,11 +23,11 @@ class SampleWindow:
     def __init__(self, span_ms: int, step_ms: int, now_ms: int, values: Values) -> None:
         self._span_ms = span_ms
         self._step_ms = step_ms
-        # At most one per step of the span, and two more. A list, as an empty deque is larger than all else in a meter.
+        # At most one sample per step of the span, and two more. An empty deque would be larger than the whole meter.
         self._samples: list[tuple[int, Values]] = [(now_ms, values)]
 
     def sample(self, now_ms: int, values: Values) -> bool:
-        """Store ``values`` if they are new and the last sample is old enough. Returns whether they are stored now."""
+        """Store ``values`` if they are new and the last sample is old enough. Returns whether ``values`` are stored."""
         samples = self._samples
         last_ms, last = samples[-1]
         if now_ms < last_ms:
@@ -70,7 +70,7 @@ class Meter:
         self.size = 0
         self.calls = 0
         self._sampled_calls = 0
-        # Whether all windows have the present values: then there is nothing to sample.
+        # Whether all windows have stored the present values: then there is nothing to sample.
         self._is_stored = True
         zero = (0, 0, 0)
         self._windows = (
@@ -80,7 +80,7 @@ class Meter:
         )
 
     def sample(self, now_ms: int) -> bool:
-        """Returns whether anything was counted since the last sample."""
+        """Sample the counter; returns whether anything was counted since the last sample."""
         # Each count raises ``calls``, so one comparison finds out whether anything has changed.
         is_raised = self.calls != self._sampled_calls
         if is_raised or not self._is_stored:

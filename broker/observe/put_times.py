@@ -1,9 +1,9 @@
 """How long sends take, from the turn of the event loop that stores them to their answers; for brokerStatus.
 
-Measuring each send would cost too much. All sends that one turn stores are answered together, so each counts with the
-time from the turn's first put to the turn's end. If sends wait for an fsync or for slaves, one send of the turn is
-measured up to its answer, and its time counts for all. Times are counted by steps; a percentile is the upper end of its
-step.
+Measuring each send would cost too much. All sends that one turn stores are answered together, so each send counts with
+the time from the turn's first put to the turn's end. If sends wait for an fsync or for slaves, one send of the turn is
+measured up to its answer, and this time counts for all sends of the turn. Times are counted in steps; a percentile is
+the upper end of its step.
 """
 
 import math
@@ -38,7 +38,7 @@ _BOUNDS = sorted({*map(int, _FINE), *(bound for bound, _ in _STEPS)})
 
 
 class Turn:
-    """The sends that one turn of the event loop stored. ``count`` is set at its end."""
+    """The sends that one turn of the event loop has stored. ``count`` is set at the end of the turn."""
 
     __slots__ = ("calls_before", "count", "start", "waits")
 
@@ -50,7 +50,7 @@ class Turn:
 
 
 class PutTimes:
-    """``puts`` counts the sends that were stored; ``now`` is in seconds."""
+    """The times of a broker's sends. ``puts`` returns how many sends were stored; ``now`` is in seconds."""
 
     def __init__(self, puts: Meter, now: Callable[[], float] = trio.current_time) -> None:
         self._puts = puts
@@ -63,7 +63,7 @@ class PutTimes:
         self._counts_before = list(self._counts)
         self._window_start_ms: int | None = None
         self._max_us = 0
-        # All times before those: of the whole life of the process.
+        # All times before these counts, back to the start of the process.
         self._counts_old = list(self._counts)
         self._total_us = 0
         self.failed = 0
@@ -75,7 +75,7 @@ class PutTimes:
         self.turn = Turn(self._now(), self._puts.calls)
 
     def follow(self) -> Callable[[object], None] | None:
-        """The function to call with the answer of a waiting send, if this send is measured for its turn, or None."""
+        """The function to call when a waiting send is answered, if this send is measured for its turn; else None."""
         turn = self.turn
         if turn is None or turn.waits:
             return None
@@ -84,8 +84,7 @@ class PutTimes:
         return partial(self._answered, turn)
 
     def _answered(self, turn: Turn, answer: object) -> None:
-        # The turn is added when both are known: its number of sends (at its end) and the end of the wait, whichever is
-        # last.
+        # The turn is added when both its number of sends (known at its end) and the end of the wait are known.
         del self._waiting[turn]
         turn.waits = False
         if turn is not self.turn:
@@ -103,7 +102,7 @@ class PutTimes:
 
     def sample(self, now_ms: int) -> None:
         """Call this once a second. Results cover the last full minute and the present one."""
-        # Two windows, of which the older is a full minute: results never cover a few seconds only.
+        # There are two windows, and the older one covers a full minute: results never cover a few seconds only.
         if self._window_start_ms is None:
             self._window_start_ms = now_ms
         elif now_ms - self._window_start_ms >= MINUTE_MS:

@@ -1,8 +1,8 @@
 """The broker's counters: by topic, by topic and group, and in all.
 
 Transactions and pops have counters of their own, `TransactionCounts` and `PopCounts`. Handlers call `put`, `get`
-and `miss` for each request, and `count` for what is rare; stats_handlers.py samples, and answers admin requests.
-Counters have the names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
+and `miss` for each request, and `count` for rare events. stats_handlers.py samples the counters and reads them for
+tools. Counters have the names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
 """
 
 import logging
@@ -36,7 +36,7 @@ RATE_SPANS_MS = (TEN_SECONDS_MS, MINUTE_MS, TEN_MINUTES_MS)
 #: messages that consumers sent back.
 GET_FROM_DISK = "GROUP_GET_FROM_DISK"
 SEND_BACK = "SNDBCK_PUT"
-#: Messages that became dead letters; of no name in RocketMQ's statistics.
+#: Messages that became dead letters; RocketMQ's statistics have no such counter.
 DEAD_LETTER = "DEAD_LETTER"
 
 
@@ -49,8 +49,8 @@ Exists = Callable[[str], object]
 class GroupRows:
     """Meters by topic and group. ``now_ms`` gives the time of a row's start.
 
-    An administrator's key ``topic@group`` finds a row. A row comes with its first count. It goes with its topic or
-    group: at once when this broker deletes them, and else (a slave's tables are copies) with the first sampling that
+    An administrator's key ``topic@group`` finds a row. A row is made by its first count. It is dropped with its topic
+    or group: at once when this broker deletes them, otherwise (a slave's tables are copies) by the first sampling that
     finds the name gone and the row idle.
     """
 
@@ -77,7 +77,7 @@ class GroupRows:
         return self._topics.get(topic, {}).get(group)
 
     def all(self) -> Iterator[tuple[str, str, Meter]]:
-        """Topic, group and row of all."""
+        """Topic, group and meter of each row."""
         return ((topic, group, row) for topic, groups in self._topics.items() for group, row in groups.items())
 
     def drop_topic(self, topic: str) -> None:
@@ -92,7 +92,7 @@ class GroupRows:
         done = 0
         for topic, groups in list(self._topics.items()):
             for group, meter in list(groups.items()):
-                # Idle, too: a topic that was deleted and made again has counted since, and keeps its row.
+                # Only an idle row is dropped: if the topic was deleted and made again, its row has counted since.
                 is_raised = meter.sample(now_ms)
                 if not is_raised and not (topic_exists(topic) and group_exists(group)):
                     self._drop(topic, groups, group)
@@ -124,7 +124,7 @@ class DayTotals(NamedTuple):
 
 
 class BrokerStats:
-    """``now`` gives the time in seconds, to measure how long sends take."""
+    """All counters of one broker. ``now`` gives the time in seconds, to measure how long sends take."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class BrokerStats:
 
     def put(self, topic: str, count: int, size: int) -> None:
         """``count`` messages of ``size`` stored bytes went into ``topic`` with one request."""
-        # Written out, here and in `get`: a call for each counter would cost each request more than the counting.
+        # Here and in `get` the code of the counters is inlined: a call for each would cost more than the counting.
         meter = self._topics.get(topic)
         if meter is None:
             meter = self._topics[topic] = Meter(self._clock.now_ms())
@@ -219,7 +219,7 @@ class BrokerStats:
     def sample_rows(self, topic_exists: Exists, group_exists: Exists) -> Iterator[None]:
         """Call this every ten seconds: sample each counter, and forget idle ones whose topic or group is gone.
 
-        Yields after each SLICE of them, as there may be very many.
+        Yields after each SLICE of counters, as there may be very many.
         """
         now_ms = self._clock.now_ms()
         for meter in (self.puts, self.gets, self._disk_gets):
@@ -243,7 +243,7 @@ class BrokerStats:
         return meter.view(self._clock.now_ms(), of_size=unit == "SIZE")
 
     def view_of(self, meter: Meter) -> BrokerStatsData:
-        """The messages that one of the meters below has counted."""
+        """The messages that ``meter``, from one of the methods below, has counted."""
         return meter.view(self._clock.now_ms())
 
     def topic_meters(self) -> list[tuple[str, Meter]]:
@@ -283,7 +283,7 @@ class BrokerStats:
         return DayTotals(self._mornings[0][1], self._mornings[1][1], self.gets.nums)
 
     def _find(self, family: str, key: str) -> Meter | None:
-        # The key of a broker's counters is its cluster; there is only one of each.
+        # RocketMQ's key of these counters is the cluster. There is one counter of each name, so any key finds it.
         totals = {"BROKER_PUT": self.puts, "BROKER_GET": self.gets, "BROKER_GET_FROM_DISK": self._disk_gets}
         if family == "TOPIC_PUT":
             return self._topics.get(key)
@@ -296,7 +296,7 @@ class BrokerStats:
         return (self._groups, *self._rare.values())
 
     def _totals(self) -> tuple[int, int, int, int]:
-        # In the order of `Rates`: a pull that found something counts once there, its messages as transferred.
+        # In the order of `Rates`: a pull that found messages counts once as found, and each message as transferred.
         return self.puts.nums, self.gets.calls, self.misses, self.gets.nums
 
 
@@ -308,7 +308,7 @@ def _local_day(now_ms: int) -> date:
     return datetime.fromtimestamp(now_ms / 1000).date()
 
 
-# Sizes are counted by powers of two: the place of a size is a number of bits, so no bounds are searched.
+# Sizes are counted by powers of two: the number of bits of a size is its place, so no search is needed.
 _FIRST, _LAST = 7, 23
 #: Upper ends in bytes.
 BOUNDS = tuple(float(1 << bits) for bits in range(_FIRST, _LAST))
@@ -326,8 +326,8 @@ class SizedStats(BrokerStats):
         self._sizes: dict[str, list[int]] = {}
 
     def put(self, topic: str, count: int, size: int) -> None:
-        # What the base class does, too, without its call. The bits of size - 1 are the power of two that holds the
-        # size.
+        # The same as in the base class, without the cost of a call. The number of bits of size - 1 is the exponent of
+        # the smallest power of two that is not below the size.
         meter = self._topics.get(topic)
         if meter is None:
             meter = self._topics[topic] = Meter(self._clock.now_ms())
@@ -353,7 +353,7 @@ class SizedStats(BrokerStats):
 
 
 class TransactionCounts:
-    """Transactions that ended, by the topic of their message."""
+    """Counts transactions that ended, by the topic of their message."""
 
     def __init__(self) -> None:
         self.commits: Counter[str] = Counter()
@@ -386,7 +386,7 @@ class PopCounts:
     def __init__(self) -> None:
         self.checkpoints = 0
         self.acks = 0
-        #: Messages whose time was over, by group and topic.
+        #: Messages whose invisible time was over, by group and topic.
         self.revived: Counter[tuple[str, str]] = Counter()
 
     def drop_topic(self, topic: str) -> None:
@@ -403,20 +403,20 @@ class PopCounts:
 
 
 class DroppedMessages:
-    """Messages that are not delivered at their time, as their topic was deleted after they had been stored.
+    """Counts messages that are not delivered at their time, as their topic was deleted after they had been stored.
 
-    The first one of each deleted topic is logged.
+    The first dropped message of each deleted topic is logged.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
-    def note(self, topic: str, record: Record) -> None:
-        """``record``, which waited for its delivery to ``topic``, is dropped."""
+    def add(self, topic: str, record: Record) -> None:
+        """Count ``record``, which waited for its delivery to ``topic``, as dropped."""
         self.count += 1
-        if topic not in self._told:
-            self._told.add(topic)
+        if topic not in self._logged:
+            self._logged.add(topic)
             key = find_property(record.properties, b"UNIQ_KEY")
             logger.warning(
                 "messages that waited to be delivered to %s are dropped, as it was deleted after they had been stored;"
@@ -426,5 +426,5 @@ class DroppedMessages:
             )
 
     def drop_topic(self, topic: str) -> None:
-        """The topic is deleted once more: the first message that is dropped because of that is logged again."""
-        self._told.discard(topic)
+        """The topic is deleted once more: the first message dropped because of this deletion is logged again."""
+        self._logged.discard(topic)

@@ -1,8 +1,8 @@
-"""Figures for tools: queues and rates of topics, and how far groups have consumed them.
+"""Figures for tools: queues and rates of topics, and how far groups have consumed the topics.
 
 Topics: 202 (offsets), 300 (groups), 315 (one counter), 343 (topics of a group). Progress of groups: 208 (one), 317
 (all), 303 (in time), 308 (the lowest offset of several).
-The part also samples the counters: those of the whole broker each second, each topic's and group's every ten seconds.
+The part also samples the counters: the whole broker's each second, each topic's and group's every ten seconds.
 As in RocketMQ, an hour then has samples ten minutes apart, and a day one per hour (meter.py).
 """
 
@@ -63,7 +63,7 @@ ROWS_INTERVAL_S = 10.0
 
 
 class StatsHandlers(Part):
-    """See the module."""
+    """Handles tools' requests for figures, and samples the counters."""
 
     tick_interval_ms = 1_000
 
@@ -152,7 +152,8 @@ class StatsHandlers(Part):
         return answer_with(VIEW_BROKER_STATS_DATA, request, data)
 
     def _topic_offset(self, topic: str, queue_id: int) -> TopicOffset:
-        # As 30 answers: an end with messages that are not confirmed would let a reader ask for what it does not get.
+        # The same end as in the answer to 30. If it counted unconfirmed messages, a reader would ask for messages that
+        # it does not get.
         end = self._store.visible_end(topic, queue_id)
         last_ms = self._store.store_time(topic, queue_id, end - 1) if end > 0 else 0
         return TopicOffset(self._store.min_offset(topic, queue_id), end, max(last_ms, 0))
@@ -180,7 +181,8 @@ class StatsHandlers(Part):
     def all_consume_stats(self, channel: Channel, request: Command) -> Steps[Command]:
         """317: each group, with the progress in each topic; ``is_order``: in ordered topics only.
 
-        An answer with more than RocketMQ's is refused when it does not fit into a frame: the caller asks again without.
+        If the answer has the additions to RocketMQ's answer and does not fit into a frame, the request is refused: the
+        caller asks again without the additions.
         """
         header = GET_BROKER_CONSUME_STATS.header(request)
         topics_of = yield from self._offsets.topics_by_group()
@@ -201,7 +203,7 @@ class StatsHandlers(Part):
                 answer.total_inflight_diff += sum(row.pull_offset - row.consumer_offset for row in rows)
                 found.append(stats)
             answer.consume_stats_list.append({group: found})
-        # Groups may have committed any offset, and the body has no larger numbers.
+        # Groups may have committed any offset, so the sum may exceed 64 bits, the most that the body can hold.
         answer.total_diff = as_long(answer.total_diff)
         answer.total_inflight_diff = as_long(answer.total_inflight_diff)
         if header.members:
@@ -215,7 +217,7 @@ class StatsHandlers(Part):
         )
 
     def time_span(self, channel: Channel, request: Command) -> Steps[Command]:
-        """303: store times in each queue: of the first and last message, and of the last one that was consumed."""
+        """303: store times in each queue: of the first message, the last message, and the last consumed message."""
         header = QUERY_CONSUME_TIME_SPAN.header(request)
         config = self._existing(header.topic)
         answer = QueryConsumeTimeSpanBody()
@@ -227,7 +229,7 @@ class StatsHandlers(Part):
         return (yield from answer_steps(QUERY_CONSUME_TIME_SPAN, request, answer, channel.max_frame_bytes))
 
     def correction_offsets(self, channel: Channel, request: Command) -> Steps[Command]:
-        """308: the lowest offset of all groups in each queue; where ``compare_group`` is behind it, `NO_CORRECTION`."""
+        """308: the lowest offset of all groups in each queue; `NO_CORRECTION` where ``compare_group`` is behind it."""
         header = QUERY_CORRECTION_OFFSET.header(request)
         topic = header.topic
         self._existing(topic)
@@ -245,7 +247,7 @@ class StatsHandlers(Part):
         return answer_with(QUERY_CORRECTION_OFFSET, request, CorrectionOffsets(lowest))
 
     def _lower(self, lowest: dict[int, int], topic: str, offsets: Mapping[int, int]) -> None:
-        """Take offsets into account, except those of messages that are no longer there."""
+        """Lower ``lowest`` to ``offsets``, ignoring offsets of messages that are no longer stored."""
         for queue_id, offset in offsets.items():
             if offset >= self._store.min_offset(topic, queue_id):
                 lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
@@ -262,7 +264,7 @@ class StatsHandlers(Part):
         members = self._clients.consumer_group(group)
         pulled = furthest_pulled(members.members, group, topic) if members else {}
         for queue_id in range(config.read_queue_nums if config else 0):
-            # The rows of earlier topics count, too: many topics with a queue each take as long as one with many.
+            # The rows of earlier topics count, too: many topics with one queue take as long as one topic with many.
             if len(rows) % QUEUES == QUEUES - 1:
                 yield None
             row = yield from reading(partial(self._consume_offset, group, topic, queue_id, pulled.get(queue_id, 0)))
@@ -280,7 +282,7 @@ class StatsHandlers(Part):
         consumed = self._offsets.query(group, topic, queue_id)
         delay_ms = 0
         if consumed < end:
-            # A group without an offset, or whose next message was deleted, is behind from the first one on.
+            # A group without an offset, or whose next message was deleted, lags from the first stored message on.
             next_ms = store.store_time(topic, queue_id, max(consumed, store.min_offset(topic, queue_id)))
             delay_ms = max(self._clock.now_ms() - next_ms, 0) if next_ms >= 0 else 0
         return QueueTimeSpan(

@@ -1,8 +1,8 @@
 """What a broker with acting masters sends to each NameServer every second: a heartbeat (904), a question (901).
 
-A NameServer forgets such a broker after brokerNotActiveTimeoutMillis of silence, and others after 120 s. So a slave
-acts soon after its master froze or lost its network. When the master's connection closes, NameServers know at once and
-send a notice (905), which calls `ask_soon`. The notice itself is not trusted, since anybody can send one.
+A NameServer forgets such a broker after brokerNotActiveTimeoutMillis of silence, and any other broker after 120 s. So a
+slave acts soon after its master froze or lost its network. When the master's connection closes, NameServers know it at
+once and send a notice (905), which calls `ask_soon`. The notice itself is not trusted, since anybody can send it.
 Neighbours: registrar.py runs this, on the connection that it registers on; replication/members.py takes the answers.
 """
 
@@ -42,12 +42,15 @@ class Heartbeats:
             question.set()
 
     def forget(self, addr: str) -> None:
-        """The NameServer at ``addr``, which is not kept any more, has no say in who is alive."""
+        """Forget what the NameServer at ``addr``, which is no longer in the list, has reported."""
         self._questions.pop(addr, None)
         self._members.reported(addr, None)
 
     async def keep(self, namesrv: OuterApi, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
-        """Run until cancelled; active while the broker is registered. ``forgotten`` is called when it is not known."""
+        """Run until cancelled; active while the broker is registered.
+
+        ``forgotten`` is called when the NameServer does not know the broker.
+        """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._beat, namesrv, is_registered, forgotten)
             nursery.start_soon(self._ask, namesrv, is_registered)
@@ -88,6 +91,5 @@ class Heartbeats:
                     logger.exception("asking NameServer %s which members are alive failed", namesrv.addr)
             # None from a NameServer that does not answer, or does not list this broker: its view does not count.
             self._members.reported(namesrv.addr, addrs)
-            # Notices that come during the question or the pause set the signal: one more question follows, not one
-            # each.
+            # Notices that come during the question or the pause set the signal: together they cause one more question.
             await trio.sleep(PAUSE_S)

@@ -1,10 +1,10 @@
 """The NameServers of this broker: namesrvAddr, or what an address server lists. A name stands for all its addresses.
 
-Names and the address server are asked at the start and every fetchNamesrvAddrInterval, as in RocketMQ; a new
-namesrvAddr (updateBrokerConfig) is taken within a second. What cannot be resolved or fetched changes nothing: the last
-known addresses stay in use.
-Neighbours: remoting/net/address_server.py (the requests), registrar.py (registers with new ones, and unregisters from
-those that are gone).
+Names are resolved, and the address server is asked, at the start and every fetchNamesrvAddrInterval, as in RocketMQ; a
+new namesrvAddr (updateBrokerConfig) takes effect within a second. If a name cannot be resolved, or the list cannot be
+fetched, the last known addresses stay in use.
+Neighbours: remoting/net/address_server.py (the requests), registrar.py (registers with new NameServers, and unregisters
+from removed NameServers).
 """
 
 import logging
@@ -21,12 +21,12 @@ from skylark.remoting.net.sockets import connect_reason
 
 logger = logging.getLogger(__name__)
 
-# How often an address server is asked that has not listed any NameServer yet.
+# How often the address server is asked while it has not listed any NameServer yet.
 FIRST_RETRY_S = 1.0
 
 
 class NameServerList(Part):
-    """``addrs`` are the present addresses, each once; ``on_change`` are called after each change of them."""
+    """``addrs`` are the present addresses, each once; ``on_change`` are called after each change of ``addrs``."""
 
     tick_interval_ms = 1_000
 
@@ -52,21 +52,21 @@ class NameServerList(Part):
         self.on_change: list[Callable[[], None]] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the list, until cancelled. Started when names have been looked up once."""
-        await self._look()
+        """Keep the list up to date, until cancelled. It counts as started when names have been looked up once."""
+        await self._refresh()
         task_status.started()
         while True:
             waits = self._server is not None and not self._options.namesrv_addr and not self._listed
             with trio.move_on_after(FIRST_RETRY_S if waits else self._options.fetch_namesrv_addr_interval / 1000):
                 await self._wanted.wait()
-            await self._look()
+            await self._refresh()
 
     def tick(self) -> None:
         """Notice a changed namesrvAddr."""
         if self._options.namesrv_addr != self._text:
             self._wanted.set()
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         self._text = self._options.namesrv_addr
         given = tuple(self._options.namesrv_addrs)
         if not given and self._server is not None:
@@ -74,7 +74,7 @@ class NameServerList(Part):
         if self._options.fetch_name_srv_addr_by_dns_lookup:
             async with trio.open_nursery() as nursery:
                 for addr in given:
-                    nursery.start_soon(self._look_up, addr)
+                    nursery.start_soon(self._resolve_name, addr)
         self._behind = {addr: self._behind.get(addr, [addr]) for addr in given}
         addrs = tuple(dict.fromkeys(each for addr in given for each in self._behind[addr]))
         if addrs == self.addrs:
@@ -93,7 +93,7 @@ class NameServerList(Part):
             self._failing.discard(server.url)
         return self._listed
 
-    async def _look_up(self, addr: str) -> None:
+    async def _resolve_name(self, addr: str) -> None:
         try:
             self._behind[addr] = await self._resolve(addr)
         except OSError as error:

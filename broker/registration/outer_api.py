@@ -1,7 +1,7 @@
 """Requests of a broker to NameServers: 103, 104, 322; with acting masters also 901 and 904.
 
 The connection decides the encoding: JSON with RocketMQ's NameServers, CBOR with Skylark's. A RemotingError means no
-answer, a BrokerError an answer with an error code. Neighbour: registrar.py decides when.
+answer, a BrokerError an answer with an error code. Neighbour: registrar.py decides when to send them.
 """
 
 from typing import NamedTuple
@@ -46,21 +46,21 @@ class RegisterAnswer(NamedTuple):
 
     #: For a slave: the master of its set, if the NameServer knows it.
     master: MasterAddress | None
-    #: The NameServer lacks what the part builds on: the whole set must be sent.
+    #: The NameServer lacks the registration to which the part belongs: the whole set must be sent.
     whole_needed: bool
-    #: Other brokers that the NameServer knows, if this one does not know the same.
+    #: Other brokers that the NameServer knows, if they differ from the brokers that this one knows.
     told: "ToldBrokers | None" = None
 
 
 class ToldBrokers(NamedTuple):
-    """Names of brokers that a NameServer tells: ``known`` to be in the cluster, and ``gone`` for good."""
+    """Names of brokers as a NameServer reports them: ``known`` to be in the cluster, and ``gone`` for good."""
 
     known: list[str]
     gone: list[str]
 
 
 class Question(NamedTuple):
-    """A NameServer's answer to 322: whether the broker must register, and the brokers that it knows, if others."""
+    """A NameServer's answer to 322: whether the broker must register; ``told`` as in `RegisterAnswer`."""
 
     must_register: bool
     told: ToldBrokers | None
@@ -77,7 +77,7 @@ class OuterApi:
         options: BrokerOptions,
         timeout_ms: float | None = None,
     ) -> None:
-        """``timeout_ms`` of a request; default: as the options say."""
+        """``timeout_ms``: the time limit of a request; by default the one in the options."""
         self._client = client
         self.addr = addr
         self._identity = identity
@@ -85,21 +85,21 @@ class OuterApi:
         self._timeout_ms = options.register_broker_timeout_mills if timeout_ms is None else timeout_ms
         #: The address of another broker with the same name and id, by the last answer to 103.
         self.contested_by = ""
-        #: Whether it takes registrations in parts, by its last answer on this connection.
+        #: Whether the NameServer takes registrations in parts, by its last answer on this connection.
         self.takes_parts = False
 
     async def register(self, body: RegisterBrokerBody, part: RegistrationPart | None = None) -> RegisterAnswer:
         """103: all topics of the broker, or a part of a registration. See `RegisterAnswer`."""
         header = self._registration()
         if part is not None:
-            # A NameServer that does not know parts would take this one for the whole set.
+            # A NameServer that does not know parts would take this part for the whole set.
             if not self.takes_parts:
                 raise ConnectionLost(self.addr, "between two parts of a registration")
             header.part, header.is_last_part = part.number, part.is_last
             if part.base is not None:
                 header.base_state_version = part.base.state_version
                 header.base_timestamp, header.base_counter = part.base.timestamp, part.base.counter
-        # The first part displaces a rival, so only its answer names it.
+        # The first part displaces a rival, so only the answer to the first part names the rival.
         known_rival = self.contested_by if part is not None and part.number else ""
         registered = self._registered(await call(self._at(), REGISTER_BROKER, header, body))
         self.contested_by = self.contested_by or known_rival
@@ -107,7 +107,7 @@ class OuterApi:
 
     async def register_encoded(self, body: bytes, *, is_compressed: bool) -> RegisterAnswer:
         """103: all topics, in JSON or compressed, to a RocketMQ NameServer."""
-        # Bytes that were made in a thread: a large set must not be encoded on the event loop.
+        # ``body`` was encoded in a thread: encoding a large set would block the event loop.
         header = self._registration()
         header.compressed = is_compressed
         return self._registered(await call(self._at(), REGISTER_BROKER, header, body))
@@ -135,7 +135,7 @@ class OuterApi:
         master = None
         if response.master_addr and response.ha_server_addr:
             master = MasterAddress(response.master_addr, response.ha_server_addr)
-        return RegisterAnswer(master, bool(response.whole_needed), _told(response))
+        return RegisterAnswer(master, bool(response.whole_needed), _told_brokers(response))
 
     async def heartbeat(self, timeout_ms: float) -> None:
         """904: this broker is alive. A BrokerError means that it is not registered there."""
@@ -150,7 +150,7 @@ class OuterApi:
         return answer.body().broker_member_group.broker_addrs if answer.command.body else {}
 
     async def ask(self, version: DataVersion, known_crc: int | None = None) -> Question:
-        """322: whether it has another version of the broker's topics, or none. It counts as a heartbeat.
+        """322: whether the NameServer lacks this version of the broker's topics. The request counts as a heartbeat.
 
         ``known_crc``: the `names_crc` of the brokers that this one knows, itself included.
         """
@@ -158,7 +158,7 @@ class OuterApi:
         header.known_crc = known_crc
         response = (await call(self._at(), QUERY_DATA_VERSION, header, version)).header()
         self.takes_parts = bool(response.takes_parts)
-        return Question(response.changed, _told(response))
+        return Question(response.changed, _told_brokers(response))
 
     async def unregister(self) -> None:
         """104: take this broker out of the NameServer's routes."""
@@ -172,7 +172,7 @@ class OuterApi:
         return Remote(self._client, self.addr, timeout_ms or self._timeout_ms)
 
 
-def _told(response: RegisterBrokerResponseHeader | QueryDataVersionResponseHeader) -> ToldBrokers | None:
+def _told_brokers(response: RegisterBrokerResponseHeader | QueryDataVersionResponseHeader) -> ToldBrokers | None:
     if response.known_brokers is None:
         return None
     return ToldBrokers(names_in(response.known_brokers), names_in(response.gone_brokers))

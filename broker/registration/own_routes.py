@@ -1,7 +1,7 @@
-"""Routes of this broker's own topics, for its own proxy: 105 and 106, which NameServers answer otherwise.
+"""Routes of this broker's own topics, for its own proxy: 105 and 106, which usually NameServers answer.
 
-With ``enableProxy`` a broker without NameServers is all that a test needs: its proxy, and the tools, take it for the
-NameServer of a cluster in which it is the only broker.
+With ``enableProxy`` a test needs no more than a broker without NameServers: the proxy and the tools use the broker as
+the NameServer of a cluster in which it is the only broker.
 """
 
 from skylark.broker.identity import Identity
@@ -25,7 +25,7 @@ from skylark.remoting.protocol.requests.routes import (
 
 
 class OwnRoutes(Part):
-    """See the module."""
+    """Answers requests for routes with this broker's own topics and address."""
 
     def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions) -> None:
         self._identity = identity

@@ -1,7 +1,7 @@
 """Requests to the masters of other brokers, found by their names.
 
-NameServers are asked for the addresses (106), one after another until one answers, and the answer is used for FRESH_S:
-it may be large, and requests often come in bursts.
+NameServers are asked for the addresses (106), one after another until a NameServer answers. The answer is used for
+FRESH_S: it may be large, and requests often come in bursts.
 Neighbours: topic_spread.py, delivery/logical_queues.py.
 """
 
@@ -25,12 +25,12 @@ _Failures = (RemotingError, BrokerError, ProtocolError)
 
 
 class Peers(Part):
-    """See the module. ``namesrvs`` returns the NameServers' addresses."""
+    """The masters of other brokers, for requests to them. ``namesrvs`` returns the NameServers' addresses."""
 
     def __init__(self, namesrvs: Callable[[], Sequence[str]], open_client: OpenClient = open_client) -> None:
         self._namesrvs = namesrvs
         self._open_client = open_client
-        # Made in `run`, before there are requests.
+        # Made by `run`, before the broker serves requests.
         self._client: RemotingClient | None = None
         self._known = ClusterInfo()
         self._fresh_until = -math.inf
@@ -43,7 +43,7 @@ class Peers(Part):
 
     async def at(self, broker_name: str) -> Remote:
         """The master of a broker. RequestRefused, so that clients try again, when no NameServer knows it now."""
-        info = await self.known()
+        info = await self.cluster_info()
         brokers = info.broker_addr_table.get(broker_name)
         addr = None if brokers is None else brokers.broker_addrs.get(MASTER_ID)
         if addr is None:
@@ -52,7 +52,7 @@ class Peers(Part):
 
     async def masters(self, cluster: str) -> dict[str, str]:
         """The masters of a cluster: names and addresses. RequestRefused when no NameServer answers."""
-        info = await self.known()
+        info = await self.cluster_info()
         table = info.broker_addr_table
         found = {
             name: table[name].broker_addrs.get(MASTER_ID)
@@ -66,7 +66,7 @@ class Peers(Part):
         assert self._client is not None
         return Remote(self._client, addr, TIMEOUT_MS)
 
-    async def known(self) -> ClusterInfo:
+    async def cluster_info(self) -> ClusterInfo:
         """All brokers that a NameServer knows."""
         if trio.current_time() < self._fresh_until:
             return self._known

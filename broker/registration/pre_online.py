@@ -1,10 +1,10 @@
 """A master with enableSlaveActingMaster fetches the offsets that were committed while it was away, then registers.
 
-It asks NameServers which members are alive (901), and sends each slave its address (906), so that the slave copies the
-log at once. Then it takes over the slave's consumer offsets (43) and delay offsets (45) where they are further than its
-own, so no offset goes back. (RocketMQ takes a slave's whole table if its version is higher, else nothing.)
-A SYNC_MASTER also waits up to COPYING_S until the slave copies its log: otherwise the first sends would find no slave.
-It waits for a slave that is alive but does not answer until NameServers have forgotten that, at most LIMIT_S.
+The master asks NameServers which members are alive (901), and sends each slave its own address (906), so that the slave
+copies the log at once. Then it takes over the slave's consumer offsets (43) and delay offsets (45) where they are
+higher than its own, so no offset goes back. (RocketMQ takes a slave's whole table if its version is higher, else
+nothing.) A SYNC_MASTER also waits up to COPYING_S until the slave copies its log: otherwise the first sends would find
+no slave. If a slave is alive but does not answer, the master waits until the NameServers expire it, at most LIMIT_S.
 Neighbours: registrar.py waits for `prepare`; replication/set_requests.py handles 906 in the slave;
 replication/offset_hand_over.py sends later offsets.
 """
@@ -80,7 +80,7 @@ class PreOnline:
         failed: dict[str, None] = {}
         with trio.move_on_after(LIMIT_S) as limit:
             while True:
-                # Asked for in each round: slaves that died meanwhile are no longer waited for, new ones are added.
+                # Ask again in each round: slaves that died meanwhile are no longer waited for, new slaves are added.
                 slaves = await self._slaves(client)
                 for addr in slaves:
                     if addr in done:
@@ -126,9 +126,9 @@ class PreOnline:
             await trio.sleep(RETRY_S)
 
     async def _take_over(self, client: RemotingClient, addr: str) -> None:
-        slave = MasterClient(client, addr)  # it acts as the master, and answers like one
+        slave = MasterClient(client, addr)  # the slave acts as the master, and answers like a master
         try:
-            await slave.tell_master(self._identity.addr, self._identity.ha_addr)
+            await slave.announce_master(self._identity.addr, self._identity.ha_addr)
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
@@ -146,8 +146,8 @@ class PreOnline:
             self._metadata.delay_offsets.advance((await slave.delay_offsets()).table)
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_ERROR:
-                raise  # a Java slave that never saw a delayed message has none
-        # In the journal before this master registers, as consumers commit on top of these offsets from then on.
+                raise  # a Java slave that never saw a delayed message has no delay offsets
+        # The offsets are in the journal before this master registers: from then on consumers commit newer offsets.
         await self._persister.append_offsets()
         logger.info("%d consumer offsets taken over from slave %s", offsets.changes - before, addr)
 

@@ -1,11 +1,12 @@
 """Keeps the broker registered with every NameServer, with a task for each, so that a hung one does not delay others.
 
-All topics are sent when some changed, when the connection is new (a NameServer forgets a broker whose connection
-closed), and when the periodic question 322 says so. A NameServer that is down is tried about every second; one line is
-logged when it goes and one when it is back. A broker without NameServers serves all the same.
-A slave registers in full each time, since only that is answered with its master's address; often while none is known.
-With acting masters, a master registers after it has fetched the offsets that slaves committed for it, and all brokers
-send light heartbeats, too. Limit: ten registrations a second with each NameServer, fewer when one takes long.
+Topics are sent when some changed, when the connection is new (a NameServer forgets a broker whose connection
+closed), and when the periodic question 322 says so. A NameServer that is down is tried about every second; a line is
+logged when it goes down and another when it is back. A broker without NameServers serves all the same.
+A slave registers in full each time, since only a full registration is answered with its master's address; while it
+knows no master it registers more often. With acting masters, a master registers after it has fetched the offsets that
+slaves committed for it, and all brokers send light heartbeats, too. Limit: ten registrations a second with each
+NameServer, fewer when a registration takes long.
 Neighbours: outer_api.py (the requests), meta/topics.py (changes), replication/known_master.py (the master's address).
 """
 
@@ -38,18 +39,18 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_S = 0.1
 RETRY_S = 1.0
 PAUSE_S = 0.1
-# After a registration that took long, the next one waits longer: this many times as long, up to `LONG_PAUSE_S`; from
-# there on as long as it took. A machine that stood still for seconds must not keep a new topic unknown for many more.
+# The pause after a registration is this many times its duration, up to `LONG_PAUSE_S`; after a registration that took
+# longer, the pause is its duration. If the machine stood still for seconds, a new topic must not stay unknown for long.
 PAUSE_FACTOR = 5
 LONG_PAUSE_S = 1.0
 # How often a slave asks while a NameServer does not know its master, unless answers take long.
 MASTERLESS_S = 1.0
 MASTERLESS_FACTOR = 20
-# How often a broker logs that another one has the same name and id.
+# How often a broker logs that another broker has the same name and id.
 CONTEST_LOG_S = 60.0
-# The longest wait for the answer of a NameServer that has gone from the list.
+# The longest wait for the answer of a NameServer that was removed from the list.
 UNREGISTER_S = 3.0
-# A NameServer that refuses this broker is asked once a period; that is logged once in this many times.
+# A NameServer that refuses this broker is asked once a period; one in this many refusals is logged.
 REFUSALS_A_LINE = 20
 
 _Failures = (RemotingError, BrokerError, ProtocolError)
@@ -61,20 +62,20 @@ class _NameServer:
     def __init__(self, addr: str) -> None:
         self.addr = addr
         self.wake = Signal()
-        #: The registration there; None before the first connection.
+        #: The registration with this NameServer; None before the first connection.
         self.registration: Registration | None = None
-        #: Whether it answers; None until the first attempt.
+        #: Whether the NameServer answers; None until the first attempt.
         self.up: bool | None = None
         self.failures = 0
-        #: How often in a row it has refused to register this broker.
+        #: How often in a row the NameServer has refused to register this broker.
         self.refusals = 0
-        #: What is done for it; cancelled when it is gone from the list.
+        #: The scope of this NameServer's tasks; cancelled when the NameServer is removed from the list.
         self.scope = trio.CancelScope()
         self.is_gone = False
 
     @property
     def is_registered(self) -> bool:
-        """Whether this broker is registered there, as far as it knows."""
+        """Whether this broker is registered with this NameServer, as far as the broker knows."""
         return self.registration is not None and self.registration.version is not None
 
     def forget(self) -> None:
@@ -83,7 +84,7 @@ class _NameServer:
             self.registration.forget()
 
     def register_anew(self) -> None:
-        """Send everything again, as soon as the bounds allow."""
+        """Send all topics again, as soon as the limits of this module allow."""
         self.forget()
         self.wake.set()
 
@@ -104,8 +105,8 @@ class Registrar(Part):
     ) -> None:
         """``master`` gets the master's address that NameServers report, while this broker is a slave.
 
-        With acting masters, ``heartbeats`` go to the NameServers where it is registered, and a master registers after
-        ``prepare``.
+        With acting masters, ``heartbeats`` go to the NameServers with which this broker is registered, and a master
+        registers after ``prepare``.
         """
         self._identity = identity
         self._topics = topics
@@ -129,7 +130,7 @@ class Registrar(Part):
         self.list_changed()
 
     def register_soon(self) -> None:
-        """The topics changed: tell all NameServers, as soon as the bounds allow."""
+        """The topics changed: tell all NameServers, as soon as the limits of this module allow."""
         for state in self._states.values():
             state.wake.set()
 
@@ -139,7 +140,7 @@ class Registrar(Part):
             state.register_anew()
 
     def list_changed(self) -> None:
-        """The list of NameServers has changed: register with new ones, and unregister from those that are gone."""
+        """The list of NameServers has changed: register with new NameServers, and unregister from removed ones."""
         before, self._states = (
             self._states,
             {addr: self._states.get(addr) or _NameServer(addr) for addr in self._namesrvs.addrs},
@@ -160,12 +161,12 @@ class Registrar(Part):
     @property
     def registered_addrs(self) -> list[str]:
         """NameServers that answer and know the present topics."""
-        # Not only "registered once": a NameServer that lacks a new topic sends clients away.
+        # To have registered once is not enough: a NameServer that lacks a new topic sends clients away.
         version = self._topics.data_version
         return [s.addr for s in self._states.values() if s.up and s.registration and s.registration.version == version]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Register and stay registered, until `stop` (which unregisters) or cancelled (which does not)."""
+        """Register and stay registered. `stop` ends this and unregisters; a cancellation ends it and does not."""
         self._running = True
         if not self._options.has_namesrvs:
             logger.warning("no NameServer is set: clients find this broker only by its address %s", self._identity.addr)
@@ -173,8 +174,8 @@ class Registrar(Part):
             async with self._open_client(on_lost=self._connection_lost) as client:
                 try:
                     task_status.started()
-                    # `stop` cancels what is in this scope and nothing else: the connections must outlive the loops, as
-                    # NameServers are told over them that the broker goes.
+                    # `stop` cancels only the loops in this scope: the connections must outlive the loops, as the broker
+                    # unregisters over them.
                     with self._loops:
                         # Before the first registration, so that no client finds this master with old offsets.
                         if self._prepare is not None:
@@ -199,7 +200,7 @@ class Registrar(Part):
             await self._finished.wait()
 
     async def _keep(self, client: RemotingClient, state: _NameServer) -> None:
-        """Stay registered with one NameServer, until it is gone from the list."""
+        """Stay registered with one NameServer, until the NameServer is removed from the list."""
         with state.scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_registered, client, state)
@@ -208,7 +209,7 @@ class Registrar(Part):
         if not state.is_gone:
             return
         self._master.reported(state.addr, None)
-        # Unless the address is in the list again: then it has a new question already.
+        # If the address is in the list again, another task already sends heartbeats to it.
         if self._heartbeats is not None and state.addr not in self._states:
             self._heartbeats.forget(state.addr)
         with trio.move_on_after(UNREGISTER_S):
@@ -223,7 +224,7 @@ class Registrar(Part):
         namesrv = OuterApi(client, state.addr, self._identity, self._options)
         registration = state.registration = Registration(namesrv, self._topics, self._options)
         while True:
-            # Cleared before the topics are read: a change from here on wakes the loop again, so none is missed.
+            # Cleared before the topics are read: any later change wakes the loop again, so no change is missed.
             state.wake.clear()
             started = trio.current_time()
             try:
@@ -338,7 +339,7 @@ class Registrar(Part):
 
     async def _unregister(self, client: RemotingClient) -> None:
         """Unregister from all at once; a NameServer that does not answer will notice the closed connection."""
-        # Only where it answers: the others would hold up the stop, and notice the closed connection, too.
+        # Skip NameServers that do not answer: they would hold up the stop, and will notice the closed connection.
         with trio.move_on_after(self._unregister_timeout_ms / 1000):
             async with trio.open_nursery() as nursery:
                 for state in self._states.values():
@@ -355,7 +356,7 @@ class Registrar(Part):
 
 
 def pause_s(took_s: float) -> float:
-    """How long to wait after a registration that took so long."""
+    """How long to wait after a registration that took ``took_s``."""
     return max(PAUSE_S, min(PAUSE_FACTOR * took_s, LONG_PAUSE_S), took_s)
 
 

@@ -2,12 +2,12 @@
 
 Skylark's NameServers say that they take parts: they get a large set in parts of PART_TOPICS, and after that only
 changes. A RocketMQ NameServer gets all topics in one frame each time, compressed if they do not fit otherwise. Topics
-that do not fit even then are left out, with an error in the log. Large sets are encoded in a thread.
+that do not fit even when compressed are left out, with an error in the log. Large sets are encoded in a thread.
 NameServers keep nothing on disk. So each broker keeps the names of the other brokers of its cluster, as NameServers
-tell them, and registers them: NameServers that were restarted know at once who is missing, and say so in routes.
-Invariant: changes are only sent on the connection on which the version before was sent. A NameServer forgets a broker
-with its connection, so on a new one the changes would have no base.
-Neighbours: registrar.py decides when; outer_api.py has the request; namesrv/registration.py is the other side.
+report them, and registers these names: a restarted NameServer knows at once which brokers are missing, and says so in
+routes. Invariant: changes are only sent on the connection on which the previous version was sent. A NameServer forgets
+a broker when its connection closes, so on a new connection the changes would have no base.
+Neighbours: registrar.py decides when to send; outer_api.py has the request; namesrv/registration.py is the other side.
 """
 
 import logging
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 PART_TOPICS = 500
 # Kept free for the header of a registration.
 HEADER_BYTES = 4_096
-# The size of a topic in JSON without its name, which is there twice.
+# The size of a topic in JSON without its name, which appears twice.
 TOPIC_BYTES = 200
 
 
@@ -72,8 +72,8 @@ class Registration:
         if registered.whole_needed:
             raise ProtocolError(f"NameServer {self._namesrv.addr} did not take the parts of a registration")
         if registered.told is not None:
-            self._take(registered.told)
-        # Otherwise the connection was lost, or the role changed, while the answer was on its way.
+            self._keep_names(registered.told)
+        # If it differs, the connection was lost, or the role changed, while the answer was on its way.
         if forgotten == self._forgotten:
             self.version, self._changes_sent = version, changes
         return registered.master
@@ -85,24 +85,24 @@ class Registration:
         answer = await self._namesrv.ask(self._topics.data_version, crc)
         if answer.told is None:
             return answer.must_register
-        self._take(answer.told)
-        # What another NameServer has told, this one is to know, too.
+        self._keep_names(answer.told)
+        # This NameServer must also know the brokers that other NameServers have reported.
         return answer.must_register or not set(known.value).issubset(answer.told.known)
 
-    def _take(self, told: ToldBrokers) -> None:
-        """Keep the names of the cluster: they are removed only when a broker is gone for good."""
+    def _keep_names(self, told: ToldBrokers) -> None:
+        """Add reported broker names to the cluster's; a name is removed only when its broker is gone for good."""
         known = self._topics.known_brokers
         names = {*known.value, *told.known}.difference(told.gone, (self._options.broker_name,))
         try:
             known.put(tuple(sorted(names)[:MAX_KNOWN_BROKERS]))
         except StoreError as error:
-            # The broker stays registered all the same; NameServers tell the names again.
+            # The broker stays registered all the same; NameServers will report the names again.
             logger.warning("the names of other brokers are not on disk: %s", error)
 
     async def _send(self, version: DataVersion) -> RegisterAnswer:
         namesrv = self._namesrv
-        # No version counts as sent while parts are on their way: when this fails half-way, the next call sends
-        # everything.
+        # While parts are on their way, no version counts as sent: if sending fails half-way, the next call sends all
+        # topics.
         base, self.version = self.version, None
         if base is not None and namesrv.takes_parts and not self._options.force_register:
             changed = self._topics.changes.since(self._changes_sent)
@@ -125,7 +125,7 @@ class Registration:
     async def _send_parts(self, names: Sequence[str], version: DataVersion, base: DataVersion | None) -> RegisterAnswer:
         """Send ``names``, which are all topics or the topics that changed since ``base``.
 
-        TBW102 is the last one: a client that finds it, and not the topic that it asked for, takes that topic for new.
+        TBW102 is sent last: a client that finds TBW102, but not the topic that it asked for, takes that topic for new.
         """
         left, number, size = sorted(reversed(names), key=lambda name: name != AUTO_CREATE_TOPIC), 0, PART_TOPICS
         told: ToldBrokers | None = None
@@ -134,12 +134,12 @@ class Registration:
             body = self._body(chunk, version)
             body.removed_topics = [name for name in chunk if self._topics.get(name) is None]
             if number:
-                body.known_brokers = None  # the names were in the first part, and the NameServer's in its answer
+                body.known_brokers = None  # only the first part and its answer carry the names
             try:
                 registered = await self._namesrv.register(body, RegistrationPart(number, len(chunk) == len(left), base))
             except FrameTooLarge as error:
-                # Smaller parts from here on. A topic that does not fit alone is left out, and an error in the log says
-                # so.
+                # Send smaller parts from here on. A topic that does not fit alone is left out, with an error in the
+                # log.
                 if not chunk:
                     raise
                 if len(chunk) == 1:
@@ -198,7 +198,7 @@ def encode_in_one(
     limit: int,
     static: Mapping[str, TopicQueueMappingInfo] | None = None,
 ) -> InOne:
-    """As many of ``configs`` as fit into ``limit`` bytes, in RocketMQ's plain form when all of them do.
+    """As many of ``configs`` as fit into ``limit`` bytes, in RocketMQ's plain form if all of them fit.
 
     The compressed form has neither order nor topicSysFlag, and attributes are left out, since NameServers need none.
     """
@@ -211,7 +211,7 @@ def encode_in_one(
         data = encode_compressed(_whole(configs[:count], version, static), VERSION, attributes=False)
         if len(data) <= limit or not count:
             return InOne(data, True, len(configs) - count)
-        # In proportion, less 2 %: topics differ in size, and each try costs the encoding of all that is left.
+        # Estimate in proportion to the size, less 2 %: topics differ in size, and each try encodes all topics again.
         count = min(count - 1, count * limit // len(data) * 49 // 50)
 
 

@@ -1,6 +1,6 @@
-"""The queues of topics on all brokers, as NameServers know them; asked for when somebody needs them, and kept a while.
+"""The queues of topics on all brokers, as NameServers know them; fetched on demand, and cached for FRESH_S.
 
-A broker without NameServers knows only its own queues. When no NameServer answers, the last answer goes on to be used.
+A broker without NameServers knows only its own queues. While no NameServer answers, the last answer stays in use.
 Neighbour: delivery/queue_assignment.py.
 """
 
@@ -26,9 +26,9 @@ from skylark.remoting.protocol.requests.routes import (
 
 # RocketMQ's loadBalancePollNameServerInterval.
 FRESH_S = 30.0
-# After no NameServer answered.
+# How soon NameServers are asked again after no NameServer answered.
 RETRY_S = 5.0
-# A client that asks waits as long.
+# The time limit of a question to a NameServer; the client that asked this broker waits as long.
 TIMEOUT_MS = 2_000
 MAX_TOPICS = 1_000
 
@@ -41,19 +41,19 @@ class _CachedQueues:
 
 
 class TopicQueues:
-    """See the module."""
+    """A cache of topics' queues, filled from NameServers."""
 
     def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions, namesrvs: NameServerList) -> None:
         self._identity = identity
         self._topics = topics
         self._options = options
         self._namesrvs = namesrvs
-        # The topic that was asked for first is forgotten first.
+        # In the order in which topics were fetched; the oldest is dropped first.
         self._known: dict[str, _CachedQueues] = {}
         self._asking: dict[str, trio.Event] = {}
 
     async def readable(self, client: RemotingClient, topic: str) -> list[MessageQueue] | None:
-        """The queues that can be read; None when that cannot be found out now."""
+        """The topic's readable queues on all brokers; None when no NameServer has answered."""
         if not self._options.has_namesrvs:
             return self._own(topic)
         known = self._known.get(topic)
@@ -62,7 +62,7 @@ class TopicQueues:
         return None if known is None else known.queues
 
     async def _asked(self, client: RemotingClient, topic: str) -> _CachedQueues | None:
-        """Ask the NameServers, or wait for the answer if another request has asked already."""
+        """Ask the NameServers, or wait for the answer to another request's question."""
         answered = self._asking.get(topic)
         if answered is not None:
             await answered.wait()
@@ -73,7 +73,7 @@ class TopicQueues:
         finally:
             del self._asking[topic]
             answered.set()
-        # When no NameServer answers, the queues of before stay in use, and one is asked again soon.
+        # When no NameServer answers, the previous queues stay in use, and NameServers are asked again soon.
         now = trio.current_time()
         before = self._known.pop(topic, None)
         if found is None:
@@ -91,7 +91,8 @@ class TopicQueues:
             try:
                 route = (await call(Remote(client, addr, TIMEOUT_MS), GET_ROUTEINFO_BY_TOPIC, header)).body()
             except BrokerError as error:
-                # An answer, too: all NameServers know the same brokers. Other errors are a reason to ask the next one.
+                # This is an answer, too: all NameServers know the same brokers. After other errors the next NameServer
+                # is asked.
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     return []
             except (RemotingError, ProtocolError):

@@ -1,12 +1,12 @@
 """Creates topics that a send has created here on the other masters of the cluster (autoCreateOnAllMasters).
 
-A producer that meets an unknown topic sends to one broker after another, and each creates the topic at its first
-message. Until then the topic has few queues, on few brokers, and one that ends early stays so. The broker does the work
-and not the SDK, as then it works for clients of every kind. Other masters get the topic by RocketMQ's own request (17),
-if they do not have it: one that has it keeps it as it is. RocketMQ's brokers answer both requests since 5.0; older ones
-are left out, as they cannot say whether they have it.
-The work is done in the background, one topic after another. What fails is logged and not tried again: the topic works
-here, and other brokers create it at the first message that they get.
+A producer that meets an unknown topic sends to one broker after another, and each broker creates the topic at its first
+message. Until then the topic has few queues, on few brokers; if the producer ends early, this stays so. The broker and
+not the SDK creates the topic elsewhere, so that clients of every kind benefit. This broker asks the other masters
+whether they have the topic, and creates it on the masters that lack it, with RocketMQ's own request (17). RocketMQ's
+brokers answer both requests since 5.0; older brokers are left out, as they cannot say whether they have the topic.
+The work is done in the background, one topic after another. A failure is logged and not retried: the topic works on
+this broker, and other brokers create it at the first message that they get.
 """
 
 import logging

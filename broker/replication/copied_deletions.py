@@ -1,4 +1,4 @@
-"""What a slave does about topics that its master has deleted: it drops their messages, even if they exist again.
+"""A slave's part in deletions of topics on its master: it drops their messages, even if the topics exist again.
 
 The log has no record of a deletion. Without this a slave that was away while a topic was deleted and made again would
 keep the old messages, and after a change of masters consumers of the new topic would get them.
@@ -19,7 +19,7 @@ LOG_WAIT_S = 0.1
 
 
 class CopiedDeletions:
-    """``log_end`` is up to where queues have the messages of this slave's log."""
+    """The deletions that this slave must still do. ``log_end``: up to where queues have this slave's messages."""
 
     def __init__(self, topics: Topics, removal: TopicRemoval, log_end: Callable[[], int]) -> None:
         self._topics = topics
@@ -29,21 +29,24 @@ class CopiedDeletions:
         self._due: dict[str, int] = {}
 
     def forget(self) -> None:
-        """The master is another one, whose log may be another, too."""
+        """Forget all deletions: another broker is the master, and its log may differ."""
         self._due.clear()
 
-    def told(self, ends: Mapping[str, int]) -> None:
-        """A Skylark master's finished deletions."""
+    def add(self, ends: Mapping[str, int]) -> None:
+        """Add a Skylark master's finished deletions."""
         done = self._topics.deletions.finished()
         self._due = {name: end for name, end in ends.items() if done.get(name) != end}
 
-    def told_one(self, name: str, end: int) -> None:
-        """A finished deletion of which the group's log tells."""
+    def add_one(self, name: str, end: int) -> None:
+        """Add a finished deletion from the group's log."""
         if self._topics.deletions.finished().get(name) != end:
             self._due[name] = end
 
     def missing(self, table: Mapping[str, TopicConfig], log_end: int) -> None:
-        """A Java master's topics, asked for when this slave's log ended at ``log_end``. Call it before the mirror."""
+        """Add topics that a Java master's ``table`` lacks. Call this before the table is mirrored.
+
+        ``log_end``: where this slave's log ended when it asked for the table.
+        """
         gone = [name for name in self._topics.names() if name not in table and not self._topics.is_system(name)]
         self._due |= dict.fromkeys(gone, log_end)
 
@@ -60,9 +63,9 @@ class CopiedDeletions:
                     del self._due[name]
 
     def lead(self, log_end: int) -> bool:
-        """This broker is the master now, and its log ends at ``log_end``. Begin what is left.
+        """Begin the remaining deletions: this broker is the master now, and its log ends at ``log_end``.
 
-        Returns whether there is anything: until the removal has done it, no message may be stored.
+        Returns whether there are any: until they are finished, no message may be stored.
         """
         for name, end in self._due.items():
             self._topics.deletions.begin(name, min(end, log_end))

@@ -39,7 +39,7 @@ class CopiedLog:
 
 
 class QueueBuilding:
-    """See the module. `run` it, and call `grown` when the log has grown."""
+    """Builds the queues of a copied log: `run` it, and call `grown` when the log has grown."""
 
     def __init__(self, log: CopiedLog) -> None:
         self._replica = log.replica
@@ -79,7 +79,7 @@ class QueueBuilding:
 
     @asynccontextmanager
     async def complete(self) -> AsyncIterator[None]:
-        """The queues have all whole records, and nothing is built: the log may be cut.
+        """Within the block the queues have all whole records, and nothing is built: the log may be cut.
 
         A truncation looks for the new ends in the queues, so it needs all entries before the cut.
         """
@@ -103,7 +103,7 @@ class QueueBuilding:
         return done
 
     async def _build_more(self) -> bool:
-        """Build a step; whether that was the last one."""
+        """Build a step; returns whether there was nothing left to build."""
         if self._replica.must_wait:
             await trio.sleep(ENTRIES_PAUSE_S)
             return False

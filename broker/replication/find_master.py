@@ -1,4 +1,4 @@
-"""Where a slave's master is, and whether it is a Skylark broker: then the link begins with a hello.
+"""Finds a slave's master, and whether the master is a Skylark broker: then the link begins with a hello.
 
 A RocketMQ master would misread a hello as offsets, so the slave first asks on the master's port for clients: only a
 Skylark broker accepts an offer of CBOR. With a secret that is not asked, since only Skylark masters are followed.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class MasterFinder:
-    """Looks at the options, then at what NameServers report; call `changed` when that changes.
+    """Finds the master by the options, then by the NameServers' reports; call `changed` when these change.
 
     ``has_secret``: only masters that say hello are followed, unless haPlainPeerAddresses has their hosts.
     """

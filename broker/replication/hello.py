@@ -73,7 +73,7 @@ class LinkTerms:
     timeout_s: float = 20.0
     # How long a peer may take to identify itself.
     hello_s: float = 20.0
-    # Most bytes of a frame to a peer that sent no hello.
+    # The most bytes of a frame to a peer that sent no hello.
     plain_chunk_bytes: int = PLAIN_CHUNK_BYTES
     # Whether slaves may reach this master at ``ip:port``, which is none of its machine's addresses.
     reached_at: Callable[[str], bool] = nowhere
@@ -195,7 +195,7 @@ def _tails(raw: Any) -> tuple[PieceCrc, ...]:
 
 
 class HelloReader:
-    """Reads one message at a time; ``rest`` is what came after it."""
+    """Reads one message at a time; ``rest`` has the bytes after the message."""
 
     def __init__(self) -> None:
         self.rest = b""
@@ -226,7 +226,7 @@ class MasterHandshake:
     def __init__(self, terms: LinkTerms, nonce: bytes) -> None:
         self._terms = terms
         self._nonce = nonce
-        # What both speak, once the slave has said hello.
+        # The protocol version of both ends, once the slave has said hello.
         self._version = 1
         #: This end of the connection, ``ip:port``.
         self.local = ""
@@ -245,7 +245,7 @@ class MasterHandshake:
         body = self._reader.receive(data)
         if body is None:
             return
-        # In lockstep: bytes that were sent before the answer cannot prove anything about this connection's nonces.
+        # In lockstep: bytes sent before the answer cannot prove anything about the nonces of this connection.
         if self._reader.rest:
             raise ProtocolError("it did not wait for an answer")
         terms = self._terms
@@ -260,8 +260,8 @@ class MasterHandshake:
                 proof = _proof(terms, b"master", hello, self._nonce, *_of_master(self._version))
                 self._output += encode(Challenge(self._version, self._nonce, proof))
             return
-        # The proof covers both nonces, so a recorded claim proves nothing on another connection. Until it is checked
-        # the slave has been told nothing about the log.
+        # The proof covers both nonces, so a recorded claim proves nothing on another connection. Until the proof is
+        # checked, nothing about the log is revealed to the slave.
         claim = decode(LogClaim, body)
         is_bound = self._version > 1
         said = [claim.met_at] if is_bound else []
@@ -345,15 +345,15 @@ class SlaveHandshake:
 
 
 def _of_master(version: int) -> list[int]:
-    """What a master's proof covers besides, so that the version cannot be changed on its way."""
+    """What a master's proof covers in addition, so that nobody can change the version on its way."""
     return [version] if version > 1 else []
 
 
 def _proof(terms: LinkTerms, role: bytes, hello: Hello, master_nonce: bytes, *said: int | str) -> bytes:
-    """Proof that ``role`` knows the secret, for this connection only, and has said so; empty without a secret."""
+    """Proof that ``role`` knows the secret and has sent ``said``, for this connection only; empty without a secret."""
     if not terms.secret:
         return b""
-    # With the role, since otherwise a stranger could send a peer's own proof back to it.
+    # The role is covered, too: otherwise a stranger could send a peer's own proof back to it.
     covered = strict_cbor.dumps([role, asdict(hello), master_nonce, *said])
     return hmac.new(terms.secret, covered, hashlib.sha256).digest()
 
@@ -380,7 +380,7 @@ def first_difference(
     tails: tuple[PieceCrc, ...], start: int, end: int, crc_of: Callable[[int, int], int]
 ) -> PieceCrc | None:
     """A piece that differs in the log from ``start`` to ``end``; None when all are the same."""
-    # A piece that is not wholly in this log says nothing: its file was deleted, or the slave's log is the longer one,
+    # A piece that is not wholly in this log cannot be compared: its file was deleted, or the slave's log is longer,
     # which the comparison of the two ends finds.
     for tail in tails:
         if start <= tail.offset and tail.offset + tail.size <= end and crc_of(tail.offset, tail.size) != tail.crc:

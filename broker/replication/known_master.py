@@ -27,7 +27,7 @@ class KnownMaster:
         #: Called when the master can be reached again.
         self.on_return: list[Callable[[], object]] = []
         #: Called when the master was lost: NameServers may know another one.
-        self.ask_again: Callable[[], None] = _nobody
+        self.ask_again: Callable[[], None] = _leave_masterless
         self._reported: dict[str, MasterAddress] = {}  # by NameServer
         self._answers = True
 
@@ -42,7 +42,7 @@ class KnownMaster:
         return bool(self._reported)
 
     def forget(self) -> None:
-        """This broker is the master now."""
+        """Forget the master: this broker is the master now."""
         self._reported.clear()
         self.address, self._answers = None, True
 
@@ -87,5 +87,5 @@ class KnownMaster:
             self.ask_again()
 
 
-def _nobody() -> None:
-    """Without NameServers there is none to ask."""
+def _leave_masterless() -> None:
+    """Does nothing: without NameServers nobody can be asked for the master."""

@@ -82,7 +82,7 @@ Claim = LogClaim | Newcomer
 
 
 class LinkToSlave(ABC):
-    """What the master's ends of both protocols share: the handshake, when each side was heard, how far the slave is.
+    """The shared part of the master's ends of both protocols: the handshake, the times of both sides, the slave's ends.
 
     Sets with Controllers have the other subclass, in autoswitch/link.py.
     """
@@ -93,14 +93,14 @@ class LinkToSlave(ABC):
         self._handshake = MasterHandshake(terms, nonce)
         self._began = self._heard = self._said = now
         self._output = b""
-        #: Where the next range begins; -1 until the slave has said where its log ends, or has been told where to begin.
+        #: Where the next range begins; -1 until the slave has reported its log's end, or was assigned a start.
         self.next_offset = -1
         #: All before this is in the slave's log, as far as the slave has said; -1 before its first report. Never above
         #: `next_offset` and never lower than before: a send that was acknowledged because of it stays acknowledged.
         self.acked = -1
 
     def accepted_at(self, addr: str) -> None:
-        """This end of the connection is ``addr``, ``ip:port``. To be said before the first bytes come."""
+        """Set the address of this end of the connection, ``ip:port``, before the first bytes come."""
         self._handshake.local = addr
 
     @property
@@ -115,12 +115,12 @@ class LinkToSlave(ABC):
 
     def check(self, now: float) -> None:
         """ProtocolError when the slave has been silent for too long."""
-        if now >= self.silent_at():
+        if now >= self.times_out_at():
             if self._must_identify:
                 raise ProtocolError(f"it did not identify itself in {self._terms.hello_s:g} s")
             raise ProtocolError(f"nothing was received from it for {self._terms.timeout_s:.0f} s")
 
-    def silent_at(self) -> float:
+    def times_out_at(self) -> float:
         """When `check` raises, unless something comes before."""
         if self._must_identify:
             # Counted from the start of the connection: a peer gains no time by sending byte after byte.
@@ -135,7 +135,7 @@ class LinkToSlave(ABC):
     @property
     @abstractmethod
     def claimed(self) -> Claim | None:
-        """What is to be judged; None before it is known, and afterwards."""
+        """The claim to be judged; None before it is known, and after it was judged."""
 
     @property
     @abstractmethod
@@ -276,7 +276,7 @@ class MasterLink(LinkToSlave):
         self.next_offset = self.start = offset or bounds.last_file
 
     def _reported(self, offset: int) -> None:
-        # A report above what was sent would let a send be acknowledged that no slave has.
+        # A report past the sent bytes could acknowledge a send that no slave has.
         if not 0 <= offset <= self.next_offset:
             raise ProtocolError(f"it reports offset {offset}, but was sent the log only up to {self.next_offset}")
         self.acked = max(self.acked, offset)
@@ -297,7 +297,7 @@ def _refusal(claim: LogClaim, bounds: LogBounds, difference: PieceCrc | None) ->
         return sizes
     if claim.start == claim.end:
         return ""
-    # The slave has what the master lacks: one of the two logs lost something, and it is not known which is right.
+    # The slave has bytes that the master lacks: one of the two logs has lost bytes, and it is unknown which is right.
     if claim.end > bounds.end:
         return (
             f"it has the log up to {claim.end}, but the master only up to {bounds.end}:"
@@ -315,7 +315,7 @@ def _refusal(claim: LogClaim, bounds: LogBounds, difference: PieceCrc | None) ->
 
 
 class LinkToMaster(ABC):
-    """What the slave's ends of both protocols share: the handshake, when each side was heard, what was reported."""
+    """The shared part of the slave's ends of both protocols: the handshake, the times of both sides, the reports."""
 
     #: Encodes a report of this protocol.
     encode_report: Callable[[int], bytes]
@@ -331,11 +331,11 @@ class LinkToMaster(ABC):
         self._end = end if end > start else None
         self._reported = -1
         self._output = b""
-        #: Whether the master was told from where on it is to send the log.
+        #: Whether the master knows from where on it must send the log.
         self.ready = False
 
     def connected_to(self, addr: str) -> None:
-        """The other end of the connection is ``addr``, ``ip:port``. To be said before the first bytes come."""
+        """Set the address of the other end of the connection, ``ip:port``, before the first bytes come."""
         if self._handshake is not None:
             self._handshake.remote = addr
 

@@ -1,14 +1,14 @@
-"""A file that says how much a log had, so that a start notices what is lost. No thread, no loop.
+"""A file that says how much a log had, so that a start notices lost bytes or entries. No thread, no loop.
 
 In DLedger mode it counts entries (dledger/log_disk.py), in Controller mode bytes (autoswitch/promised_end.py).
 
     flushed 8 | chain there 4 | promised 8 | chain there 4 | boot 4 | CRC-32 4
 
-``flushed`` is the last entry of the last completed flush. ``promised`` is the last entry that was acknowledged, which
-without SYNC_FLUSH only the kernel may have: it counts while ``boot`` is that of the running machine. The record stands
-in the file twice, 4096 bytes apart, so that one damaged page costs nothing. Both copies are written through a map, the
-first one first: a killed process leaves the newest record in one of them at least, and a power loss an older one, which
-claims less. A version before had the first two fields and a CRC, once.
+``flushed`` is the last entry of the last completed flush. ``promised`` is the last acknowledged entry, which without
+SYNC_FLUSH may only be in the kernel: it counts while ``boot`` is the machine's present boot. The file has the record
+twice, 4096 bytes apart, so that one damaged page costs nothing. Both copies are written through a map, in order: a
+killed process leaves the newest record in at least one copy, and a power loss leaves an older record, which claims
+less. An earlier version had the first two fields and a CRC, once.
 """
 
 from struct import Struct
@@ -28,7 +28,7 @@ NO_MARK = "there is no mark"
 
 
 class Marked(NamedTuple):
-    """What the file says; see the module. ``boot``: see `boot_of`."""
+    """The record in the file. ``boot``: see `boot_of`."""
 
     flushed: int = 0
     flushed_chain: int = 0
@@ -44,7 +44,7 @@ def boot_of(fs: FileSystem) -> int:
 
 
 class Found(NamedTuple):
-    """What `Mark.read` found: None without a sound copy. ``damage``: what is wrong in the file, "" if nothing is."""
+    """The result of `Mark.read`: None without a sound copy. ``damage``: the damage of the file, "" if there is none."""
 
     marked: Marked | None
     damage: str
@@ -60,7 +60,7 @@ class Mark:
         self.now = Marked()
 
     def read(self, boot: int) -> Found:
-        """What a process before this one noted. What it promised in another boot than ``boot`` is left out."""
+        """Read the record of an earlier process. Promises from another boot than ``boot`` are left out."""
         if not self._fs.exists(self.path):
             return Found(None, NO_MARK)
         data = self._fs.read(self.path)
@@ -85,7 +85,7 @@ class Mark:
         self.now = marked
 
     def write(self, marked: Marked) -> None:
-        """Note it for a start after a kill; `sync` makes it survive a power loss, too."""
+        """Write the record for a start after a kill; `sync` makes it survive a power loss, too."""
         file = self._file
         assert file is not None
         record = _encoded(marked)

@@ -91,7 +91,7 @@ class HaServer:
             reason = connection.closed_reason or PEER_CLOSED
         finally:
             self._connections.discard(connection)
-            self._kept.gone(connection)
+            self._kept.disconnected(connection)
             connection.ended()
             if connection.follows:
                 log = logger.info if reason == PEER_CLOSED else logger.warning
@@ -148,7 +148,7 @@ class _Connection:
             Peer(self._addr, trio.current_time(), lambda said_hello: admit(self, said_hello), self.close)
         )
         self._session.link.accepted_at(server_address(transport.local))
-        self._something = Signal()
+        self._work_available = Signal()
         # Whether the sender has nothing to do.
         self._idle = False
         # The end of a frame that `_send_now` could not send at once.
@@ -163,12 +163,12 @@ class _Connection:
     def beat(self) -> None:
         """Wake the sender if a heartbeat is due already."""
         if self._idle and self._session.link.beat_at() <= trio.current_time():
-            self._something.set()
+            self._work_available.set()
 
     def wake(self) -> None:
-        """There is more to send."""
+        """Wake the sender: there is more to send."""
         if not self._send_now():
-            self._something.set()
+            self._work_available.set()
 
     @property
     def follows(self) -> bool:
@@ -193,10 +193,10 @@ class _Connection:
         self._scope.cancel()
 
     async def _until_closed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work``; errors that a peer can cause, and those of reading the log, close the connection.
+        """Run ``work``; errors that a peer can cause, and errors of reading the log, close the connection.
 
         They are caught here: an exception that leaves a nursery keeps the connection's memory alive until the next
-        garbage collection, and one that leaves `HaServer` ends the broker.
+        garbage collection, and an exception that leaves `HaServer` ends the broker.
         """
         try:
             await work()
@@ -214,7 +214,7 @@ class _Connection:
         session = self._session
         while True:
             data = None
-            with trio.move_on_at(session.link.silent_at()):
+            with trio.move_on_at(session.link.times_out_at()):
                 data = await self._transport.receive(RECEIVE_BYTES)
             now = trio.current_time()
             if data is None:
@@ -228,9 +228,9 @@ class _Connection:
             if not followed and self.follows:
                 self._log_follower()
                 # From now on it gets heartbeats.
-                self._something.set()
-            if not self._something.is_set() and not session.link.idle:
-                self._something.set()
+                self._work_available.set()
+            if not self._work_available.is_set() and not session.link.idle:
+                self._work_available.set()
 
     def _log_follower(self) -> None:
         session = self._session
@@ -247,7 +247,7 @@ class _Connection:
             if step is None:
                 self._idle = True
                 with trio.move_on_at(session.link.beat_at()):
-                    await self._something.wait()
+                    await self._work_available.wait()
                 self._idle = False
             elif isinstance(step, bytes):
                 await transport.send_all(step)
@@ -281,10 +281,15 @@ class _Connection:
 
     def _send_now(self) -> bool:
         """Send new bytes without yielding to the event loop; False when the sender task must do the rest."""
-        # Only while the sender task sleeps: two writers would mix their frames. And only what is surely in memory,
-        # since a page fault here would stop the event loop.
+        # Only while the sender task sleeps: two writers would mix their frames. And only bytes that are almost surely
+        # in memory, since a page fault here would stop the event loop.
         session, log = self._session, self._log
-        if not self._idle or self._something.is_set() or self._rate() or not log.is_recent(session.link.next_offset):
+        if (
+            not self._idle
+            or self._work_available.is_set()
+            or self._rate()
+            or not log.is_recent(session.link.next_offset)
+        ):
             return False
         found = session.link.next_range(trio.current_time())
         if found is None:
@@ -362,7 +367,7 @@ class HaConnections(Generic[C]):
                 del self._known[next(iter(self._known))]
         return True, victim
 
-    def gone(self, connection: C) -> None:
-        """The connection ended."""
+    def disconnected(self, connection: C) -> None:
+        """Remove a connection that has ended."""
         self._strangers.pop(connection, None)
         self._followers.pop(connection, None)

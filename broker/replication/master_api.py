@@ -65,7 +65,7 @@ class Offsets(NamedTuple):
 
 
 class LevelOffsets(NamedTuple):
-    """Offsets of delay levels. They hold in a log that reaches ``log_end``: what was delivered is before it."""
+    """Offsets of delay levels. They are valid for a log up to ``log_end``, which has all delivered messages."""
 
     table: DelayOffsetTable
     log_end: int
@@ -90,7 +90,7 @@ class MasterClient:
         return self._client.speaks_cbor(self.addr)
 
     async def topics(self) -> TopicConfigTable:
-        """21, in pages from a Skylark master. The version is that of the first page, so later changes are noticed."""
+        """21, in pages from a Skylark master. The version is the first page's, so that later changes are noticed."""
         return await self._whole(GET_ALL_TOPIC_CONFIG.bare, lambda body: body.topic_config_table)
 
     async def groups(self) -> SubscriptionGroupTable:
@@ -127,7 +127,7 @@ class MasterClient:
         header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
         await call(self._at, UPDATE_CONSUMER_OFFSET, header)
 
-    async def tell_master(self, addr: str, ha_addr: str) -> None:
+    async def announce_master(self, addr: str, ha_addr: str) -> None:
         """906 to a slave, from its master."""
         header = ExchangeHAInfoHeader(master_ha_address=ha_addr, master_flush_offset=0, master_address=addr)
         await call(self._at, EXCHANGE_BROKER_HA_INFO, header)

@@ -1,8 +1,8 @@
 """Which members of this broker's set are alive, by NameServers, and whether this broker has the lowest id. Pure.
 
-The member with the lowest id does what only one member of a set may do. That is the master, or, with
-``enableSlaveActingMaster``, a slave while no member with a lower id is alive. Later features that need this (delayed
-and transactional messages, ordered consumption) look at ``is_lowest`` and are called when it changes.
+Some work may only be done by one member of a set: the member with the lowest id. This is the master, or, with
+``enableSlaveActingMaster``, a slave while no member with a lower id is alive. Features that need this (delayed and
+transactional messages, ordered consumption) use ``is_lowest`` and are called when it changes.
 Invariants: a slave acts only while no NameServer that answers knows a lower id, so that no slave acts beside a master
 while NameServers disagree. While no NameServer answers, nothing changes: being cut off does not make a slave act.
 Neighbours: heartbeats.py reports, offset_hand_over.py ends a slave's acting, pre_online.py brings a master online.
@@ -14,7 +14,7 @@ from skylark.mqcommon.names import MASTER_ID
 
 
 class Members:
-    """See the module. ``on_change`` are called after each change of the public attributes."""
+    """The living members of the set. ``on_change`` are called after each change of the public attributes."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
@@ -51,7 +51,7 @@ class Members:
             self._views.pop(by, None)
         else:
             self._views[by] = dict(addrs)
-        # Without any view nothing changes: this broker may be the one that is cut off.
+        # Without any view nothing changes: this broker itself may be cut off.
         if self._views:
             views = self._views.values()
             is_lowest = not any(broker_id < self._broker_id for view in views for broker_id in view)

@@ -2,9 +2,9 @@
 
 Invariant: no group's offset goes back. A master that starts fetches the offsets before it registers (pre_online.py).
 That is not enough: a master that was only cut off does not fetch them, and groups still commit here until this slave
-learns that the master is back. So the slave compares its offsets with the master's, and commits (15) to the master
-those of its own that are further. Until that is done, and while no master is alive, the slave copies no metadata: the
-master's older offsets would overwrite those committed here.
+learns that the master is back. So the slave compares its offsets with the master's, and commits (15) its own higher
+offsets to the master. Until that is done, and while no master is alive, the slave copies no metadata: the master's
+older offsets would overwrite the offsets committed here.
 Neighbours: members.py (who is alive), slave_sync.py (waits here before it copies).
 """
 

@@ -149,8 +149,8 @@ class Replica:
         if self.log.needs_file:
             return 0
         file, at, size = self.log.room(len(data))
-        # The kernel copies from the first byte on. A copy into the map need not, and whole records after a torn one, as
-        # a kill would leave them, look like damage.
+        # Use pwrite: the kernel copies from the first byte on. A copy into the map need not, and if a kill left whole
+        # records after a torn one, this would look like damage.
         file.pwrite(at, data[:size])
         self.log.copied(size)
         return size
@@ -190,7 +190,7 @@ class Replica:
                     break
                 log.end = end
                 continue
-            # A record larger than a step is taken whole, or building would never get past it.
+            # A record larger than a step is read whole: otherwise building would never get past it.
             if len(data) < size <= end - at:
                 data = segment.file.view[at - segment.base : at - segment.base + size]
             count = self._build_from(data, at, segment.end - at, limit - done, guarded)
@@ -205,9 +205,9 @@ class Replica:
         Blocks. After StoreCorrupt or DiskFull nothing may be appended: it would be written over bytes that others count
         as copied.
         """
-        # All whole records first: a message that is appended next gets its queue offset from the queue. Then the
-        # partial record goes, since the next one would follow a torn one. Entries that cannot be written to disk now
-        # wait in memory, and `Reason.ENTRIES_UNWRITTEN` keeps messages out until they are written.
+        # Queue all whole records first: the next appended message gets its queue offset from the queue. Then cut the
+        # partial record: the next record would follow a torn one. Entries that cannot be written to disk now wait in
+        # memory, and `Reason.ENTRIES_UNWRITTEN` refuses messages until they are written.
         while self._build(10_000, guarded=True):
             pass
         if self.log.chain.segments:
@@ -218,8 +218,8 @@ class Replica:
 
         ``file_left``: bytes from ``start`` to the end of the file.
         """
-        # Checked before they are queued: size, place, body CRC, topic. A record that fails is never shown to a reader,
-        # and copying stops with its place.
+        # Each record is checked before it is queued: size, place, body CRC, topic. A record that fails is never shown
+        # to a reader, and copying stops with an error that names its place.
         at, done, total = 0, 0, len(data)
         self._next_try = 0
         latest = 0
@@ -365,7 +365,7 @@ class Replica:
         return topic
 
     def _move(self, queue: ConsumeQueue, offset: int, physical: int) -> None:
-        """Let the queue go on at ``offset``: its topic was deleted and created again, or the log begins here."""
+        """Let the queue continue at ``offset``: its topic was deleted and created again, or the log begins here."""
         gap = offset - queue.next_offset
         if offset == 0:
             # Entries of the deleted topic must not be read as the first messages of the new one.
@@ -464,10 +464,10 @@ def _entries(run: Run[_RunConstants], size: int, physical: int) -> RunEntries | 
     if (
         tuple([crc32(body) & CRC_MASK for body in bodies]) != crcs
         or places != tuple(range(physical, physical + run.records * size, size))
-        # The rest of the properties may contain another tag, or something that looks like one.
+        # The rest of the properties may contain another tag, or bytes that look like a tag.
         or b"".join(before).find(TAGS) >= 0
         or (rest := b"".join(after)).find(TAGS) >= 0
-        # Records in light queues have more entries than these.
+        # Records in light queues have entries in further queues.
         or rest.find(OFFSETS) >= 0
     ):
         return None

@@ -5,10 +5,10 @@ The order of steps at a role change keeps the log's single writer (see role.py) 
   up to `DRAIN_TIMEOUT_S` to copy the rest of the log, since one of them may be the next master. Only then are they
   disconnected, and this broker starts to copy.
 - Promotion: copying stops, then `LogCopier.finish` cuts a partial record at the end of the log and completes the
-  queues. Messages appended before that would follow a torn record, or get queue offsets that are already in use. A
-  broker whose log cannot be finished stops instead, and one that is not elected any more by then follows again. Then
-  the HA port opens, because NameServers give its address to slaves as soon as this broker is the master. `took_over` is
-  last.
+  queues. Messages appended before that would follow a torn record, or get queue offsets that are already in use. If the
+  log cannot be finished, the broker stops instead; if the broker is not elected any more by then, it follows again.
+  Then the HA port opens, because NameServers give its address to slaves as soon as this broker is the master.
+  `took_over` is last.
 Neighbours: role.py, master.py and slave.py, or dledger/; slave_sync.py; wiring/replication.py makes this.
 """
 
@@ -115,7 +115,7 @@ class HaPort:
 
 
 class Replication(Part):
-    """See the module. `role_changed` is an observer of the role."""
+    """Runs the master's side or the slave's side. `role_changed` is an observer of the role."""
 
     tick_interval_ms = CONFIRM_S * 1000
 
@@ -153,12 +153,12 @@ class Replication(Part):
                 await self._lead(self._changed)
             elif self._role.now.follows:
                 unfinished = await self._follow(self._changed)
-            # The copying has ended above, so the log does not grow any more. What is left to do before this broker
-            # stores messages is done here, in order; a demotion meanwhile waits for its end.
+            # The copying has ended above, so the log does not grow any more. The remaining steps before this broker
+            # stores messages are done here, in order; a demotion meanwhile waits until they have ended.
             if self._role.now.kind is RoleKind.TAKING_OVER:
                 if unfinished is not None:
-                    # The log has bytes that were confirmed, and messages of this broker would be written over them.
-                    # Without this broker another one that has them can be elected.
+                    # The log has confirmed bytes, which new messages of this broker would overwrite. If this broker
+                    # stops, another broker that has these bytes can be elected.
                     logger.error(
                         "this broker was elected, but stops, so that another one is: its log cannot be finished. Mend"
                         " what the line before says, and start it again"
@@ -171,7 +171,7 @@ class Replication(Part):
                     self._role.stepped_back()
 
     def role_changed(self, before: Role, now: Role) -> None:
-        """Stop the running side if it does not fit the new role, or told its master another id."""
+        """Stop the running side if it does not fit the new role, or has announced another id to its master."""
         is_renumbered = now.follows and now.broker_id != before.broker_id
         if before.is_master is not now.is_master or before.follows is not now.follows or is_renumbered:
             self._changed.set()

@@ -20,7 +20,7 @@ from skylark.mqcommon.names import MASTER_ID
 
 
 class RoleKind(Enum):
-    """See the module."""
+    """The states of the role."""
 
     MASTER = "master"
     SLAVE = "slave"
@@ -101,8 +101,8 @@ class RoleMachine:
     def _change(self, before: tuple[RoleKind, ...], after: Role) -> None:
         if self.now.kind not in before or self._is_notifying:
             raise RuntimeError(f"a broker that is {self.now.kind.value} cannot become {after.kind.value} now")
-        # The role is the new one before anybody hears of it, so an observer that asks gets the same answer as one that
-        # is told; and no observer can begin another change, which the others would see out of order.
+        # `now` is the new role before observers are called, so an observer that reads it agrees with its arguments. No
+        # observer can begin another change, which the other observers would see out of order.
         old, self.now = self.now, after
         self._is_notifying = True
         try:

@@ -1,7 +1,7 @@
-"""The steps of both ends of an HA connection: which slaves count as copies, what is sent, what is reported when. Pure.
+"""The steps of both ends of an HA connection: which slaves count as copies, what to send, when to report. Pure.
 
 `MasterSide` and `SlaveSide` are what the transports need of a session (master.py, slave.py), whatever its protocol.
-`MasterSession` and `SlaveSession` are those of sets without a Controller; autoswitch/session.py has the others. A
+`MasterSession` and `SlaveSession` are for sets without a Controller; autoswitch/session.py has the others. A
 `MasterSide` is driven by its connection's two tasks, a `SlaveSide` by the tasks that copy and flush; tests/sim drives
 both. Times are in seconds. After a ProtocolError the connection must be closed.
 Neighbours: link.py (the protocol), plain_dialogue.py (how a connection begins), writing/waits.py (sends that wait).
@@ -28,7 +28,7 @@ class Bytes(Protocol):
     def data(self) -> memoryview: ...
 
 
-#: What speaks against a slave: without a Controller a piece of its log that differs, with one the reason in words.
+#: An objection against a slave: without a Controller a piece of its log that differs, with a Controller a text.
 Objection = PieceCrc | str | None
 
 
@@ -95,7 +95,7 @@ class MasterSide(ABC):
 
     def ended(self) -> None:
         """The connection is closed: the slave no longer counts as a copy."""
-        self._acks.gone(self._peer.addr)
+        self._acks.disconnected(self._peer.addr)
 
 
 class MasterSession(MasterSide):
@@ -132,7 +132,7 @@ class MasterSession(MasterSide):
 
 
 class SlaveSide(ABC):
-    """A slave's session with its master. With ``sync_flush`` it reports what is on disk, else what is appended."""
+    """A slave's session with its master. With ``sync_flush`` it reports the flushed end of the log, else its end."""
 
     def __init__(self, link: LinkToMaster, *, sync_flush: bool) -> None:
         self.link = link
@@ -149,11 +149,11 @@ class SlaveSide(ABC):
 
     @abstractmethod
     async def cut(self) -> None:
-        """Cut what the master does not have; nothing builds queues meanwhile."""
+        """Cut bytes that the master does not have; nothing builds queues meanwhile."""
 
     @abstractmethod
     def settle(self) -> None:
-        """All that was received is appended."""
+        """Called when all received bytes are appended."""
 
     def appended(self, end: int, now: float) -> None:
         """The log was appended up to ``end``, perhaps in memory only."""
@@ -162,7 +162,7 @@ class SlaveSide(ABC):
 
     def flushed(self, end: int, now: float) -> None:
         """An fsync ended: the log is on disk up to ``end``."""
-        # The master counts what is reported as a copy. With SYNC_FLUSH a copy survives a power loss of both.
+        # The master counts the reported bytes as copied. With SYNC_FLUSH a copy survives a power loss of both brokers.
         if self._sync_flush:
             self.link.report(end, now)
 

@@ -1,7 +1,7 @@
 """Requests in a broker set: what its members ask each other (60, 61, 402, 905, 906), and what a slave refuses.
 
-A Skylark slave has all about timers in the log. Without an answer to 60 and 61 a RocketMQ slave logs an error every few
-seconds, and a master with acting masters does not come online.
+A Skylark slave has all data about timers in the log. Without an answer to 60 and 61 a RocketMQ slave logs an error
+every few seconds, and a RocketMQ master with enableSlaveActingMaster does not come online.
 Neighbours: registration/heartbeats.py (asks NameServers whether 905 is true), known_master.py, watch_metadata.py
 (7100), stats.py (907, 908); remoting/protocol/requests says what a slave answers.
 """
@@ -104,7 +104,7 @@ def _refuse(answer: SlaveAnswer, channel: Channel, request: Command) -> Command:
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefused(answer.code, answer.remark)
     if request.code == DELETE_TOPIC_IN_BROKER.code:
-        # The deletion of a topic that could not be deleted on the master, either, is refused here as there.
+        # If the topic could not be deleted on the master either, refuse with the same error as the master.
         topic = DELETE_TOPIC_IN_BROKER.header(request).topic
         check_topic(topic)
         check_topic_is_users(topic)

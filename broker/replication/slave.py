@@ -49,7 +49,7 @@ LOG_S = 60.0
 class MasterAccess:
     """How a slave finds its master and speaks with it.
 
-    ``find`` returns where the master is, and waits until that is known. ``lost`` is called when a connection ended.
+    ``find`` waits until the master is known, and returns where it is. ``lost`` is called when a connection has ended.
     """
 
     find: Callable[[], Awaitable[MasterTarget]]
@@ -83,7 +83,7 @@ class HaClient:
         self._records = WholeRecords.unchecked()
         # HA address of the master whose log is being copied; "" when there is none.
         self.following = ""
-        # Why copying stopped until an administrator acts; "" when it did not.
+        # Why copying has stopped until an administrator acts; "" while it has not.
         self.stopped = ""
 
     async def run(self) -> None:
@@ -175,7 +175,7 @@ class HaClient:
             for piece in await session.receive(data, now):
                 await self._append(piece.offset, piece.data)
             if session.must_cut:
-                # Queues first: the truncation looks for the new ends in them, and needs all entries before the cut.
+                # Complete the queues first: the truncation searches them for their new ends, and needs all entries.
                 async with self._queues.complete():
                     await session.cut()
                 self._records = replica.whole_records()
@@ -183,7 +183,7 @@ class HaClient:
             if session.link.ready and not self.following:
                 self.following, self.stopped = target.ha_addr, ""
                 logger.info("master %s is followed, from offset %d", target.ha_addr, replica.raw_end)
-            # Reported as soon as the bytes are in the log, before the queues have them: the master waits for copies of
+            # Report as soon as the bytes are in the log, before the queues have them: the master waits for copies of
             # its log, and queues can be built from the log at any time.
             if not replica.is_empty:
                 session.appended(replica.raw_end, now)
@@ -198,7 +198,7 @@ class HaClient:
                 async with self._guard:
                     await trio.to_thread.run_sync(replica.begin_at, offset)
             self._records = replica.whole_records()
-        data = self._records.take(data)
+        data = self._records.add(data)
         if not data:
             return
         while data:
@@ -231,8 +231,8 @@ class HaClient:
     ) -> None:
         """SYNC_FLUSH: one fsync for all bytes that arrived during the last one, then the report."""
         log = self._replica.log
-        # What arrives during an fsync may miss it. So the signal is cleared before the next fsync begins, and each
-        # report says what the last one covered.
+        # Bytes that arrive during an fsync may miss it. So the signal is cleared before the next fsync begins, and each
+        # report has the end that the last fsync covered.
         while True:
             session.flushed(log.raw_flushed, trio.current_time())
             await self._send(session, transport)

@@ -182,12 +182,12 @@ class SlaveSync:
         return versions, max(INTERVAL_MS / 1000, PAUSE_FACTOR * (trio.current_time() - started))
 
     async def _copy_topics(self, master: MasterClient) -> None:
-        # The end is read before the table is asked for: the table has all topics of messages before it, and no promise
-        # is made for later ones.
+        # The log's end is read before the table is requested: the table has the topics of all messages before this end;
+        # topics of later messages may be missing.
         log_end = self._log_end()
         table = await master.topics()
         if master.is_skylark:
-            self._deletions.told(table.topic_deletions or {})
+            self._deletions.add(table.topic_deletions or {})
         else:
             self._deletions.missing(table.topic_config_table, log_end)
         await run_slices(
@@ -232,7 +232,7 @@ class SlaveSync:
             await run_slices(offsets.keep_only(keys))
             self._whole_at = trio.current_time()
         # The version of the first page, so that changes made during the copy are copied next time.
-        offsets.take_version(first.table.data_version)
+        offsets.adopt_version(first.table.data_version)
         return first.version
 
     async def _copy_delay_offsets(self, master: MasterClient) -> None:
@@ -272,7 +272,7 @@ class SlaveSync:
         await run_slices(self._metadata.acls.mirror(tables.acls, tables.acls_version))
 
     def _failed(self, addr: str, error: Exception) -> None:
-        """A copy failed. Whatever the master answers, only that copy is lost."""
+        """Log a failed copy. Whatever the master answers, only this copy is lost."""
         self._failures += 1
         if isinstance(error, RemotingError):
             self._known.heard(answers=False)
@@ -325,11 +325,11 @@ QUEUES = 4
 def adopt_topics(store: MessageStore, topics: Topics, since: int) -> None:
     """Add the topics of queues that began at or after ``since`` in the log. Call it when this broker is the master.
 
-    They are those of messages that this broker copied before it could copy the table of topics. A topic that a send
-    makes is in the master's table first. So a slave's table has all topics of the messages that its log had when it
-    last asked for the table, except those that were deleted. A queue that began later, and whose topic is unknown,
-    belongs to a new topic: without it nobody could read these messages. The journal has how far the log was
-    (`Metadata.topics_to`), so that this also holds when all brokers of the set die at once.
+    This broker copied the messages of these topics before it could copy the table of topics. A topic that a send makes
+    is in the master's table before its first message is stored. So a slave's table has the topics of all messages that
+    its log had when it last asked for the table, except deleted topics. A queue that began later, and whose topic is
+    unknown, belongs to a new topic: without the topic nobody could read its messages. The journal has the log's end at
+    the last question (`Metadata.topics_to`), so that this also holds when all brokers of the set die at once.
     """
     found: dict[str, int] = {}
     for queue in store.queues:

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # Over an hour.
 MAX_SAMPLES = 4096
 RATE_SPAN_MS = 10 * SECOND_MS
-# A slave that is away is shown for a day: after that it was probably taken out of service. So many are remembered.
+# Slaves that are away are shown for this long (then they were probably taken out of service), and at most this many.
 AWAY_MS = 24 * 3600 * SECOND_MS
 MAX_REMEMBERED = 64
 # The key of brokerStatus; mqadmin doctor shows it.
@@ -80,7 +80,7 @@ class EndTimes:
 
 
 class ReplicationStats:
-    """See the module. ``log_end`` returns the end of the master's log."""
+    """The samples of replication. ``log_end`` returns the end of the master's log."""
 
     def __init__(self, acks: AckLedger, durability: Durability, log_end: Callable[[], int], clock: Clock) -> None:
         self._acks = acks

@@ -36,7 +36,7 @@ class _Held:
 
 
 class MetadataWatch(Part):
-    """See the module. Call `changed` when one of the tables changes."""
+    """Holds the questions of slaves for changes. Call `changed` when one of the tables changes."""
 
     tick_interval_ms = 1_000
 

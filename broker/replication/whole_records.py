@@ -5,9 +5,9 @@ lost before the whole sector is written, while later sectors were, the record ke
 them, as in the times and hosts of its head and in its properties, it looks sound. A sector that ends after a whole
 record has zeros where the next one begins, and recovery cuts the log there.
 
-So records are held until they are whole. Those of more than MOST_HELD_BYTES are written in pieces that end where a page
-of the file does, and therefore a sector: each of their sectors is on disk whole or not at all, as when the master wrote
-the record at once. Less than a page is held of them.
+So records are held until they are whole. Records of more than MOST_HELD_BYTES are written in pieces that end at a page
+of the file, and therefore at a sector: each of their sectors is on disk whole or not at all, as when the master wrote
+the record at once. Of such a record less than a page is held.
 Neighbours: slave.py (writes), replica.py (where a record in the log lacks its end), store/log/valid_record.py
 (what recovery can tell).
 """
@@ -40,7 +40,7 @@ class WholeRecords:
         self._held = bytearray()
         # The length that is needed before anything can be written.
         self._needed = 0
-        # So many bytes, from `_at` on, are of a record that is written in pieces. Infinite: no records are looked for.
+        # How many bytes from `_at` on belong to a record that is written in pieces. Infinite: records are not parsed.
         self._rest = rest
 
     @classmethod
@@ -53,8 +53,8 @@ class WholeRecords:
         """Whether no bytes are held."""
         return not self._held
 
-    def take(self, data: memoryview) -> memoryview:
-        """Add ``data``; returns what can be written now. The rest is held."""
+    def add(self, data: memoryview) -> memoryview:
+        """Add ``data``; returns the bytes that can be written now. The rest is held."""
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
@@ -94,7 +94,7 @@ class WholeRecords:
             if magic == BLANK_MAGIC:
                 size = file_end - at
             elif magic not in _MAGICS or not MIN_RECORD <= size <= file_end - at:
-                # No record. The slave's next step, which is to read it, tells what is wrong.
+                # These bytes are no record. The slave's next step, which reads them, reports the damage.
                 self._rest = math.inf
                 return total
             elif size <= MOST_HELD_BYTES:

@@ -1,7 +1,7 @@
-"""What both kinds of access control share: accounts/ (ACL 1.0) and users/ (ACL 2.0). Pure.
+"""Code that both kinds of access control share: accounts/ (ACL 1.0) and users/ (ACL 2.0). Pure.
 
-What each request needs, by the descriptions of requests (remoting/protocol/rights.py); the address of a client, as
-rules compare it; and the explanation of a decision for administrators.
+It finds the needs of each request in the descriptions of requests (remoting/protocol/rights.py), reads the address of a
+client in the form that rules compare, and holds the explanation of a decision for administrators.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from skylark.remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_I
 from skylark.remoting.protocol.requests.table import BY_CODE
 from skylark.remoting.protocol.rights import PUB, SUB, UPDATE_CLUSTER, Need, need_to_send, need_topic
 
-# What clients do: a request that one of these actions suffices for is a client's.
+# The actions of clients: a request for which one of these actions suffices is a client's.
 _CLIENTS_ACTIONS: Final = frozenset({*PUB, *SUB})
 # A client's viewMessage, which reads no more than a pull does, but needs Get of the cluster.
 _OF_CLIENTS: Final = frozenset({VIEW_MESSAGE_BY_ID.code})
@@ -29,7 +29,8 @@ FROM_NAMESERVERS: Final = (NOTIFY_MIN_BROKER_ID_CHANGE.code,)
 
 def needs_of(request: Command) -> list[Need]:
     """The rights that ``request`` needs. Raises RequestRefused when its body cannot be read."""
-    # A code without a description is treated as the most dangerous one: only who may change the cluster may send it.
+    # A code without a description is treated as the most dangerous one: its sender must be allowed to change the
+    # cluster.
     described = BY_CODE.get(request.code)
     return UPDATE_CLUSTER.of_ext(request.ext) if described is None else described.needs(request)
 
@@ -52,14 +53,14 @@ def needs_to_send(topic: str) -> list[Need]:
 
 
 def is_of_administrators(code: int, needs: Sequence[Need]) -> bool:
-    """Whether a request ``code`` with these needs is none that clients send of their own accord."""
+    """Whether only administrators send requests ``code`` with these needs, and clients never do."""
     return code not in _OF_CLIENTS and any(_CLIENTS_ACTIONS.isdisjoint(need.actions) for need in needs)
 
 
 def plain_fault(code: int, name: str, host: str, needs: Sequence[Need], allowed: PlainCodes) -> str | None:
-    """Why RocketMQ's signature of the user ``name`` does not do for a request ``code``; None when it does.
+    """Why RocketMQ's signature of the user ``name`` is not accepted for a request ``code``; None when it is.
 
-    Whoever got one request with that signature can send it as another.
+    Whoever obtains a request with RocketMQ's signature can send it again with another code.
     """
     if not is_of_administrators(code, needs) or allowed.allow(name, host, code):
         return None
@@ -80,7 +81,7 @@ class ExplanationStep(NamedTuple):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a request is served or refused: all questions up to the one that decided."""
+    """Why a request is served or refused: all questions up to the question that decided."""
 
     is_allowed: bool
     #: The refusal as the client gets it, or why the request is served.
@@ -99,7 +100,7 @@ def host_of(remote: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def address_of(host: str) -> Address | None:
-    """The address ``host``; an IPv4 address that came in an IPv6 one is itself. None if it is no address."""
+    """The address ``host``, with an IPv4-mapped IPv6 address as its IPv4 address. None if it is no address."""
     try:
         address = ip_address(host.partition("%")[0].strip("[]"))
     except ValueError:

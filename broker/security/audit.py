@@ -1,7 +1,7 @@
 """The audit of refusals: a line with who, from where, what and why.
 
-A client that is refused may try thousands of times a second, and the log must not be what fills the disk: the same
-refusal has one line a minute, with a count, and there is a limit for all lines of a second.
+A refused client may try thousands of times a second, and the log must not fill the disk: the same refusal is logged
+once a minute, with a count, and the lines of each second are limited.
 """
 
 import logging
@@ -29,7 +29,7 @@ class _Logged:
     """A refusal that has its line for this minute."""
 
     until_ms: int
-    #: How often it came again.
+    #: How often the refusal was repeated.
     times: int = 0
 
 
@@ -46,9 +46,9 @@ class Audit:
         self.refusals = 0
 
     def refused(self, remote: str, request: Command, why: str | None) -> None:
-        """``request`` of the client at ``remote`` is refused."""
+        """Log that ``request`` of the client at ``remote`` is refused."""
         self.refusals += 1
-        # Not the wall clock: one that goes back would keep all refusals from the log until it has caught up.
+        # Not the wall clock: if it were set back, no refusal would be logged until it had caught up.
         now_ms = self._clock.monotonic_ms()
         name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")[:_MAX_NAME]
         key = request.code, name, split_address(remote)[0], (why or "")[:_MAX_WHY]
@@ -61,7 +61,7 @@ class Audit:
             again = f" ({logged.times} times more since the last such line)" if logged and logged.times else ""
             others = f" ({self._left_out} other refusals were not logged)" if self._left_out else ""
             self._left_out = 0
-            # Reasons have names in them that the client chose: they must not look like lines or words of this log.
+            # Reasons contain names that the client chose: these must not be able to forge lines of this log.
             reason = key[-1] if key[-1].isprintable() else key[-1].encode("unicode_escape").decode()
             logger.warning(
                 "refused request %d of user %r at %s: %s%s%s", request.code, name, remote, reason, again, others

@@ -1,7 +1,7 @@
 """Moves the files of a closed store into a directory of their own inside it, so that the store begins again empty.
 
-Nothing is deleted. The order is such that an interrupted move leaves a store that starts: the log goes near the end,
-since a store that has only its log rebuilds the rest.
+Nothing is deleted. After an interrupted move the store still starts: the log is moved near the end, since a store that
+has only its log rebuilds everything else.
 """
 
 from collections.abc import Sequence

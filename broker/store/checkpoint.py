@@ -1,4 +1,4 @@
-"""How far the store is on disk (the file ``checkpoint``), and how its last run ended (the file ``abort``).
+"""Up to where the store is on disk (the file ``checkpoint``), and how its last run ended (the file ``abort``).
 
 ``checkpoint``, 4096 bytes:
 
@@ -9,9 +9,9 @@
       +128 and +192 in each slot, written in turn, the flush mark: magic 4 | sequence 8 | flushedTo 8 | crc 4
 
 Invariant: all of the log before ``logOffset`` is on disk, and so are the queue and index entries of its messages.
-Recovery reads nothing before it, so a checkpoint that says too much loses messages from their queues. It is therefore
-written last, after everything that it claims is synced. A power loss can tear only the slot that is being written: its
-CRC is then wrong, and the other slot, which claims less, is used.
+Recovery reads nothing before ``logOffset``, so a checkpoint that claims too much loses messages from their queues. It
+is therefore written last, after everything that it claims is synced. A power loss can tear only the slot that is being
+written: its CRC is then wrong, and the other slot, which claims less, is used.
 """
 
 import os
@@ -64,14 +64,14 @@ class CheckpointState:
     log_timestamp: int = 0
     # RocketMQ: messages stored before this time (ms) are on disk, in the log and the queues.
     flushed_timestamp: int = 0
-    # RocketMQ has written the file since Skylark did.
+    # Whether RocketMQ has written the file after Skylark.
     used_by_rocketmq: bool = False
     # The flush mark: all of the log before it is on disk. None in a file that RocketMQ or an older version wrote last.
     flushed_to: int | None = None
 
     @property
     def crashed(self) -> bool:
-        """Whether a store that was open wrote it last and was never closed."""
+        """Whether the last writer of the file was an open store that was never closed."""
         return self.log_offset is not None and not self.clean
 
     @property
@@ -98,7 +98,7 @@ class CheckpointMark:
     left: int
     # The number of queue entries added in this run when the checkpoint began.
     entries: int
-    # Topics that were removed, and directories whose files were removed.
+    # Topics that were removed; and directories whose files were removed.
     gone: list[str]
     emptied: list[str]
     # (start of the log, ends of the index files) if this checkpoint also writes `queueEnds`.
@@ -126,7 +126,7 @@ class StoreCheckpoint:
             fs.remove(path)
         self._file = fs.open_map(path, CHECKPOINT_BYTES, create=True)
         self.state, self._sequence = _parse(self._file.view[:])
-        # One thread may write a checkpoint while another notes a flush.
+        # One thread may write a checkpoint while another records a flush.
         self._writing = threading.Lock()
         self._flushed_to = 0
         self._marks = 0
@@ -147,10 +147,10 @@ class StoreCheckpoint:
         """
         view = self._file.view
         with self._writing:
-            # The slot that is not the newest: a power loss may tear the one that is written, and the other one stays.
+            # Write the older slot: a power loss may tear the slot that is being written, and the other slot stays.
             self._sequence += 1
             self._flushed_to = log_offset if is_cut else max(self._flushed_to, log_offset)
-            # The mark first: a kill between the two leaves the old slot, for which this mark counts, too.
+            # Write the mark first: after a kill between the two, this mark counts for the old slot, too.
             self._put_mark()
             _TIMES.pack_into(view, 0, *times)
             slot = _SLOT.pack(_MAGIC, self._sequence, log_offset, clean, log_timestamp, *times)
@@ -167,7 +167,7 @@ class StoreCheckpoint:
                 self._put_mark()
 
     def _put_mark(self) -> None:
-        # In turn: a kill may leave a half of the one that is written.
+        # Write the two marks in turn: a kill may leave half of the mark that is being written.
         self._marks += 1
         at = _SLOTS_AT[self._sequence % 2] + _MARKS_AT[self._marks % 2]
         mark = _MARK.pack(_MARK_MAGIC, self._sequence, self._flushed_to)
@@ -192,12 +192,12 @@ def make_durable(
     Must be done before the checkpoint is written. `queueEnds` counts messages up to ``noted_to``, so the log is synced
     that far first: otherwise a power loss could take messages that the next start expects to find.
     """
-    # The order: the log, then the names of removed files, then the index, and queueEnds last, which counts on all of
-    # it.
+    # The order matters: the log, the names of removed files, the index, and last queueEnds, which relies on all of
+    # them.
     if log.flushed < (mark.log_offset if mark.ends_head is None else mark.noted_to):
         log.flush()
     for emptied in mark.emptied:
-        # The directory is gone, too: its name is in one further up, unless that went with it.
+        # The directory may be removed, too: then the nearest existing parent directory is synced.
         while not fs.is_dir(emptied):
             emptied = os.path.dirname(emptied)
         fs.fsync_dir(emptied)

@@ -1,12 +1,13 @@
 """Steps of the wall clock while this process runs, and how old messages are in spite of them. Pure.
 
-Store times serve searches, so in plain queues they never go back, whatever the clock does. They do not say how long a
-message has waited: after the clock was set back they stand still. Messages that wait for a time (`BY_CLOCK`) get the
-clock's own time instead; so their due times are right at once, after a restart, in a rebuilt queue and on slaves.
+Store times in plain queues never go back, whatever the clock does, because searches by time need this. Such times do
+not show how long a message has waited: after the clock was set back they stand still. Messages that wait for a
+time (`BY_CLOCK`) get the clock's own time instead; so their due times are right at once, after a restart, in a rebuilt
+queue and on slaves.
 
-A message that was stored before a step has a time of the clock as it was then. `ClockSteps` knows by how much the clock
-was moved since, so that no delay becomes shorter or longer while the process runs. The time that the process does not
-see is unknown: a message that it found in its store, with a time in the future, counts as stored when it took over.
+A message that was stored before a step has a time of the clock before the step. `ClockSteps` knows by how much the
+clock was moved since, so that no delay becomes shorter or longer while the process runs. Steps before the start of the
+process are unknown: a message found in the store with a time in the future counts as stored when this broker took over.
 Neighbours: store.py compares the two clocks of the machine; delivery/message_ages.py; tasks/watch_clock.py logs steps.
 """
 
@@ -26,8 +27,8 @@ MAX_STEPS = 64
 class ClockStep(NamedTuple):
     """The clock was moved by ``moved_ms``, negative: back. ``number`` counts the steps of this process from 1 on.
 
-    That was seen when the clock showed ``seen_ms`` and the log ended at ``log_end``. It happened within the
-    ``within_ms`` before; at their start the log ended at ``log_end_before``.
+    The step was detected when the clock showed ``seen_ms`` and the log ended at ``log_end``. It happened within the
+    ``within_ms`` before; at the start of that span the log ended at ``log_end_before``.
     """
 
     number: int
@@ -38,7 +39,7 @@ class ClockStep(NamedTuple):
     log_end: int
 
     def may_precede(self, at_ms: int) -> bool:
-        """Whether a time that the clock showed at about this step was shown before it. What is not sure is not."""
+        """Whether a time that the clock showed near this step was surely shown before it."""
         return at_ms > self.seen_ms or at_ms < self.seen_ms - self.within_ms
 
     def precedes(self, physical: int, stored_ms: int) -> bool:
@@ -50,7 +51,7 @@ class ClockSteps:
     """The steps of the wall clock that this process has seen, and how far they moved it since a message was stored."""
 
     def __init__(self) -> None:
-        # What was seen last: wall clock, steady clock, end of the log.
+        # The last observation: wall clock, steady clock, end of the log.
         self._seen: tuple[int, int, int] | None = None
         # Replaced as a whole: a thread may read it.
         self._steps: tuple[ClockStep, ...] = ()
@@ -61,7 +62,7 @@ class ClockSteps:
         self.back_ms = 0
 
     def see(self, now_ms: int, steady_ms: int, log_end: int) -> ClockStep | None:
-        """Take note of both clocks; returns the step since the last call, if there was one."""
+        """Record both clocks; returns the step since the last call, if there was one."""
         seen, self._seen = self._seen, (now_ms, steady_ms, log_end)
         if seen is None:
             return None

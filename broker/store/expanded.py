@@ -20,7 +20,7 @@ _unpack_size = struct.Struct(">i").unpack_from
 def expanded(raw: bytes, start: int, wanted: Filter) -> Iterator[tuple[int, bytes]]:
     """(queue offset, record) of the messages in the record ``raw``, from queue offset ``start`` on, that are wanted.
 
-    Each has the place of the batch in the log. A batch that cannot be taken apart is returned as it is.
+    Each record has the place of the batch in the log. A batch that cannot be taken apart is returned unchanged.
     """
     batch = decode_record(raw, check_crc=False)
     is_wanted = _test(wanted)

@@ -1,4 +1,4 @@
-"""What a store must have, so that a start notices a part that is gone and does not take the store for a new one.
+"""A list of what a store must have, so that a start notices missing parts and does not take the store for a new one.
 
 File ``inventory``: crc of the rest 4 | CBOR {"logStart": offset, "metadata": whether there is a journal}
 
@@ -32,8 +32,8 @@ class Inventory:
 
     def note_log_start(self, start: Callable[[], int]) -> None:
         """Files of the log before ``start()`` are gone, or will be. Blocks: for any thread."""
-        # A checkpoint and the cleaner may do this at once. Each reads the start under the lock: one that was read
-        # before could be lower than what the other has noted, and a start would miss the files between the two.
+        # A checkpoint and the cleaner may do this at once. Each reads the log's start under the lock: a start read
+        # before could be lower than the recorded one, and the next start would report the files in between as missing.
         with self._lock:
             offset = start()
             if offset != self.log_start or not self._is_written:
@@ -53,7 +53,8 @@ class Inventory:
             data = cbor2.dumps({"logStart": self.log_start, "metadata": self.has_metadata})
             write_with_crc(self._fs, self._path, data)
         except DiskFull:
-            # Without the file nothing is missed. With an old one, files that the cleaner removes to make room would be.
+            # Without the file a start reports nothing as missing. With an outdated file it would report files that the
+            # cleaner removes to make room.
             if self._fs.exists(self._path):
                 self._fs.remove(self._path)
                 self._fs.fsync_dir(self._directory)

@@ -1,9 +1,9 @@
 """Finds messages: by key through the index, by time through a queue.
 
-Store times never go back in a log that this broker wrote. They may in one of a Java broker whose clock was set back, or
-of an older Skylark after a restart; see `first_at_least`. An entry of a queue may be blank (RocketMQ's filler, or a
-hole that a repair left): it counts as the next message after it. A message whose record is gone counts as older than
-any time.
+Store times never go back in a log that this broker wrote. They may go back in the log of a Java broker whose clock was
+set back, or of an older Skylark after a restart; see `first_at_least`. An entry of a queue may be blank (RocketMQ's
+filler, or a hole that a repair left): it counts as the next message after it. A message whose record was removed counts
+as older than any time.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ _UNIQUE_KEY = b"UNIQ_KEY"
 _BLANKS = 512
 # How many entries a search by time looks at in one round; four rounds are enough for 16 million messages.
 _PROBES = 64
-# The time of a blank entry that no message follows.
+# The time of a blank entry without a later message.
 _NEVER = 1 << 63
 # How many messages a query first adds to a lagging index, in all and in one step.
 CATCH_UP = 20_000
@@ -88,7 +88,7 @@ class KeyQuery:
         wanted: WantedKey,
         confirmed: Callable[[], int] | None = None,
     ) -> None:
-        """``confirmed``: messages that end after that offset of the log are not found."""
+        """``confirmed``: messages that end after this offset of the log are not found."""
         self.result = QueryResult()
         self._log = log
         self._index = index
@@ -156,7 +156,7 @@ class KeyQuery:
         for _ in range(min(RECORDS, len(self._candidates))):
             if len(result.records) >= self._max_num or self._max_bytes <= 0:
                 return
-            # Read before it is taken: NotResident must leave the step as it was, so that it can be repeated.
+            # Read the candidate before it is removed: after NotResident the step must be repeatable.
             raw = self._log.record_at(self._candidates[0])
             physical = self._candidates.popleft()
             if raw is None or (self._confirmed is not None and physical + len(raw) > self._confirmed()):
@@ -172,11 +172,11 @@ class KeyQuery:
                 result.records.append(found)
                 self._max_bytes -= len(found)
             if is_batch:
-                # It may have thousands of messages.
+                # An inner batch may have thousands of messages, so the step ends here.
                 return
 
     def _of_batch(self, raw: bytes, batch: Record) -> list[bytes]:
-        """The messages of an inner batch that have the key, newest first; the batch if only itself has the key."""
+        """The messages of an inner batch that have the key, newest first; the batch if only the batch has the key."""
         # `Filter` shows properties with a separator before and after them.
         wanted = Filter(matches=lambda properties: self._has_key(properties[1:-1]))
         found = [record for _, record in expanded(raw, batch.queue_offset, wanted)]
@@ -209,7 +209,7 @@ def first_store_time(log: CommitLog, queue: ConsumeQueue) -> int:
 def offset_by_time(log: CommitLog, queue: ConsumeQueue, high: int, timestamp_ms: int, *, upper: bool = False) -> int:
     """The first offset stored at or after ``timestamp_ms``; with ``upper`` the last one stored at or before it.
 
-    ``high`` if all messages before that offset are older (with ``upper`` the queue's start if all are newer).
+    Returns ``high`` if all messages before ``high`` are older (with ``upper`` the queue's start if all are newer).
     """
     low = queue.min_offset
 
@@ -227,8 +227,8 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, high: int, timestamp_ms:
 def first_at_least(time_at: Callable[[int], int], low: int, high: int, wanted: int) -> int:
     """The first place from ``low`` on whose time is at least ``wanted``; ``high`` if there is none before it.
 
-    Bisection would be enough if times never went back. Here each round looks at `_PROBES` places, so that it sees where
-    times go back for longer than the distance between two places. Where they do, it looks at the peak before, too.
+    Bisection would be enough if times never went back. Here each round probes `_PROBES` places, so that it detects
+    where times go back for longer than the distance between two places. There it examines the peak before, too.
     """
     while low < high:
         step = -(-(high - low) // _PROBES)

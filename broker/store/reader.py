@@ -1,13 +1,13 @@
 """Reads of one queue: tag filter by hash, limits, RocketMQ's statuses.
 
 Messages that are adjacent in the commit log are copied in one piece. Blank entries, which point to no message, are
-skipped. A batch queue is read batch by batch; who cannot take batches apart gets records of their messages.
+skipped. A batch queue is read batch by batch; readers that cannot take batches apart get records of the messages.
 
-A read of thousands of messages, as bulk readers ask for, would cost more in a loop over the entries than in copying the
-messages. So `long_runs` looks for messages that are adjacent without a look at each entry. Its work for each entry is
-done in C: by comparing columns of bytes where all messages have one size, as those of a producer mostly do, else by
-array and accumulate. `matching` finds the messages that a function of their properties wants. It reads only the lengths
-in a record's head, and the properties, where they lie.
+For a read of thousands of messages, as bulk readers request, a loop over the entries would cost more than copying the
+messages. So `long_runs` finds adjacent messages without a loop over the entries in Python. Its work for each entry is
+done in C: by comparing columns of bytes where all messages have one size, as a producer's messages mostly do, else by
+array and accumulate. `matching` finds the messages that a function of their properties accepts. It reads only the
+lengths in a record's head, and the properties in place.
 """
 
 import sys
@@ -48,7 +48,7 @@ from skylark.mqcommon.message.record import topic_field
 
 # The most entries that one read looks at to find matches.
 MAX_SCAN = 16_000
-# Reads of so many messages look for long runs of them first.
+# Reads of at least this many messages search for long runs first.
 MANY = 256
 # The most pieces of the log that one read joins: some milliseconds.
 MAX_RANGES = 2_048
@@ -69,7 +69,7 @@ Part = ConsumeQueue | VisiblePart
 # Entries are five numbers of 32 bits: two for the physical offset, the size, and two for the tags code.
 _WORDS = 5
 _TYPE = "I" if array("I").itemsize == 4 else "L"
-# So many entries are read at a time, until they are enough.
+# This many entries are read at a time, until they are enough.
 _AT_ONCE = 1_024
 _MOST_AT_ONCE = 16_000
 # Where an entry has its size; the last byte differs most often.
@@ -132,8 +132,8 @@ def read_queue(
 ) -> GetResult:
     """Messages of ``queue`` from ``offset`` on: at most ``max_count`` and ``max_bytes``, but always at least one.
 
-    None stands for a queue that never had a message; it reads as an empty one. With ``confirmed`` messages that end
-    after that offset of the log are hidden, as if they had not come yet; who is at one of them waits.
+    None stands for a queue that never had a message; it reads as an empty queue. With ``confirmed``, messages that end
+    after this offset of the log are hidden, as if they had not come yet; a reader at a hidden message waits.
     The messages of a sealed queue (`ConsumeQueue.sealed_at`) end at the seal, unless the reader goes ``past_seal``.
     ``unwraps``: the reader takes inner batches apart. It may get more than ``max_count`` messages in one.
     """
@@ -159,9 +159,9 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    # A wrong entry is found only by comparing what it names with the queue. Then it is replaced, and the whole read is
-    # repeated: nothing of a read with a wrong entry may reach the reader, since even its length would be wrong. One
-    # that cannot be replaced is an error and not a loop.
+    # A wrong entry is found only by comparing the record that it names with the queue. Then the entry is replaced, and
+    # the whole read is repeated: no result of a read with a wrong entry may reach the reader, since even its length
+    # would be wrong. A wrong entry that cannot be replaced is an error, so this does not loop.
     is_mended = True
     while True:
         try:
@@ -201,8 +201,8 @@ def _read_plain(
     if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
         records = _copied(log, ranges)
     else:
-        # What may be on disk is read by a thread in few large pieces. If these do not reach all messages, the read
-        # returns fewer: they are chosen again, with the bytes of the pieces as the limit.
+        # A thread reads bytes that may be on disk in few large pieces. If the pieces do not contain all messages, the
+        # read returns fewer messages: they are chosen again, with the bytes of the pieces as the limit.
         pieces, near = _pieces(ranges, log.chain.segment_bytes)
         if near < size:
             ranges, count, scanned, size, entries = _choose(log, part, offset, max_count, near, wanted)
@@ -210,7 +210,7 @@ def _read_plain(
     if not is_trusted:
         end, entries = offset + scanned, entries[: scanned * ENTRY_BYTES]
         # The first reader after a start compares every message, and its body with the CRC; later ones only the ends of
-        # each run. What was compared stays right: the log never changes.
+        # each run. Compared messages stay right: the log never changes.
         is_checked = _is_checked(queue, offset, end)
         if not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
             raise EntriesDamaged(log, queue, offset, end, bodies=True)
@@ -248,7 +248,7 @@ def _is_removed(log: CommitLog, queue: ConsumeQueue) -> bool:
 
 
 def _removed(log: CommitLog, queue: Part) -> GetResult:
-    """The message's file was removed, and the cleaner has not got to this queue yet."""
+    """The answer for a message whose log file was removed before the cleaner has come to this queue."""
     low = queue.min_offset = queue.bounds_search().run(log.start)
     return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, queue.next_offset)
 
@@ -263,9 +263,9 @@ def _read_matching(
     wanted: Filter,
     matches: Matches,
 ) -> GetResult:
-    """As `read_queue`, for a filter by properties: messages are looked at where they lie, and only hits are copied.
+    """As `read_queue`, for a filter by properties: messages are tested in place, and only matches are copied.
 
-    It looks at messages in one file of the log, and stops earlier if they are on disk only or have long properties.
+    It tests messages in one file of the log, and stops earlier if they are only on disk or have long properties.
     """
     low, high = part.min_offset, part.next_offset
     entries = list(part.entries(offset, wanted.max_messages))
@@ -385,7 +385,7 @@ def _choose_batches(
     chosen: list[BatchAt] = []
     reached, count, left, codes = offset, 0, max_bytes, wanted.tag_codes
     for looked, batch in enumerate(queue.batches(offset)):
-        # Offsets rise along the entries: one that goes back, or past the end, is damaged.
+        # Offsets rise along the entries: an entry whose offset goes back, or is past the end, is damaged.
         if batch.base >= queue.next_offset or (looked and batch.base < reached):
             place = queue.place_of(offset) + looked
             raise EntriesDamaged(log, queue, place - 1 if looked else place, place + 1)
@@ -540,9 +540,9 @@ def long_runs(
 ) -> tuple[list[Range], int, int, bytes] | None:
     """(ranges of the log, number of messages in them, their bytes, the entries): from ``offset`` on, up to the limits.
 
-    None when a loop over the entries has to find them: runs are short, entries are blank, or a run goes on in the next
-    file of the log. Invariant: the entries of a queue are in the order of the log. So the bytes of other queues before
-    a message only grow from one entry to the next, and while they stay the same, messages are adjacent.
+    None when only a loop over the entries can find them: runs are short, entries are blank, or a run continues in the
+    next file of the log. Invariant: the entries of a queue are in the order of the log. So the bytes of other queues
+    before a message only grow from one entry to the next, and while they stay the same, messages are adjacent.
     """
     raw, ends = _entries(queue, offset, max_count, max_bytes)
     if len(ends) == 1:
@@ -568,7 +568,7 @@ def long_runs(
 
 
 def _entries(queue: RawEntries, offset: int, max_count: int, max_bytes: int) -> tuple[bytes, Sequence[int]]:
-    """(entries from ``offset`` on, their ends if they were adjacent): one more than fit, if there are so many."""
+    """(entries from ``offset`` on, their ends if they were adjacent): one entry more than fits, if there is one."""
     size = _size(first)[0] if (first := queue.raw_entries(offset, 1)) else 0
     if 0 < size < BLANK_SIZE:
         raw = queue.raw_entries(offset, min(max_bytes // size + 2, max_count + 1, _MOST_AT_ONCE))
@@ -588,7 +588,7 @@ def _entries(queue: RawEntries, offset: int, max_count: int, max_bytes: int) -> 
 
 
 def _last_of_run(raw: bytes, ends: Sequence[int], first: int, count: int, others: int) -> int:
-    """The last of the entries from ``first`` to ``count`` before which there are as many bytes of ``others``."""
+    """The last entry from ``first`` to ``count`` before which other queues have exactly ``others`` bytes."""
     low, step = first, 1
     while low + step < count and _others(raw, ends, low + step) == others:
         low, step = low + step, step * 2

@@ -55,7 +55,7 @@ Progress = Callable[[str], None]
 
 
 class PagesLost(Exception):
-    """A killed broker's files lack bytes that it had written. Nothing was changed; see `Recovery.run`."""
+    """A killed broker's files lack bytes that it had written. No file was changed; see `Recovery.run`."""
 
     def __init__(self, file: str, reason: str) -> None:
         super().__init__(file, reason)
@@ -65,7 +65,7 @@ class PagesLost(Exception):
 
 @lazy_dataclass
 class RecoveryReport:
-    """What recovery found and did; the broker logs it."""
+    """The result of a recovery; the broker logs it."""
 
     last_stop: LastStop = LastStop.CLEAN
     scanned_from: int = 0
@@ -104,7 +104,7 @@ def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: i
 
 @lazy_dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """What recovery makes agree: the log, its queues with their tags codes, and the index."""
+    """The files that recovery makes agree: the log, its queues with their tags codes, and the index."""
 
     log: CommitLog
     queues: Queues
@@ -171,7 +171,7 @@ class Recovery:
         log.end = log.chain.end
         scan_from = self._scan_from(state, last_stop)
         # Queues first: their last entries are the only proof of how far the log went. A log alone cannot tell a torn
-        # tail, which was never acknowledged and may go, from damage in the middle of what was.
+        # tail, which was never acknowledged and may be cut, from damage in acknowledged bytes.
         self._load_queues(scan_from, last_stop, ends)
         furthest, known_end = self._furthest(last_stop)
         if last_stop is LastStop.CLEAN and state.log_offset is None:
@@ -186,8 +186,8 @@ class Recovery:
             )
         known_to = known_end
         if last_stop is LastStop.KILLED:
-            # The page cache is whole. So whatever shows that the log went on past the last sound record shows damage:
-            # a queue's entry, a sound record further on, the index (built from the log), an entry without its record.
+            # The page cache is whole. So any proof that the log continued past the last sound record proves damage: a
+            # queue's entry, a sound record further on, the index (built from the log), an entry without its record.
             doubtful = [end for _, end in self._doubtful.values()]
             known_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1, *doubtful)
         known_to = max(known_to, state.log_durable_to)
@@ -195,15 +195,15 @@ class Recovery:
             self._judge_end(report, known_to, state)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
             self._check_last(furthest)
-        # From here on the end is decided. Bytes after it are zeroed before anything else is made: a later start must
-        # not find old records behind new ones.
+        # From here on the end of the log is decided. Later bytes are zeroed before anything else is written: a later
+        # start must not find old records after new ones.
         if last_stop is not LastStop.CLEAN:
             self._keep_tail(report)
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
         if last_stop is LastStop.KILLED:
-            # The process may have ended because a sync failed. What a queue has is written again from its tail.
+            # The process may have ended because a sync failed. The entries of queues are written again from the tails.
             log.write_again(scan_from)
-        self._note_last_time(furthest, known_end)
+        self._set_last_time(furthest, known_end)
         # Queues are rebuilt from the whole log, so only now that its end is known. The index comes last: it is judged
         # by the log's end, and follows the log later by itself.
         self._complete(report, ends)
@@ -244,8 +244,8 @@ class Recovery:
                 elif last[0] < log.end:
                     self._resumed_to = max(self._resumed_to, (last[0], sum(last)))
                 continue
-            # Otherwise the ends are searched for in the files. Noted ends are then lower bounds: a queue that has less
-            # than was noted lost something, one that has more got it after the note.
+            # Otherwise the ends are searched for in the files. Noted ends are then lower bounds: a queue with fewer
+            # entries than noted has lost some, and a queue with more got them after the note.
             whole = queue.load()
             self._searched.append(queue)
             # After a power loss any page of a queue's file may be missing, so entries are dropped until one is proved
@@ -259,7 +259,7 @@ class Recovery:
             if queue.find_ends(log.start, (low, high), is_sound):
                 self._queues.touch(queue)
             if not queue.chain.segments:
-                # Probably removed. Remove it for good: a power loss must not bring the files back.
+                # The queue was probably removed. Remove it for good: a power loss must not bring its files back.
                 self._queues.clear(queue)
             lacks = (queue.next_offset < high and not drops) or (same_start and low < queue.min_offset)
             if lacks or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
@@ -280,7 +280,7 @@ class Recovery:
     ) -> bool:
         """Whether an entry can be trusted; ``reached``: the queue's next offset as last noted, None if it was not."""
         if physical < self._log.start:
-            # The message is gone; the queue's end was noted before that. An empty queue goes on after this entry.
+            # The message was removed, and the queue's end was noted before that. An empty queue continues after it.
             return queue.is_after_previous(offset, physical) if reached is None else offset < reached
         # Entries past the checkpoint are made again by the scan; those before it must agree with the log.
         return physical < scan_from and self._points_to_record(queue, offset, physical, size)
@@ -361,15 +361,15 @@ class Recovery:
                 # the next checkpoint.
                 queue.take_back(record.queue_offset, self._tag_codes.of_record(record))
             else:
-                self._judge_other(queue, record)
+                self._judge_conflict(queue, record)
             return
         queue.put_record(record, self._tag_codes.of_record(record))
 
-    def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:
-        """The queue has another message at this offset. StoreCorrupt unless a deletion of the topic explains it."""
+    def _judge_conflict(self, queue: ConsumeQueue, record: Record) -> None:
+        """The queue has another message there: StoreCorrupt unless a damaged entry or a deletion explains it."""
         offset = record.queue_offset
         if offset >= queue.min_offset and not self._points_to_record(queue, offset, *queue.entry(offset)[:2]):
-            # The entry is damaged, and not the log.
+            # The entry is damaged; the log is not.
             self._broken[queue] = None
             return
         if self._is_of_a_deleted_topic(queue, record):
@@ -434,7 +434,7 @@ class Recovery:
             queue.drop_past(report.end)
 
     def _keep_tail(self, report: RecoveryReport) -> None:
-        """Save what follows the last sound record, which will be zeroed: it may hold whole messages after a gap."""
+        """Save the bytes after the last sound record before they are zeroed: they may have messages after a gap."""
         start, chain = report.end, self._log.chain
         end = written = chain.last_written(start, LOOK_BEYOND_BYTES)
         if written == start:
@@ -453,11 +453,11 @@ class Recovery:
             except (DiskFull, OSError) as error:
                 report.not_kept = str(error.__cause__ or error)  # a full disk must not stop a start
 
-    def _note_last_time(self, furthest: int, known_end: int) -> None:
-        """Store times go on from the log's last record; if no queue has it, from checkpoint and scan."""
+    def _set_last_time(self, furthest: int, known_end: int) -> None:
+        """Let store times continue from the log's last record; if no queue has it, from checkpoint and scan."""
         record, _ = valid_record(self._log.record_at(furthest) or b"", furthest, check_crc=False)
         if record is not None:
-            # A message of these topics has the clock's time, which may be earlier than those of plain queues.
+            # A message of these topics has the clock's time, which may be earlier than store times of plain queues.
             last_of_log = known_end == self._log.end and record.topic not in BY_CLOCK
             self.last_timestamp = max(0 if last_of_log else self.last_timestamp, record.store_timestamp)
 

@@ -1,10 +1,10 @@
 """Removes old files from the front of the log; queues and index follow the log's start.
 
 A file is first dropped from memory, on the event loop, so that no reader finds it, and then removed from disk, in a
-thread. Invariant: a file of the log goes only when all before its end is durable and the ends of the queues are on
-disk. Otherwise a power loss could reset a queue whose messages are all gone to a lower offset, which would be given out
-twice. The log's files define where it starts: if a cleaning is interrupted, the next start makes queues and index
-follow.
+thread. Invariant: a file of the log is removed only when all bytes before its end are durable and the ends of the
+queues are on disk. Otherwise a power loss could reset a queue whose messages are all removed to a lower offset, and its
+offsets would be assigned twice. The log's files define where the log starts: if a cleaning is interrupted, the next
+start adapts queues and index.
 Neighbours: retention.py (which files), tasks/clean.py (when, and the threads), segment.py (how a file goes).
 """
 
@@ -57,7 +57,7 @@ class Removal:
 
     def remove_log_files(self) -> None:
         """Remove retired files of the log from disk. Blocks. After OSError the call can be repeated."""
-        # The inventory first: a start must not take the missing files for lost ones.
+        # Write the inventory first: a start must not take the removed files for lost files.
         chain = self._store.log.chain
         if chain.retired:
             self._store.inventory.note_log_start(lambda: chain.start)

@@ -91,7 +91,7 @@ def decide(
     too_full = disk.is_fuller_than(min(rules.clean_ratio, rules.force_ratio, rules.refuse_ratio))
     if not (asked or too_full or hour in rules.hours):
         return CleanDecision(used=disk.used / disk.capacity)
-    # Oldest first, and none behind a file that stays: the log has no gaps.
+    # Remove the oldest first, and no file after a file that stays: the log has no gaps.
     files = min(files, rules.batch_max)
     expired = 0
     for youngest in youngest_ms:

@@ -5,9 +5,9 @@ Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
 An append goes into the commit log and its consume queue at once; the index follows by `build_index`. A put survives the
 death of this process; `flush` makes it survive power loss. The callers choose which of the two they acknowledge.
 
-In Controller mode consumers see no message that ends after `MessageStore.confirmed`: reads for them are named
-"visible", or are given it. The broker itself may read such messages. Messages that it stores because of them stand
-after them in the log, and are cut off with them.
+In Controller mode consumers see no message that ends after `MessageStore.confirmed`: reads for consumers are named
+"visible", or get the offset as an argument. The broker itself may read later messages. Messages that it stores because
+of them come after them in the log, and are cut off with them.
 Neighbours: checkpoint.py (the file), reader.py and query.py (reads), recovery.py, tasks/flush.py (when to make durable,
 and in which thread).
 """
@@ -134,23 +134,23 @@ class MessageStore:
         self.puts = 0
         self.put_bytes = 0
         self.copies = 0
-        #: How the clock was set while this store is open; `look_at_clock` notes that.
+        #: How the clock was set while this store is open; `check_clock` notes that.
         self.clock_steps = ClockSteps()
         # --- how far the store is on disk. The first two are set when the store is opened.
         self._checkpoint: StoreCheckpoint
         #: What must be there at the next start.
         self.inventory: Inventory
         self._ends = EndsTable()
-        # When the last message was stored, and the last one that is on disk (ms).
+        # When the last message was stored, and when the last message on disk was stored (ms).
         self._last_timestamp = 0
         self._flushed_timestamp = 0
-        # A sync failed: what is on disk is unknown, so nothing may be called durable any more.
+        # Whether a sync failed: then it is unknown which bytes are on disk, so none may be called durable any more.
         self._has_failed = False
         self._ends_noted_to = 0
         self._entries_written = 0
 
     def _make_files(self) -> None:
-        """Log, queues and index as they are before anything is read."""
+        """Make the objects for log, queues and index, as they are before any file is read."""
         fs, options, directory = self._fs, self._options, self._directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
         self.queues = Queues(
@@ -221,7 +221,7 @@ class MessageStore:
         except (DiskFull, OSError) as error:
             if not ours:
                 raise  # without a checkpoint the next start would take the store for RocketMQ's
-            # Reads work without it, and the next checkpoint tries again.
+            # Reads work without the entries on disk, and the next checkpoint tries again.
             report.unwritten = str(error)
         return report
 
@@ -229,7 +229,7 @@ class MessageStore:
         fs, directory = self._fs, self._options.directory
         if last_stop is not LastStop.KILLED:
             remove_since(fs, directory)
-        # A truncation that a crash broke off is ended before anything is read: until then log and queues do not agree.
+        # Finish an interrupted truncation before anything is read: until then log and queues do not agree.
         self.index.load()
         resume_truncation(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         state = self._checkpoint.state
@@ -397,7 +397,7 @@ class MessageStore:
         born_host: bytes,
         reconsume_times: int = 0,
     ) -> BatchPutResult:
-        """Append ``batch``, the body of a batch send with so many messages, to a batch queue as one record.
+        """Append ``batch``, the body of a batch send with this number of messages, to a batch queue as one record.
 
         ``properties``: of the batch, with INNER_NUM, and with TAGS if all messages have that tag.
         """
@@ -448,10 +448,10 @@ class MessageStore:
         """How far the store time of the newest message is in the future: the clock was set back since."""
         return max(self._last_timestamp - self.now_ms, 0)
 
-    def look_at_clock(self) -> None:
+    def check_clock(self) -> None:
         """Note in `clock_steps` whether the clock was set since the last call."""
         steady_ms, now_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-        # A process that stood still between the two reads would see a step; then the next call looks.
+        # If the process stood still between the two reads, it would see a false step; the next call checks again.
         if self._clock.monotonic_ms() - steady_ms < LEAST_STEP_MS // 2:
             self.clock_steps.see(now_ms, steady_ms, self.log.end)
 
@@ -463,8 +463,8 @@ class MessageStore:
     def delete_topic(self, topic: str, before: int | None = None) -> None:
         """Forget the queues of ``topic``; its messages stay in the log until that is cleaned.
 
-        With ``before``, only queues whose messages are all before this offset of the log: the others are those of a
-        topic that was made again there.
+        With ``before``, only queues whose messages are all before this offset of the log are forgotten: other queues
+        belong to a topic that was made again after that.
         The caller must write a checkpoint next. Recovery reads the log only after it, so the queues do not come back.
         The checkpoint also removes the queues' files, unless `Queues.remove_files` did it before.
         """
@@ -487,8 +487,10 @@ class MessageStore:
 
     @property
     def safe_end(self) -> int:
-        """How far the log is on disk, and in Controller mode confirmed. An offset that others take before they have the
-        log, or that is read at the next start, may be saved only if it stands on nothing after that.
+        """Up to where the log is on disk, and in Controller mode confirmed.
+
+        An offset that slaves copy before they have the log, or that the next start reads, may be saved only if it does
+        not depend on later bytes of the log.
         """
         return self.log.flushed if self.confirmed is None else min(self.log.flushed, self.confirmed())
 
@@ -593,7 +595,7 @@ class MessageStore:
     # --- durability
 
     def flush(self) -> int:
-        """Make the log durable up to its present end, and return that offset. Runs in any thread, one at a time.
+        """Make the log durable up to its present end, and return this offset. Runs in any thread, one at a time.
 
         Raises StoreError on failure: what is on disk is then unknown, and the store can only be closed. Raises
         OutOfDescriptors if the call can be repeated.
@@ -678,7 +680,7 @@ class MessageStore:
                 self._fs.sync_all(self._directory)
 
     def queues_written(self, steps: Sequence[QueueStep]) -> None:
-        """Drop from memory what `write_queues` has put into the files."""
+        """Drop the entries that `write_queues` has written from memory."""
         for queue, write in steps:
             queue.written(write)
 
@@ -765,7 +767,7 @@ class MessageStore:
             if next_offset:  # an empty queue needs no note: it begins at 0 again
                 ends.setdefault(queue.topic, {})[queue.queue_id] = low, next_offset
         for topic, by_id in ends.items():
-            self._ends.note(topic, by_id)
+            self._ends.set(topic, by_id)
         with self._must_succeed():
             # With a head `make_durable` writes the ends of all queues; without one, those that changed are added.
             make_durable(self._fs, self._directory, self.log, self.index, self._ends, mark)
@@ -828,7 +830,7 @@ class MessageStore:
         return now
 
     def _checked_bytes(self, batch: Batch, overhead: int, suffix_length: int) -> int:
-        """The bytes of all records of ``batch`` together. RequestRefused when the log has no place for so many."""
+        """The bytes of all records of ``batch`` together. RequestRefused when they do not fit into the log's files."""
         total, most_properties = batch.total_bytes(overhead), batch.most_properties + suffix_length
         if total > self.log.max_record_bytes or most_properties > MAX_PROPERTIES:
             raise self._too_large(total, most_properties)

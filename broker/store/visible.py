@@ -1,7 +1,7 @@
 """Up to where consumers may read a queue while a part of the log is not confirmed.
 
-In Controller mode all before the confirm offset is in each log that an election can choose. What comes after it may be
-cut, so no consumer sees it. Entries of a queue are in the order of the log, and mostly only the last few are hidden.
+In Controller mode each log that an election can choose has all bytes before the confirm offset. Later bytes may be cut,
+so no consumer sees them. Entries of a queue are in the order of the log, and mostly only the last few are hidden.
 """
 
 from collections.abc import Iterator

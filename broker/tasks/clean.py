@@ -1,7 +1,8 @@
 """The loop that keeps the disk from filling up: removes old files, and has messages refused while it is too full.
 
-Removals block, so they run in a thread. Steps that must not overlap with a checkpoint run under its lock. After a
-failed removal nothing is removed until redeleteHangedFileInterval has passed; then the failed one is tried first.
+Removals block, so they run in a thread. Steps that must not overlap with a checkpoint run under the lock of
+checkpoints. After a failed removal nothing is removed until redeleteHangedFileInterval has passed; then the failed
+removal is tried first.
 Neighbours: store/retention.py (decides), store/removal.py (the steps), admin/clean.py (asks for a cleaning).
 """
 
@@ -48,7 +49,10 @@ class Cleaner(Part):
         clock: Clock,
         needed: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """``needed``: from where on others need the log; files from there on go only when the disk is full."""
+        """``needed`` returns the offset from which other members need the log.
+
+        Later files are removed only when the disk is full.
+        """
         self._needed = needed
         self._store = store
         self._removal = removal
@@ -58,7 +62,7 @@ class Cleaner(Part):
         self._clock = clock
         self._asked = Signal()
         self._following = trio.Lock()
-        # The log's start that queues and index have followed already.
+        # The start of the log to which queues and index were last adapted.
         self._followed = -1
         # When a failed removal is tried again.
         self._next_try = 0.0
@@ -69,20 +73,20 @@ class Cleaner(Part):
         self._asked.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Runs until cancelled. Counts as started after its first look at the disk: sends may have to be refused."""
+        """Run until cancelled. Counts as started after the first check of the disk: sends may have to be refused."""
         asked = False
-        decision = await self._look(asked=asked)
+        decision = await self._decide(asked=asked)
         task_status.started()
         while True:
             for _ in range(ASKED_ROUNDS if asked else 1):
                 if not await self._clean(decision):
                     break
-                decision = await self._look(asked=asked)
+                decision = await self._decide(asked=asked)
             asked = False
             with trio.move_on_after(self._options.clean_resource_interval / 1000):
                 await self._asked.wait()
                 asked = True
-            decision = await self._look(asked=asked)
+            decision = await self._decide(asked=asked)
 
     async def follow_log(self) -> None:
         """Let queues and index start where the log starts now. OSError if a file could not be removed."""
@@ -99,20 +103,20 @@ class Cleaner(Part):
 
     async def _follow(self, queues: list[ConsumeQueue]) -> None:
         async with self._flusher.one_at_a_time:
-            # Topics may have been deleted since the list was made. Searches read files in a thread; the queues
-            # themselves change here, on the event loop, under the lock that keeps a checkpoint from writing them.
+            # Topics may have been deleted since the list was made. Searches read files in a thread. The queues
+            # themselves change here, on the event loop, under the lock that keeps a checkpoint from writing queues.
             present = [queue for queue in queues if self._store.queues.find(queue.topic, queue.queue_id) is queue]
             searches = [queue.bounds_search() for queue in present]
             starts = await trio.to_thread.run_sync(self._removal.find_starts, searches, self._store.log.start)
             for queue, start in zip(present, starts, strict=True):
                 queue.start_at(start)
                 if queue.min_offset:
-                    self._store.queues.touch(queue)  # the next checkpoint notes its new start
+                    self._store.queues.touch(queue)  # the next checkpoint notes the new start of the queue
             shorter = [queue.chain for queue in present if queue.chain.retired]
             if shorter:
                 await trio.to_thread.run_sync(self._removal.remove_queue_files, shorter)
 
-    async def _look(self, *, asked: bool) -> CleanDecision:
+    async def _decide(self, *, asked: bool) -> CleanDecision:
         now_ms = self._clock.now_ms()
         # deleteWhen is in the machine's local time, as RocketMQ's is.
         hour = datetime.fromtimestamp(now_ms / 1000).hour
@@ -165,8 +169,8 @@ class Cleaner(Part):
         await trio.to_thread.run_sync(remove)  # files whose removal failed before
         if not decision.files:
             return 0
-        # No file goes before the ends of the queues are on disk: a queue whose messages are all gone is known by its
-        # noted end only, and would give out the same offsets again.
+        # No file is removed before the ends of the queues are on disk. When all messages of a queue are removed, only
+        # the noted end says which offset is next; without it the queue would assign the same offsets again.
         await self._flusher.checkpoint(note_ends=True)
         durable = self._store.ends_noted_to
         rules = self._options.retention_rules
@@ -174,7 +178,7 @@ class Cleaner(Part):
         for number in range(decision.files):
             if number:
                 await trio.sleep(self._options.delete_commit_log_files_interval / 1000)
-            # A member that copies these files would have to begin anew. A full disk cannot wait for it.
+            # A member that still copies these files would have to begin anew. A full disk cannot wait for that member.
             before = durable if is_full else min(durable, self._needed())
             segment = self._removal.retire_log_file(before)
             if segment is None:

@@ -1,16 +1,16 @@
-"""Deletes topics: 215, 316, and what a slave learns of from its master. A kill at any time leaves no half deletion.
+"""Deletes topics: 215, 316, and deletions that a slave copies. A kill at any time leaves no half deletion.
 
-The steps, each of which can be done again:
+The steps, each of which can be repeated:
 1. The mark of the deletion is on disk (meta/topic_deletions.py), and the topic leaves the table: sends are refused, and
    the next registration takes the topic off the NameServers. From here on the deletion can only go forward.
-2. The queues, their files and directories go, and a checkpoint without them is written.
-3. Offsets of groups, seals of queues and counters go.
+2. The queues, their files and directories are removed, and a checkpoint without them is written.
+3. Offsets of groups, seals of queues and counters are removed.
 4. The mark says that the deletion is finished. Only now may a topic of this name be made.
-Messages before metadata: if offsets went first and the process died, a group would read the old messages again from
-the topic that an administrator makes next. The mark comes first because without it a kill after step 2 would leave a
-topic that has lost its messages.
-Whatever a start finds unfinished is done before clients are served; what fails is tried again every RETRY_S. A start
-may also have rebuilt queues from the whole log, and so those of topics that were deleted: they go again.
+Messages are removed before metadata: if offsets were removed first and the process died, a group would read the old
+messages again from the topic that an administrator makes next. The mark is written first: without the mark a kill after
+step 2 would leave a topic that has lost its messages.
+A start finishes unfinished deletions before clients are served; a step that fails is tried again every RETRY_S. A start
+may also have rebuilt queues from the whole log, including queues of deleted topics: these are removed again.
 Neighbours: admin/topics.py (215), replication/slave_sync.py (a slave's part), flush.py (step 2).
 """
 
@@ -39,9 +39,9 @@ DeleteMessages = Callable[[str, int | None], Awaitable[int]]
 
 
 class TopicRemoval(Part):
-    """See the module. ``log_bounds`` is where the log starts and ends now.
+    """Deletes topics, step by step. ``log_bounds`` returns where the log starts and ends now.
 
-    ``has_queues`` says whether a topic has queues with messages before an offset only.
+    ``has_queues`` returns whether a topic has queues whose messages are all before an offset.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class TopicRemoval(Part):
         self._has_queues = has_queues
         self._wanted = Signal()
         self._then: list[Callable[[], None]] = []
-        #: Held while topics are deleted. Topics are made under it, too.
+        #: Held while topics are deleted, and while topics are made.
         self.lock = trio.Lock()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Do what an earlier process left unfinished, then what fails or is begun elsewhere."""
+        """Finish the deletions of an earlier process, then deletions that fail or are begun elsewhere."""
         start, end = self._log_bounds()
         self._deletions.log_was_found(end)
         self._deletions.log_starts_at(start)
@@ -84,7 +84,7 @@ class TopicRemoval(Part):
             await self._finish_all()
 
     async def delete(self, names: Sequence[str]) -> None:
-        """Delete topics; the caller holds `lock`. OSError or StoreError if that is not done to its end yet."""
+        """Delete topics; the caller holds `lock`. OSError or StoreError if the deletion is not finished yet."""
         self._deletions.log_starts_at(self._log_bounds()[0])
         with self._continued_by_run():
             for name in names:
@@ -95,7 +95,7 @@ class TopicRemoval(Part):
                 await self._finish(self._deletions.all()[name])
 
     async def follow(self, name: str, log_end: int) -> None:
-        """On a slave whose log has reached ``log_end``: the master has deleted a topic there."""
+        """On a slave whose log has reached ``log_end``: delete a topic that the master deleted at this offset."""
         async with self.lock:
             self._deletions.log_starts_at(self._log_bounds()[0])
             with self._continued_by_run():
@@ -103,15 +103,15 @@ class TopicRemoval(Part):
                 await self._finish(self._deletions.all()[name])
 
     def finish_soon(self, then: Callable[[], None]) -> None:
-        """Deletions were begun elsewhere: `run` does them, and calls ``then`` when it has tried all of them."""
+        """Have `run` finish deletions that were begun elsewhere, and call ``then`` when it has tried all of them."""
         self._then.append(then)
         self._wanted.set()
 
     @contextmanager
     def _continued_by_run(self) -> Iterator[None]:
-        """Have `run` finish what is begun within, if it ends early: with an error, or cancelled.
+        """If the block ends early, with an error or cancelled, have `run` finish the deletions that it began.
 
-        Also with an error of the first steps: a mark may be in the journal already, and the next start would delete a
+        This includes errors of the first steps: a mark may be in the journal already, and the next start would delete a
         topic that was used until then.
         """
         try:

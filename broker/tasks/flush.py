@@ -28,15 +28,15 @@ logger = logging.getLogger(__name__)
 PAGE_BYTES = 4096
 CHECKPOINT_INTERVAL_S = 1.0
 EXPIRE_INTERVAL_S = 0.1
-# Some 100,000 messages come in a second.
+# In one second some 100,000 messages can arrive.
 ENTRIES_INTERVAL_S = 0.1
 # The last quarter of a file of 1 GiB takes seconds to fill.
 NEXT_FILE_INTERVAL_S = 0.1
 # Noting the ends of 10,000 queues takes some 10 ms.
 ENDS_INTERVAL_S = 10.0
-# The index uses idle time: large steps while there are no requests, small ones (some 5 % of the loop's time) while
-# there are, so that it always makes progress. Messages can come in faster than that. So once the index is this far
-# behind (some million messages, a second's work), it takes the time that it needs not to fall back further.
+# The index uses idle time: large steps while there are no requests, and small steps (some 5 % of the loop's time) while
+# there are requests, so that it always makes progress. Messages can arrive faster than small steps index them. So once
+# the index is this far behind (some million messages, a second's work), it takes the time it needs not to lag further.
 INDEX_STEP_IDLE = 200
 INDEX_STEP_BUSY = 100
 MAX_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
@@ -61,7 +61,7 @@ class Flusher(Part):
         options: BrokerOptions,
         settle: Callable[[], Awaitable[None]],
     ) -> None:
-        """``settle`` returns when all known topics are durable; StoreError if they cannot be made so."""
+        """``settle`` returns when all known topics are durable; StoreError if they cannot be made durable."""
         self._store = store
         self._commits = commits
         self._admission = admission
@@ -94,8 +94,8 @@ class Flusher(Part):
 
     async def flush(self) -> None:
         """Make the log durable now, and answer the sends that waited for it."""
-        # Group commit: sends that come while an fsync runs wait for the lock holder's next one, and share it.
-        # ``reached`` is the log's end before that fsync began, so it covers all rows up to there, and no later ones.
+        # Group commit: sends that come while an fsync runs wait for the lock, and share the next fsync. ``reached`` is
+        # the log's end before the fsync began, so the fsync covers all rows up to ``reached``, and no later rows.
         async with self._flushing:
             start = trio.current_time()
             reached = await trio.to_thread.run_sync(self._store.flush)
@@ -103,11 +103,11 @@ class Flusher(Part):
             if not self._commits:
                 return
             try:
-                # A send may have made its topic. Without its topic the message would be lost, so the topic must be
+                # A send may have made its topic. Without the topic the message would be lost, so the topic must be
                 # durable first.
                 await self._settle()
             except StoreError as error:
-                # Once, not with each flush: a journal that failed stays as it is until a restart.
+                # Log this once and not with each flush: a failed journal stays failed until a restart.
                 if str(error) != self._unsettled:
                     logger.error("sends answered FLUSH_DISK_TIMEOUT, their topic may not be on disk: %s", error)
                 self._unsettled = str(error)
@@ -121,7 +121,7 @@ class Flusher(Part):
 
         With ``note_ends``, and at least every ENDS_INTERVAL_S, also flush the log and note the ends of the queues. If
         queue entries cannot be written, sends are refused until a later checkpoint can write them. After
-        OutOfDescriptors the next checkpoint does all of it.
+        OutOfDescriptors the next checkpoint does the same work.
         """
         async with self.one_at_a_time:
             now = trio.current_time()
@@ -134,7 +134,7 @@ class Flusher(Part):
                     await self._finish(mark)
                     done = True
             finally:
-                # Also after a cancellation: the checkpoint of a stop must cover the queues that this one took.
+                # Give up after a cancellation, too: the checkpoint of a stop must cover the queues that this one took.
                 if not done:
                     self._store.give_up_checkpoint(mark)
             if done and with_ends:
@@ -157,7 +157,7 @@ class Flusher(Part):
                 store.queues_written(steps)
             self._admission.allow(Reason.ENTRIES_UNWRITTEN)
         except OutOfDescriptors:
-            raise  # tried again soon; sends go on until too many entries wait
+            raise  # the caller tries again soon; sends are taken until too many entries wait
         except (DiskFull, OSError) as error:
             self._admission.refuse(Reason.ENTRIES_UNWRITTEN, str(error))
         if self.unwritten and not before:
@@ -168,22 +168,23 @@ class Flusher(Part):
 
     async def _finish(self, mark: CheckpointMark) -> None:
         if mark.ends_head is not None:
-            # The log must reach the noted ends on disk: a start would report messages missing that a power loss took.
+            # The log must be on disk up to the noted ends: otherwise, after a power loss, a start would report messages
+            # as missing.
             await self.flush()
         await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
 
     async def delete_topic(self, topic: str, before: int | None = None) -> int:
-        """Remove the topic's queues for good; returns the log's end then. ``before`` as for the store's.
+        """Remove the topic's queues for good; returns the log's end. ``before`` as in `MessageStore.delete_topic`.
 
-        OSError if files could not be removed, StoreError if that is not durable; the next checkpoint tries again. The
-        topic may be made again meanwhile: only a checkpoint makes files for its new queues, and that is after the old
-        files are gone, as both run under `one_at_a_time`.
+        OSError if files could not be removed, StoreError if the removal is not durable; the next checkpoint tries
+        again. The topic may be made again meanwhile: only a checkpoint makes files for its new queues, and the old
+        files are gone by then, as both run under `one_at_a_time`.
         """
         async with self.one_at_a_time:
             self._store.delete_topic(topic, before)
             end = self._store.log.raw_end
             await trio.to_thread.run_sync(self._store.queues.remove_files)
-        # Take its queues out of the noted ends, or the next start would rebuild them.
+        # Remove the topic's queues from the noted ends: otherwise the next start would rebuild them.
         await self.checkpoint(note_ends=True)
         if self.unwritten:
             raise StoreError(f"no checkpoint without the queues of {topic} could be written: {self.unwritten}")
@@ -200,7 +201,7 @@ class Flusher(Part):
             yield
 
     def log_ends_at(self, end: int) -> None:
-        """The log is cut at ``end``: fail the sends that wait for later bytes, and forget that these were flushed."""
+        """The log is cut at ``end``: fail the sends that wait for later bytes, which no longer count as flushed."""
         self._commits.cut(end)
 
     async def stop(self) -> None:
@@ -252,7 +253,7 @@ class Flusher(Part):
                 or log.flushed != done
                 or (log.flushed != log.end and trio.current_time() >= self._next_ends)
             ):
-                # Read before: what is flushed during the checkpoint is for the next one.
+                # Read before the checkpoint: bytes that are flushed during it are left to the next checkpoint.
                 flushed = log.flushed
                 if await self._try(self.checkpoint):
                     done = flushed
@@ -311,7 +312,7 @@ class Flusher(Part):
                 await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
                 continue
             except DiskFull as error:
-                # Messages are stored and read without the index. It goes on from its position when there is room.
+                # Messages are stored and read without the index. It continues at its position when there is room.
                 logger.error("the index is not updated until there is room on the disk: %s", error)
                 await trio.sleep(PAUSE_FULL_S)
                 built = 0
@@ -324,7 +325,7 @@ class Flusher(Part):
                 await trio.lowlevel.checkpoint()
 
     def _index_step(self, limit: int) -> int:
-        """One step of the index; repeated while it lags by more than it may, or by more than after the last step."""
+        """Index up to ``limit`` messages; repeated while the index lags too far, or more than after the last step."""
         store = self._store
         built = step = store.build_index(limit)
         while step and store.index_behind > self._most_behind:
@@ -339,7 +340,7 @@ class PopulatePages(Part):
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._wanted = Signal()
-        # Its own thread: it may wait for the disk, and must not keep others waiting for a thread.
+        # The work has a thread of its own: it may wait for the disk, and other work must not wait for a thread.
         self._thread = trio.CapacityLimiter(1)
 
     def after_turn(self) -> None:

@@ -41,14 +41,14 @@ class Persister(Part):
         self._options = options
         self._wanted = Signal()
         self._syncing = False
-        # Why the last fsync failed; "" if it did not.
+        # Why the last fsync failed; "" if it succeeded.
         self._unsynced = ""
         self._round = _Round()
         self._appending = trio.Lock()
         self._compacting = False
         self._stopped = ""
         self._failing = False
-        #: Returns when the other members of the set have all changes that they must have; StoreError if they may not.
+        #: Returns when the other members of the set have all changes that they need; StoreError if that is not sure.
         self.agreed: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     async def wait(self) -> None:
@@ -77,16 +77,16 @@ class Persister(Part):
                 nursery.start_soon(self._sync_when_wanted, nursery)
                 nursery.start_soon(self._append_offsets_often)
         finally:
-            # No fsync follows: whoever waits, or comes later, gets an error instead of waiting for ever.
+            # No fsync follows: present and later waiters get an error instead of waiting for ever.
             self._stopped = "the broker is stopping: the change may be lost"
             self._end_round(self._round, self._stopped)
 
     async def append_offsets(self) -> None:
         """Append the consumer offsets that changed, in slices, so that other tasks run in between."""
         offsets = self._metadata.consumer_offsets
-        # One at a time: the offsets that another call has taken are not all in the journal until that call returns.
+        # One call at a time: offsets that a call has popped are in the journal only when the call returns.
         async with self._appending:
-            changed = offsets.take_changed()
+            changed = offsets.pop_changed()
             done = 0
             try:
                 while done < len(changed):
@@ -94,8 +94,8 @@ class Persister(Part):
                     done += SLICE
                     await trio.lowlevel.checkpoint()
             finally:
-                # What was not appended, because of an error or a cancellation, counts as changed again: the next call
-                # appends it.
+                # Offsets that were not appended, because of an error or a cancellation, count as changed again: the
+                # next call appends them.
                 offsets.put_back(changed[done:])
 
     async def close(self) -> None:
@@ -119,8 +119,8 @@ class Persister(Part):
     async def _sync_when_wanted(self, nursery: trio.Nursery) -> None:
         while True:
             await self._wanted.wait()
-            # Whoever waits from now on waits for the next fsync: its change may have been appended after this one
-            # began.
+            # A waiter that comes from now on waits for the next fsync: its change may have been appended after this
+            # fsync began.
             current, self._round = self._round, _Round()
             error = "the broker is stopping: the change may be lost"
             self._syncing = True
@@ -157,7 +157,7 @@ class Persister(Part):
 
     async def _compact(self) -> None:
         try:
-            # Both in one turn of the event loop: the snapshot is exactly the state that the new journal begins with.
+            # Both happen in one turn of the event loop: the snapshot is exactly the state at the new journal's start.
             compaction = self._journal.begin_compaction()
             state = self._metadata.state()
             try:

@@ -1,8 +1,8 @@
-"""Cuts the end of a slave's log which its new master does not have; what is cut is saved first.
+"""Cuts the end of a slave's log which its new master does not have; the bytes are saved before they are cut.
 
-Flushes, checkpoints, the cleaner and deletions of topics wait meanwhile; reads go on. A reader that is in a removed
-file goes on there, as its descriptor is open. In the file in which the cut is, bytes become zeros under a reader's
-eyes; no consumer reads there, as it never sees beyond the confirm offset.
+Flushes, checkpoints, the cleaner and deletions of topics wait meanwhile; reads go on. A reader in the middle of a
+removed file can finish, as its descriptor is open. In the file that contains the cut, bytes become zeros while readers
+may have the file open; no consumer reads these bytes, as consumers never read past the confirm offset.
 Neighbours: store/truncation (the files on disk, and what a start does after a crash), flush.py (the locks).
 """
 
@@ -53,15 +53,15 @@ class LogTruncation:
         """Let the log end at ``offset``, where a message begins, durably.
 
         The caller must see to it that this broker is a slave, and that nothing appends to the log or builds its queues
-        meanwhile. DiskFull when there is no room to save what would be cut, OSError when the disk refuses it: nothing
-        has changed, and the call can be repeated. ReplicationRefused when the log cannot be cut there; nothing has
-        changed either. After any other StoreError the broker must stop, and its next start ends the cut.
+        meanwhile. DiskFull when there is no room to save the bytes, OSError when they cannot be written: nothing has
+        changed, and the call can be repeated. ReplicationRefused when the log cannot be cut there; nothing has changed
+        either. After any other StoreError the broker must stop, and its next start finishes the cut.
         """
         store, log = self._store, self._store.log
         if offset == log.raw_end or log.raw_end == log.start:
             return
-        # A checkpoint must cover all queue entries first. Otherwise the one that is lowered below would claim entries
-        # which are in memory only.
+        # A checkpoint must cover all queue entries first. Otherwise the lowered checkpoint, which is written below,
+        # would claim entries that are only in memory.
         self._flusher.log_ends_at(offset)
         await self._flusher.checkpoint(note_ends=True)
         if store.durable_end != log.end or store.entries_waiting:
@@ -70,17 +70,19 @@ class LogTruncation:
         # The order is the safety argument: a crash at any step leaves the old log or the cut one, never a mixture.
         async with self._flusher.alone():
             cut = Truncation(self._fs, self._directory, store, offset)
-            # 1. What goes is on disk in a file of its own. Until the intent is there, all of this can be repeated.
+            # 1. Save the bytes that will be cut in a file of their own. Until the intent is on disk, this can be
+            # repeated.
             path = await trio.to_thread.run_sync(cut.save)
             searches = cut.searches()
-            # From here on a cancellation waits: half a cut in memory could not be used, nor undone.
+            # From here on a cancellation waits: with half a cut, the store in memory could neither be used nor undone.
             with trio.CancelScope(shield=True):
-                # 2. The intent on disk is the moment of the cut: a crash after it leaves work that the next start ends.
+                # 2. Write the intent, which is the moment of the cut: after a crash the next start finishes the cut.
                 await trio.to_thread.run_sync(cut.begin, searches)
-                # 3. Memory follows at once, in one turn of the event loop, so that no reader finds what goes.
+                # 3. Shorten the log in memory at once, in one turn of the event loop, so that no reader finds the cut
+                # bytes.
                 cut.forget()
                 self._flusher.log_ends_at(offset)
-                # 4. Then the files, and last the checkpoint, which claimed what is gone; the intent goes after it.
+                # 4. Cut the files, lower the checkpoint, which still claims the cut bytes, and remove the intent last.
                 await trio.to_thread.run_sync(cut.cut_files)
                 removed = await trio.to_thread.run_sync(cut.finish, *cut.mark())
         logger.warning(
@@ -96,7 +98,7 @@ class LogTruncation:
 
 
 class Truncation:
-    """Call `save`, `searches`, `begin`, `forget`, `cut_files`, `mark`, `finish`, in this order.
+    """The steps of one cut: `save`, `searches`, `begin`, `forget`, `cut_files`, `mark`, `finish`, in this order.
 
     A step whose docstring says that it blocks runs in any thread, the others on the event loop. Before the first one,
     a checkpoint must have covered the whole log; nothing is appended or removed until the last one has returned.
@@ -144,7 +146,7 @@ class Truncation:
             found = [queues.find(*place) for place in sorted(self._survey.queues)]
             affected = [queue for queue in found if queue is not None]
         else:
-            # Damaged bytes: it is not known which queues have messages behind them.
+            # There are damaged bytes: it is not known which queues have messages after them.
             affected = list(queues)
         return [(queue, queue.bounds_search()) for queue in affected if not queue.is_empty]
 
@@ -165,8 +167,8 @@ class Truncation:
         try:
             write_intent(self._fs, self._directory, self._intent)
         except (OSError, DiskFull):
-            # The caller goes on with the whole log, and may store messages after it. An intent that is left would have
-            # the next start cut these, too.
+            # The caller continues with the whole log, and may store messages after it. A leftover intent would make the
+            # next start cut these messages, too.
             with self._store.truncating_files():
                 withdraw_intent(self._fs, self._directory)
             raise
@@ -184,7 +186,7 @@ class Truncation:
         store.lower_timestamps(intent.timestamp)
 
     def cut_files(self) -> None:
-        """Let the files end at ``start``. Blocks. After a StoreError only a new start helps."""
+        """Let the files end at ``start``. Blocks. After a StoreError only a restart can finish the cut."""
         intent = self._intent
         assert intent is not None
         with self._store.truncating_files():

@@ -1,4 +1,4 @@
-"""Looks once a second whether the wall clock was set, and logs each step. store/clock_steps.py says what follows."""
+"""Checks once a second whether the wall clock was set, and logs each step. The effects: store/clock_steps.py."""
 
 import logging
 
@@ -18,8 +18,8 @@ class WatchClock(Part):
         self._logged = 0
 
     def tick(self) -> None:
-        """Log what is new: another part may have seen a step first."""
-        self._store.look_at_clock()
+        """Log the steps that were not logged yet; another part may have detected a step first."""
+        self._store.check_clock()
         steps = self._store.clock_steps
         for step in steps.since(self._logged):
             if step.moved_ms < 0:

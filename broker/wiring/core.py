@@ -68,7 +68,7 @@ class Core:
     stepper: Stepper
     turn_end: TurnEnd
     tls: DaemonTls
-    #: None if the master of the set is not elected, as the next one.
+    #: None if the master of the set is not elected; so is the next attribute.
     elected: Elected | None
     unconfirmed: Unconfirmed | None
 
@@ -94,7 +94,7 @@ class Core:
         return self.role.now.is_master
 
     def background(self, is_active: Callable[[], bool]) -> Background:
-        """What a part needs that stores messages of its own accord while ``is_active``."""
+        """The tools of a part that stores messages without a request, while ``is_active``."""
         return Background(
             self.store,
             self.writer,
@@ -103,7 +103,7 @@ class Core:
             self.flusher.flush,
             self.turn_end,
             self.metadata.topics.deletions.covers,
-            self.stats.dropped.note,
+            self.stats.dropped.add,
         )
 
     def take_role(self, before: Role, now: Role) -> None:
@@ -154,7 +154,8 @@ def make_core(
     admission = Admission(durability if durability.double_write else None)
     if unwritten:
         admission.refuse(Reason.ENTRIES_UNWRITTEN, unwritten)
-    # Not the port: brokers in containers share address, pid and port, and a recall would take another's message.
+    # Not the port: brokers in containers may share address, pid and port, and a recall could then hit a message of
+    # another broker.
     unique_keys = UniqueKeys(ip, os.getpid(), int.from_bytes(os.urandom(4), "big"))
     writer = Writer(
         store,

@@ -66,13 +66,13 @@ logger = logging.getLogger(__name__)
 # A Skylark slave says hello at once; a RocketMQ slave reports its offset with its first heartbeat, after about 5 s.
 HELLO_S = 3.0
 PLAIN_HELLO_S = 10.0
-# How often a slave in Controller mode looks whether it copies its master's log, before it copies tables.
+# How often a slave in Controller mode checks whether it copies its master's log; only then it copies tables.
 LOOK_S = 0.02
 
 
 @lazy_dataclass(frozen=True)
 class Replicated:
-    """The parts. ``log`` starts first and so stops last; the others answer requests."""
+    """The parts of replication. ``log`` starts first and so stops last; the ``others`` answer requests."""
 
     log: Replication
     others: tuple[Part, ...]
@@ -100,7 +100,7 @@ def wire_replication(
     deletions = CopiedDeletions(metadata.topics, core.removal, lambda: store.log.end)
     listening = listeners, listen
     if options.enable_dleger_commit_log:
-        link = _group_link(core, known, listeners, deletions.told_one)
+        link = _group_link(core, known, listeners, deletions.add_one)
     elif core.elected is not None:
         link = _controlled_link(core, known, progress, *listening)
     else:
@@ -108,7 +108,7 @@ def wire_replication(
     slaves: list[Copier] = []
 
     async def copying() -> None:
-        # Before that, its log may end before that of this broker, which has a tail to cut off.
+        # Before this broker copies, its own log may have a tail that the master lacks and that must be cut first.
         await poll_until(lambda: bool(slaves and slaves[-1].following), math.inf, LOOK_S)
 
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
@@ -161,18 +161,18 @@ def wire_replication(
 
 
 class Copier(LogCopier, Protocol):
-    """Gets the log from the master."""
+    """Copies the log from the master."""
 
     @property
     def following(self) -> str:
-        """From whom; "" when there is nobody."""
+        """The master whose log is being copied; "" when there is none."""
 
 
 @lazy_dataclass(frozen=True)
 class _Link:
-    """What differs between sets by how the master is chosen; `Replicated` has more about some of these."""
+    """The objects that depend on how the set chooses its master; see also `Replicated`."""
 
-    #: The master is another one.
+    #: Called when another broker is the master.
     changed: Callable[[], None]
     server: LogServer
     new_slave: Callable[[Replica], Copier]
@@ -247,7 +247,7 @@ def _plain_link(
 
 
 async def _is_to_lead() -> bool:
-    """In a set whose master the configuration names, nobody else is elected meanwhile."""
+    """Always True: in a set whose master the configuration names, no other broker can be elected meanwhile."""
     return True
 
 
@@ -329,7 +329,7 @@ def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:
 
 
 def _ha_address(options: BrokerOptions) -> str:
-    """Where slaves are told to connect, if that does not follow from a free port."""
+    """The address to which slaves should connect; its port is 0 when the system chooses the port."""
     port = options.ha_listen_port or (options.listen_port + 1 if options.listen_port else 0)
     return server_address(format_address(options.broker_ip2, port))
 
@@ -350,9 +350,9 @@ def _controlled_link(
     listeners: list[Listener],
     listen: Callable[[], Awaitable[list[Listener]]],
 ) -> _Link:
-    """Make it. ``known`` gets the master's address.
+    """Make the link of a set with Controllers. ``known`` gets the master's address.
 
-    StoreCorrupt when the file of epochs is damaged, ConfigError when the store is that of another broker.
+    StoreCorrupt when the file of epochs is damaged, ConfigError when the store belongs to another broker.
     """
     by_namesrv, terms = KnownMaster(), link_terms(core.options, core.tls)
     elected = core.elected
@@ -372,7 +372,7 @@ def _controlled_link(
             lost,
         )
         enrolment.remove()
-    elected.observers.insert(0, promised.note)
+    elected.observers.insert(0, promised.promise)
 
     sync_flush = options.flush_disk_type == "SYNC_FLUSH"
 
@@ -402,7 +402,7 @@ def _controlled_link(
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return SwitchDialogue(
-            SlaveLog(replica, epochs, cut, elected.confirmed, promised.note),
+            SlaveLog(replica, epochs, cut, elected.confirmed, promised.promise),
             terms,
             lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
             identity.addr,
@@ -410,7 +410,8 @@ def _controlled_link(
             sync_flush=sync_flush,
         )
 
-    # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
+    # Slaves ask for the HA port with 906. The same request can also announce a master; here only Controllers may do
+    # that, so announcements go to an object that nobody reads.
     requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.ask_soon)
     finder = SwitchFinder(
         known, core.open_client, options.plain_hosts, must_prove=terms.must_prove or bool(terms.secret)
@@ -429,25 +430,25 @@ def _controlled_link(
 
 
 def _began(core: Core) -> Callable[[int], None]:
-    """To be called when this broker is elected, with the epoch."""
+    """The function to call with the epoch when this broker is elected."""
 
     def began(epoch: int) -> None:
-        # NameServers believe the broker with the highest one.
+        # NameServers believe the broker with the highest state version.
         topics = core.metadata.topics
-        topics.take_version(replace(topics.data_version.next(core.clock.now_ms()), state_version=epoch))
+        topics.adopt_version(replace(topics.data_version.next(core.clock.now_ms()), state_version=epoch))
 
     return began
 
 
 def _cut(core: Core, elected: Elected) -> Callable[[int], Awaitable[None]]:
-    """Lets the log end at an offset, with all that depends on it."""
+    """A function that cuts the log at an offset, and updates all that depends on the log's end."""
     cutter = LogTruncation(core.fs, core.options.store_path_root_dir, core.store, core.flusher)
 
     async def cut(offset: int) -> None:
         core.metadata.topics.deletions.log_is_cut(offset)
         await cutter.cut(offset)
         elected.cut(offset)
-        # The next master's log may have new topics from there on.
+        # The next master's log may have new topics from ``offset`` on.
         core.metadata.topics_to.put(min(core.metadata.topics_to.value, offset))
 
     return cut
@@ -480,7 +481,7 @@ async def until_others_lead(options: BrokerOptions, tls: DaemonTls) -> None:
 def _group_link(
     core: Core, known: KnownMaster, listeners: list[Listener], deleted: Callable[[str, int], None]
 ) -> _Link:
-    """Make it. ``deleted``: see `AgreedTables`."""
+    """Make the link of a DLedger group. ``deleted``: see `AgreedTables`."""
     options, log, elected = core.options, core.store.log, core.elected
     assert elected is not None
     sync_flush, peers, group = options.flush_disk_type == "SYNC_FLUSH", options.group_peers, _group_name(options)

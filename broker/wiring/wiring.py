@@ -1,8 +1,8 @@
 """The parts of a broker, in the order in which they start.
 
-Each part gets what it needs and does not know the others. The stop goes through the list backwards, and its order
-matters: unregister so that clients stop coming, refuse requests, answer those that wait, send the answers, flush the
-store, send the rest of the log to slaves.
+Each part gets the objects that it needs and does not know other parts. The stop goes through the list backwards, and
+its order matters: unregister so that clients stop coming, refuse new requests, answer waiting requests, send the
+answers, flush the store, send the rest of the log to slaves.
 """
 
 import logging
@@ -104,7 +104,7 @@ class Wiring:
 class Access:
     """Access control: by accounts in files (ACL 1.0), by users and policies (ACL 2.0), or none.
 
-    ``guard`` must be before all other parts, so that nothing is done for a client that may not ask for it.
+    ``guard`` must be before all other parts, so that no part does any work for a request that is not allowed.
     """
 
     guard: UserGuard | AccountGuard
@@ -190,7 +190,7 @@ def wire(
     translates = bool(static_topics.all())
 
     def handlers() -> tuple[dict[int, Handler], dict[int, SlowHandler]]:
-        # Only a broker with static topics pays for looking at each request.
+        # Only a broker with static topics pays the cost of checking each request.
         translating = {"translating": logical.translating} if static_topics.all() else {}
         made = handlers_of(answering, core.stepper, core.cold.guarded, **translating)
         return made if metrics is None else metrics.measured(*made)
@@ -253,7 +253,7 @@ def _log_open_files(store: MessageStore, connections: int) -> None:
 
 
 def _needed_from(core: Core) -> float:
-    """From where on the members of a DLedger group that answer need the log of this leader."""
+    """The offset from which the reachable members of a DLedger group still need the log of this leader."""
     acked = [slave.acked for slave in core.acks.slaves()] if core.options.enable_dleger_commit_log else []
     return min(acked, default=math.inf)
 
@@ -404,13 +404,13 @@ def _transactions(core: Core, access: Access) -> Transactions:
 def wire_pop(
     core: Core, held_pulls: HeldPulls, filters: Filters, resets: OffsetResets, all_in_memory: Callable[[str, int], bool]
 ) -> tuple[Reviving, PopHandlers, AckHandlers]:
-    """The parts; `Reviving` is the first, since it has read the revive log before clients connect."""
+    """The parts of pop; `Reviving` is the first part, so that it has read the revive log before clients connect."""
     options, store, clock, metadata = core.options, core.store, core.clock, core.metadata
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     log = ReviveLog(store, core.writer, offsets, clock, options, core.store_host, core.stats.pops)
 
     def on_foreign_offset(queue: Queue) -> None:
-        # Else it would wait for a pull of the group.
+        # Without this the new offset would wait for a pull of the group.
         resets.pending.pop(queue, None)
 
     positions = Positions(log, offsets, store, clock, all_in_memory, on_foreign_offset)
@@ -441,13 +441,13 @@ def wire_pop(
 
 
 def _safe_end(core: Core) -> int:
-    """How far the log is safe here, and with all slaves that keep up."""
+    """Up to where the log is safe on this broker and on all slaves that are in sync."""
     store, acks = core.store, core.acks
     return min([store.safe_end, *[slave.acked for slave in acks.slaves() if acks.is_in_sync(slave, store.log.end)]])
 
 
 def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:
-    """Offsets that were set wait for consumers, as long as this broker is the master."""
+    """Make the `OffsetResets`. They are cleared when this broker stops to be the master."""
     resets = OffsetResets(core.metadata.consumer_offsets, core.clients, held.release_group)
     core.role.observe(lambda before, now: None if now.is_master else resets.clear())
     core.metadata.topics.deletions.on_begin.append(resets.topic_deleted)

@@ -1,7 +1,7 @@
 """The only way into the store, wherever a message comes from: a client, a timer, a transaction, a retry.
 
 send_handlers.py      the requests of producers
-admission.py          who refuses a message: all reasons against it, and the verdict
+admission.py          whether a message is accepted: all reasons against it, and the verdict
 writer.py             checks, the broker's own properties, deferral, then the store
 stored_properties.py  a message on its way in, and the properties with which it is stored
 deferred.py           messages that are delivered later: where they wait, and how they come out again

@@ -1,4 +1,4 @@
-"""Whether a message may come in: all reasons against it go in here, and one verdict comes out. Pure.
+"""Whether a message may come in: all reasons against it are collected here, and give one verdict. Pure.
 
 `Reason` lists the reasons that begin and end, with who sets and who clears each of them. Three more are true or false
 at the moment of a put, so `Admission` looks at `Copies` for each message of a client: the lease of an elected master
@@ -8,8 +8,8 @@ Refused elsewhere: a message that no broker would store, or for a topic that is 
 writer.py); other requests that a slave leaves to its master (replication/set_requests.py); all requests to a server
 that stops (remoting/net/server.py); a put whose file cannot be made, which only the store can find out (DiskFull).
 
-The store knows of no reason: it stores what it is given, as it does for a slave's replica and for tools.
-Neighbours: writer.py asks for each message, send_handlers.py for each request; durability.py is the `Copies`.
+The store itself checks no reason: it stores every message it is given, as it does for a slave's replica and for tools.
+Neighbours: writer.py asks for each message, send_handlers.py for each request; durability.py implements `Copies`.
 """
 
 from enum import Enum, auto
@@ -43,13 +43,13 @@ class Reason(Enum):
     ================= ========================================== =================================================
     """
 
-    #: Refuses every message. Of two reasons, the producer is told the one that stands first here.
+    #: Refuses every message. If several reasons hold, the producer gets the first in the order of this class.
     NOT_MASTER = auto()
-    #: Refuses every message: one in a queue of the deleted topic would keep the queue's old messages.
+    #: Refuses every message: a new message in a queue of the deleted topic would keep the queue's old messages alive.
     TOPIC_DELETION = auto()
     #: Refuses sends of producers. The broker still stores what it delivers itself.
     DRAIN = auto()
-    # The last three refuse every message that nothing else is wrong with. The oldest of them is told.
+    # The last three refuse every message that nothing else refuses. The producer gets the oldest of the three.
     DISK_FULL = auto()
     ENTRIES_UNWRITTEN = auto()
     ENTRIES_WAITING = auto()
@@ -65,7 +65,7 @@ _ANSWERS = {
         "this broker is drained and takes no messages: refresh the route",
     ),
 }
-# Clients go on at another broker, or here after an election.
+# After this refusal clients continue at another broker, or here after an election.
 _NO_LEASE = (
     ResponseCode.SERVICE_NOT_AVAILABLE,
     "service not available now. It may be caused by one of the following reasons: the Controller has not confirmed"
@@ -74,7 +74,7 @@ _NO_LEASE = (
 
 
 class Copies(Protocol):
-    """What is known now of the slaves, and of this broker's right to be the master. `Durability` knows it."""
+    """The present knowledge about slaves, and about this broker's right to be the master; `Durability` has it."""
 
     #: The lease of this broker as the master; None if no other broker can be elected.
     elected: Elected | None
@@ -89,7 +89,7 @@ class Copies(Protocol):
 
 
 class Admission:
-    """The reasons that hold for one broker now, and what follows from them for a message."""
+    """The reasons that hold for one broker now, and their verdict about a message."""
 
     def __init__(self, copies: Copies | None = None) -> None:
         """``copies``: None if sends never wait for slaves, whatever the role."""
@@ -99,16 +99,16 @@ class Admission:
         self._decide()
 
     def _decide(self) -> None:
-        """Draw the conclusions once for each change of the reasons, as there are many messages between two changes."""
+        """Compute the flags at each change of the reasons: there are many messages between two changes."""
         reasons = self._reasons
         self._of_role = next((_ANSWERS[reason] for reason in _OF_ROLE if reason in reasons), None)
         drained = _ANSWERS[Reason.DRAIN] if Reason.DRAIN in reasons else None
         self._of_sends = self._of_role or drained
-        #: Whether none of the checks below would refuse any message: the one flag that the Writer asks for each.
+        #: Whether none of the checks below would refuse any message: the Writer tests only this flag for each message.
         self.is_open = self._copies is None and not reasons
         #: Whether `check_send` would refuse no request.
         self.takes_sends = self._of_sends is None
-        #: Whether this broker stores no message of anybody, for its role.
+        #: Whether this broker stores no message at all because of its role.
         self.takes_none = self._of_role is not None
         #: Why the store may get no messages, whatever the role; "" if it may.
         self.no_room = next((why for reason, why in reasons.items() if reason in _OF_ROOM), "")
@@ -138,22 +138,22 @@ class Admission:
     def check_send(self, topic: str | None) -> None:
         """RequestRefused for a producer's request to ``topic``; asked first of all.
 
-        A drained broker still takes marks that a dead letter of it was sent again: its dead letters can be read and
-        resent, and without the marks a resend would repeat them.
+        A drained broker still takes the marks that record which of its dead letters were resent: these can still be
+        read and resent, and without the marks a second resend would repeat them.
         """
         refusal = self._of_role if topic == DLQ_RESENT_TOPIC else self._of_sends
         if refusal is not None:
             raise RequestRefused(*refusal)
 
     def check_message(self, end: int, properties: bytes) -> None:
-        """RequestRefused for a client's message that would be put at ``end`` of the log, as it may not become safe."""
+        """RequestRefused for a client's message, to be put at ``end`` of the log, that may not become safe."""
         if self._of_role is not None:
             raise RequestRefused(*self._of_role)
         copies = self._copies
         if copies is None:
             return
-        # Without its lease this broker may not be the master any more: what it stores now may be cut off again, whether
-        # the producer waits or not. So this is asked first.
+        # Without its lease this broker may not be the master any more: a message that it stores now may be cut off
+        # again, whether the producer waits or not. So the lease is checked first.
         elected = copies.elected
         if elected is not None and not elected.is_leased:
             raise RequestRefused(*_NO_LEASE)
@@ -169,11 +169,11 @@ class Admission:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
 
     def check_own(self) -> None:
-        """RequestRefused for a message of the broker itself, or one that it took before."""
+        """RequestRefused for a message of the broker itself, or a message that was admitted before."""
         if self._of_role is not None:
             raise RequestRefused(*self._of_role)
 
     def check_room(self) -> None:
-        """RequestRefused for any message, while there is no room. Asked last: what is wrong with it is told first."""
+        """RequestRefused for any message, while there is no room. Asked last: errors of the message come first."""
         if self.no_room:
             raise no_room(self.no_room)

@@ -1,14 +1,14 @@
 """Deferred messages: each waits in a system topic, and is delivered to its own topic and queue later. Pure.
 
 A message is deferred for one of three reasons, and may pass from one to the next:
-- It is the half of a transaction: it waits in RMQ_SYS_TRANS_HALF_TOPIC until its producer ends that. Its delay, if it
-  has one, begins with the commit.
+- It is the half of a transaction: it waits in RMQ_SYS_TRANS_HALF_TOPIC until its producer ends the transaction. Its
+  delay, if it has one, begins with the commit.
 - It has a delay level (DELAY): it waits in queue level - 1 of SCHEDULE_TOPIC_XXXX.
 - It has a time of delivery: it waits in queue 0 of rmq_sys_wheel_timer, with its slot as TIMER_OUT_MS, the last
   multiple of ``timerPrecisionMs`` before its time. It is due one precision after that, so it is never early.
 
-Its own topic and queue are the properties REAL_TOPIC and REAL_QID meanwhile. These are RocketMQ's forms, so what a Java
-broker deferred is delivered, too, and the other way round.
+Meanwhile its own topic and queue are in the properties REAL_TOPIC and REAL_QID. These forms are RocketMQ's, so messages
+that a Java broker deferred are delivered here, and messages deferred here are delivered by a Java broker.
 Neighbours: writer.py calls `Deferral`. The parts that deliver: delivery/transaction/, delivery/delayed_delivery.py,
 delivery/timed_delivery.py. store/queue/tags.py has the due times of queue entries.
 """
@@ -45,7 +45,7 @@ _KEY_MARK, _TIME_MARK = UNIQ_KEY + b"\x01", b"TIMER_DELIVER_MS\x01"
 
 
 class Deferral:
-    """Sends messages to where they wait: changes them in place, or leaves them as they are."""
+    """Redirects messages to the topics where they wait: changes them in place, or leaves them unchanged."""
 
     def __init__(self, options: BrokerOptions, unique_keys: UniqueKeys, clock: Clock) -> None:
         self._options = options
@@ -55,7 +55,7 @@ class Deferral:
 
     @property
     def precision_ms(self) -> int:
-        """How far slots are apart."""
+        """The distance between two slots."""
         return self._options.timer_precision_ms
 
     @property
@@ -68,22 +68,23 @@ class Deferral:
         return self._clock.now_ms()
 
     def defer(self, message: Incoming) -> None:
-        """Send ``message`` to the topic where it waits, if it asks for that. RequestRefused when it asks wrongly.
+        """Redirect ``message`` to the topic where it waits, if its properties ask for it.
 
-        The order counts: a half waits for its commit first, whatever else it asks for, and a level more than a time.
+        RequestRefused when a property is invalid. The order counts: a half first waits for its commit, whatever other
+        properties it has, and a delay level takes precedence over a time of delivery.
         """
         self.to_half(message)
         self.to_level(message)
         self.to_timer(message)
 
     def to_half(self, message: Incoming) -> None:
-        """Let the half of a transaction wait for its end. RequestRefused when this broker takes none."""
+        """Let the half of a transaction wait for its end. RequestRefused when this broker takes no transactions."""
         if not is_half(message.properties):
             return
         if self._options.reject_transaction_message:
             text = f"the broker[{self._options.broker_ip1}] sending transaction message is forbidden"
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
-        # A half that was sent again, for example by a consumer of it, has properties of its former life.
+        # A half that was sent again, for example by its consumer, still has properties of its former transaction.
         values = _real(message) | {CHECK_TIMES: None, PREPARED: None}
         if (key := find_property(message.properties, UNIQ_KEY)) is not None:
             values[TRANSACTION_ID] = key
@@ -103,7 +104,7 @@ class Deferral:
     def to_timer(self, message: Incoming) -> None:
         """Let a timed message wait in its slot, unless its time has passed. RequestRefused when its time is wrong."""
         properties, options, now_ms = message.properties, self._options, self._clock.now_ms()
-        # A delay level counts more than a time.
+        # A delay level takes precedence over a time of delivery.
         if message.topic == SCHEDULE_TOPIC or not is_timed(properties, now_ms):
             return
         if not options.timer_wheel_enable:
@@ -118,7 +119,7 @@ class Deferral:
                 "ms (timerMaxDelaySec)"
             )
         if message.topic == TRANS_HALF_TOPIC:
-            return  # checked now, as its producer is told; its wait begins with the commit
+            return  # checked now, so that its producer gets the error; the wait begins with the commit
         slot = slot_of(deliver_ms, options.timer_precision_ms)
         values = {SLOT: b"%d" % slot} | _real(message)
         if recalled is not None:
@@ -134,9 +135,9 @@ class Deferral:
 
 
 def _recall_in(topic: str, recalled: bytes) -> bytes:
-    """The name of a message of ``topic`` that is recalled. RequestRefused when it is a message of another topic.
+    """The name of the recalled message of ``topic``. RequestRefused when ``recalled`` names another topic's message.
 
-    A right to send to one topic must not take messages back that wait for another one.
+    A right to send to one topic must not be enough to recall messages of another topic.
     """
     named, plus, _ = recalled.partition(b"+")
     if plus and named != topic.encode():
@@ -157,10 +158,10 @@ PlacedRow = tuple[tuple[str, int], bytes, int]
 
 
 class AlikeRows:
-    """Places the messages of one batch, which mostly differ in their unique keys and times only.
+    """Places the messages of one batch, which mostly differ only in their unique keys and times.
 
-    ``place`` does that for any message. Its work for the first of alike messages is used for the others, with the
-    unique key and the time of each: that takes a fifth of the time.
+    The result for the first of several alike messages is reused for the others, with the unique key and the time of
+    each: that takes a fifth of the time.
     """
 
     def __init__(self, place: Callable[[bytes], PlacedRow], deferral: Deferral) -> None:
@@ -168,15 +169,15 @@ class AlikeRows:
         self._precision_ms = deferral.precision_ms
         self._soonest = deferral.now_ms() + 1
         self._latest = self._soonest + deferral.max_delay_ms - 1
-        # By the properties before the unique key: where such messages go, the stored properties before the value of the
-        # key and after it, and the slot. None: each is placed by itself.
+        # By the properties before the unique key: the queue of such messages, the stored properties before and after
+        # the value of the key, and the slot. None: each such message is placed by itself.
         self._alike: dict[bytes, tuple[tuple[str, int], bytes, bytes, int] | None] = {}
-        # By the properties before a time that stands right before the unique key: the same, with the parts of the
-        # stored properties around time, slot and key.
+        # By the properties before a time that comes right before the unique key: the queue, and the parts of the stored
+        # properties around time, slot and key.
         self._timed: dict[bytes, tuple[tuple[str, int], bytes, bytes, bytes, bytes] | None] = {}
 
     def place(self, given: bytes) -> PlacedRow:
-        """RequestRefused as for a message that comes alone."""
+        """Place one message, given its properties. RequestRefused as for a message that comes alone."""
         head, _, end = given.rpartition(_KEY_MARK)
         if not end[:-1].isalnum() or end[-1] != _PAIR_END:
             return self._place(given)
@@ -207,7 +208,7 @@ class AlikeRows:
         return place, b"%s%s%s%d%s%s%s" % (a, digits, b, slot, c, end, d), slot + 1
 
     def _learn(self, given: bytes, head: bytes, end: bytes) -> tuple[tuple[str, int], bytes, bytes, int] | None:
-        """What `place` needs for messages with ``head``; None if these may be stored otherwise than this one."""
+        """What `place` needs for messages with ``head``; None if they may be stored otherwise than this message."""
         place, properties, slot_ms = self._place(given)
         before, mark, after = properties.partition(_KEY_MARK + end)
         if head.find(UNIQ_KEY) >= 0 or (head and head[-1] != _PAIR_END) or not mark or after.find(UNIQ_KEY) >= 0:
@@ -218,7 +219,7 @@ class AlikeRows:
         self, given: bytes, before: bytes, digits: bytes, end: bytes
     ) -> tuple[tuple[str, int], bytes, bytes, bytes, bytes] | None:
         known = self._learn(given, given[: -len(_KEY_MARK + end)], end)
-        # A property that counts more than the time, or says more than that, is looked at in each message.
+        # If there may be a property that takes precedence over the time, each message is checked by itself.
         if known is None or known[0][0] != TIMER_TOPIC or before.find(_DELAY) >= 0:
             return None
         if before and before[-1] != _PAIR_END:
@@ -257,7 +258,7 @@ def slot_of(deliver_ms: int, precision_ms: int) -> int:
 
 # --- out again
 
-# Topics that no message has as its own.
+# Topics that cannot be a message's own topic.
 _NEVER_REAL = ("", SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC)
 
 
@@ -271,15 +272,15 @@ def real_queue(properties: bytes) -> tuple[str, int]:
 
 
 def from_level(record: Record) -> Incoming:
-    """A message of a delay level as it is delivered, without its level. ValueError as `real_queue`."""
+    """A message of a delay level in the form for delivery, without its level. ValueError as `real_queue`."""
     return Incoming.of(record, *real_queue(record.properties), replace_properties(record.properties, {_DELAY: None}))
 
 
 def from_timer(record: Record) -> Incoming:
-    """A timed message as it is delivered. ValueError as `real_queue`.
+    """A timed message in the form for delivery. ValueError as `real_queue`.
 
     Its origin marks the copy, see delivery/timed_delivery.py. The bits of a committed transaction are dropped: with
-    them the mark would be that of a commit.
+    these bits the mark would mean a commit.
     """
     properties = replace_properties(record.properties, {REAL_TOPIC: None, REAL_QUEUE: None})
     message = Incoming.of(record, *real_queue(record.properties), properties)

@@ -29,11 +29,12 @@ from skylark.remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
 
-# About 1 KiB each. Without this limit only the rate of sends and their deadlines would bound the memory.
+# The most answers that wait: about 1 KiB each. Without this limit only the rate of sends and their deadlines would
+# bound the memory.
 MAX_WAITING = 32_768
 LOG_INTERVAL_S = 10.0
 NO_MAJORITY = "no majority of the group has the message yet, and another leader may drop it: send it again"
-# Instead of a number of slaves: too few are in sync; all members of the SyncStateSet.
+# Stand in for a number of slaves: too few slaves are in sync; all members of the SyncStateSet are needed.
 _TOO_FEW, _ALL = -1, -2
 
 
@@ -45,7 +46,7 @@ class Answering(Protocol):
 
 
 class Durability:
-    """See the module. Times are seconds of one clock."""
+    """Decides when the answer to a send may be sent, and with which status. Times are seconds of one clock."""
 
     def __init__(
         self,
@@ -78,11 +79,11 @@ class Durability:
         self.needs_slaves = double_write
         #: Whether sends wait for anything now.
         self.waits = double_write or self._sync_flush
-        #: How often this broker stopped to be the master: its log may have been cut since.
+        #: How often this broker was demoted: its log may have been cut since.
         self.demotions = 0
         self._next_log = 0.0
         self._not_logged = 0
-        # Sends answered SLAVE_NOT_AVAILABLE, and those with `code_when_late`, since the start.
+        # How many sends were answered with SLAVE_NOT_AVAILABLE, and with `code_when_late`, since the start.
         self.not_available = 0
         self.timed_out = 0
 
@@ -94,7 +95,7 @@ class Durability:
     def lead(self, leads: bool) -> None:
         """Set whether this broker is the master. On demotion all waits for slaves end: no more copies are reported.
 
-        In Controller mode those for the disk end, too.
+        In Controller mode waits for the disk end, too.
         """
         self.needs_slaves = leads and self.double_write
         self.waits = self.needs_slaves or self._sync_flush
@@ -102,7 +103,7 @@ class Durability:
             self.demotions += 1
             self.timed_out += self._expire(math.inf)
             if self.elected is not None:
-                # The log may be cut now. What waits for the disk would stand before sends with lower ends.
+                # The log may be cut now. Rows that wait for the disk would then precede later sends with lower ends.
                 self._commits.expire(math.inf)
 
     def are_enough(self, end: int) -> bool:
@@ -123,12 +124,12 @@ class Durability:
     ) -> Command | None:
         """``response``, the answer to ``request``, if nothing waits; None if it is sent later, or was sent already.
 
-        It is sent when the log is safe up to ``end``, or with the code of the step that took too long. ``before_reply``
-        is called first then: with the response, which has its code.
+        The answer is sent when the log is safe up to ``end``, or with the code of the step that took too long.
+        ``before_reply`` is called just before that, with the response, whose code is set by then.
         """
         if not self.waits or request.is_oneway:
             return response
-        # What was stored may be large; the request is not kept as long as its answer waits.
+        # The body may be large; free it while the answer waits.
         request.body, request.ext = b"", None
         options = self._options
         slaves = self._slaves_needed(end) if self.needs_slaves else 0
@@ -158,7 +159,7 @@ class Durability:
 
     @property
     def code_when_late(self) -> int:
-        """What a send gets whose message too few brokers have in time.
+        """The code for a send whose message too few brokers have in time.
 
         In a DLedger group it is an error, as in RocketMQ: another leader may cut the message off, and producers do not
         try again after a status that says the message is stored.
@@ -184,7 +185,7 @@ class Durability:
         return late if self._confirms is None else late + self._confirms.expire(now)
 
     def _slaves_needed(self, end: int) -> int:
-        """How many slaves a send waits for; or _ALL; _TOO_FEW when fewer are in sync."""
+        """How many slaves a send waits for, or _ALL; _TOO_FEW when too few slaves are in sync."""
         options = self._options
         if self._confirms is not None and (options.all_ack_in_sync_state_set or self._is_in_group):
             return _ALL
@@ -201,9 +202,9 @@ class Durability:
 class PendingAnswer:
     """The answer to a request whose message is stored and not safe yet.
 
-    Its two waits come one after another: that for the disk (it ends at once without SYNC_FLUSH), then that for slaves.
-    Invariant: ``wait_ended`` is called once for each, and the second call, or the first if no slave is needed, sends
-    the answer; so it is sent once.
+    It first waits for the disk (without SYNC_FLUSH this wait ends at once), then for slaves. Invariant: ``wait_ended``
+    is called once for each wait, and the second call, or the first if no slave is needed, sends the answer; so the
+    answer is sent once.
     """
 
     durability: Durability
@@ -214,7 +215,7 @@ class PendingAnswer:
     end: int
     #: How many slaves must have the message; or _ALL, or _TOO_FEW.
     slaves: int
-    #: For the slaves: it counts from the put, so a slow disk does not prolong it.
+    #: The deadline for the slaves: it counts from the put, so a slow disk does not prolong it.
     deadline: float
     #: `Durability.demotions` when the message was stored.
     demotions: int
@@ -222,14 +223,14 @@ class PendingAnswer:
     code: int = ResponseCode.SUCCESS
 
     def wait_ended(self, in_time: bool) -> None:
-        """The wait for the disk, or then that for the slaves, has ended: start the next one, or send the answer."""
+        """The wait for the disk, or then the wait for slaves, has ended: start the next wait, or send the answer."""
         durability, elected = self.durability, self.durability.elected
         if not self.is_for_disk:
             if not in_time:
                 self.code = durability.code_when_late
         elif self.demotions != durability.demotions and (self.slaves or elected is not None):
-            # This broker was demoted meanwhile, and its log perhaps cut: what is on disk at ``end`` now may be another
-            # message, and no slave reports copies to this broker any more.
+            # This broker was demoted meanwhile, and its log may have been cut: the bytes on disk before ``end`` may now
+            # be another message, and no slave reports copies to this broker any more.
             durability.timed_out += 1
             self.code = durability.code_when_late
         else:
@@ -242,7 +243,7 @@ class PendingAnswer:
             elif self.slaves:
                 durability.wait_for_slaves(self)
                 return
-        # The lease is asked last: the process may have been stopped for long, and another master elected.
+        # Check the lease last: the process may have been stopped for long, and another master elected.
         if self.code == ResponseCode.SUCCESS and elected is not None and not elected.is_leased:
             durability.timed_out += 1
             self.code = durability.code_when_late

@@ -1,14 +1,16 @@
-"""What the Controller's choice of a master means for writes and reads. A broker without Controller mode has none of it.
+"""What an election by Controllers, or in a DLedger group, means for writes and reads. Other brokers have no `Elected`.
 
-Replication sets it; Durability and the reads for consumers look at it.
-- Consumers see no message that ends after ``confirm_offset``: all before it is in each log that an election can choose.
-- Without its lease this broker stores no message, not even with WAIT=false, and sends no SUCCESS but
-  FLUSH_SLAVE_TIMEOUT: the Controller may have elected another master. That is asked at that moment, since this process
+Replication sets its attributes; Durability and the reads for consumers use them.
+- Consumers see no message that ends after ``confirm_offset``: every log that an election can choose has all messages
+  before this offset.
+- Without its lease this broker stores no message, not even with WAIT=false, and answers FLUSH_SLAVE_TIMEOUT instead of
+  SUCCESS: another master may have been elected. The lease is checked at the moment of the answer, since this process
   may have been stopped for long.
 - The master waits as a SYNC_MASTER does, whatever its brokerRole. With allAckInSyncStateSet it waits until the message
-  is confirmed, so until all members of the SyncStateSet have it; inSyncReplicas does not count then.
-- minInSyncReplicas counts the members of the SyncStateSet. As in RocketMQ, WAIT=false is not refused for it. By default
-  it is as high as the loss of one broker allows, but at most 2: 2 in a set of three or more, 1 in a smaller one.
+  is confirmed, so until all members of the SyncStateSet have it; inSyncReplicas has no effect then.
+- minInSyncReplicas counts the members of the SyncStateSet. As in RocketMQ, it does not refuse sends with WAIT=false. By
+  default it is as high as the loss of one broker allows, but at most 2: 2 in a set of three or more, 1 in a smaller
+  set.
 """
 
 import math
@@ -16,7 +18,7 @@ from collections.abc import Callable
 
 
 class Elected:
-    """See the module. It begins with nothing confirmed and no lease."""
+    """The lease and the confirm offset of an elected broker. At first nothing is confirmed and there is no lease."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """``clock``: the seconds of a monotonic clock that goes on while this process is stopped."""
@@ -28,7 +30,7 @@ class Elected:
         #: Moved by `confirmed` and `cut` only.
         self.confirm_offset = 0
         self.lease_until = -math.inf
-        #: Called with the confirm offset each time that it has moved on; they must not raise.
+        #: Called with the confirm offset after each advance; the functions must not raise.
         self.observers: list[Callable[[int], None]] = []
         #: Called with the offset of each cut, when the log and its queues have been cut.
         self.on_cut: list[Callable[[int], None]] = []
@@ -44,14 +46,14 @@ class Elected:
         return self._clock() < self.lease_until
 
     def confirmed(self, offset: int) -> None:
-        """All before ``offset`` is confirmed. An offset before the present one changes nothing."""
+        """Advance the confirm offset to ``offset``; a lower offset than the present one changes nothing."""
         if offset > self.confirm_offset:
             self.confirm_offset = offset
             for observer in self.observers:
                 observer(offset)
 
     def cut(self, offset: int) -> None:
-        """The log was cut at ``offset``: the only way back."""
+        """The log was cut at ``offset``: lower the confirm offset, which only a cut may do."""
         self.confirm_offset = min(self.confirm_offset, offset)
         for observer in self.on_cut:
             observer(offset)

@@ -1,8 +1,9 @@
-"""Light queues: messages that name them in INNER_MULTI_DISPATCH are put into them, too. See mqcommon/message/light.py.
+"""Light queues: a message that names some in INNER_MULTI_DISPATCH is put into them, too (mqcommon/message/light.py).
 
-As in RocketMQ, messages of retry and system topics are not: a delayed message comes to its light queues when it is due.
-What it names is checked when it is sent, as its producer is told then. If it cannot have them all the same when it is
-due, it comes to its own topic only: an error would hold up all messages that wait with it.
+As in RocketMQ, this does not apply to messages of retry and system topics: a delayed message is put into its light
+queues when it is due. The names are checked when the message is sent, while its producer can get an error. If the light
+queues are not possible when the message is due, it is put only into its own topic: an error would hold up all messages
+that wait with it.
 """
 
 import logging
@@ -18,7 +19,7 @@ from skylark.mqcommon.names import LMQ_PREFIX, check_topic, is_retry_topic, is_s
 
 logger = logging.getLogger(__name__)
 
-# A message in more queues would take long, and its offsets a good part of its properties.
+# With more queues a message would take long to store, and its offsets would fill a good part of its properties.
 MAX_QUEUES = 256
 _SYSTEM_ERROR = 1
 
@@ -29,9 +30,9 @@ class LightQueues:
     def __init__(self, store: MessageStore, most: int) -> None:
         self._store = store
         self._most = most
-        # How many there are is counted again when some may have gone.
+        # An upper bound of the number of light queues; counted again when it reaches the limit.
         self._known = 0
-        # Whether the last message of `put_accepted` had to do without its light queues.
+        # Whether the last message of `put_accepted` was stored without its light queues.
         self._left_out = False
 
     def put(self, topic: str, queue_id: int, body: bytes, properties: bytes, **fields: Any) -> PutResult:
@@ -42,10 +43,10 @@ class LightQueues:
             return store.put(topic, queue_id, body, properties, **fields)
         names = _names(value, topic)
         self._known += self._new(names)
-        if properties.find(OFFSETS) >= 0:  # of another time, when it was consumed and is sent again
+        if properties.find(OFFSETS) >= 0:  # left over from a former put: the message was consumed and is sent again
             properties = replace_properties(properties, {OFFSETS: None})
-        # The record names its offset in each light queue, so these are taken before the record is written. Nothing
-        # comes in between: all this is one turn of the loop.
+        # The record contains its offset in each light queue, so the offsets are read before the record is written. No
+        # other put comes in between: all this runs in one turn of the loop.
         queues = [store.queues.get(name, 0) for name in names]
         properties += offsets_property([queue.next_offset for queue in queues])
         result = store.put(topic, queue_id, body, properties, **fields)
@@ -55,13 +56,13 @@ class LightQueues:
         return result
 
     def put_accepted(self, topic: str, queue_id: int, body: bytes, properties: bytes, **fields: Any) -> PutResult:
-        """As `put`, for a message whose producer was answered before: without light queues that it cannot have now."""
+        """As `put`, for a message that was accepted before: without its light queues if they are not possible now."""
         try:
             result = self.put(topic, queue_id, body, properties, **fields)
         except RequestRefused as refused:
             if not _value(topic, properties):
                 raise
-            # Offsets of another time would name places in queues in which it is not.
+            # Offsets of a former put would name places in queues that do not have the message.
             plain = replace_properties(properties, {OFFSETS: None})
             result = self._store.put(topic, queue_id, body, plain, **fields)
             if not self._left_out:
@@ -73,7 +74,7 @@ class LightQueues:
         return result
 
     def check(self, topic: str, properties: bytes) -> None:
-        """RequestRefused when such a message would be refused by `put` for its light queues."""
+        """RequestRefused when `put` would refuse a message with these properties because of its light queues."""
         if value := _value(topic, properties):
             self._new(_names(value, topic))
 
@@ -92,7 +93,7 @@ class LightQueues:
             store.arrived.add(queue)
 
     def _new(self, names: list[str]) -> int:
-        """How many of these queues are to be made; RequestRefused when these are too many."""
+        """How many of these queues do not exist yet; RequestRefused when there would be too many."""
         find = self._store.queues.find
         new = sum([find(name, 0) is None for name in names])
         if not new:
@@ -124,5 +125,5 @@ def _names(value: bytes, topic: str) -> list[str]:
             raise illegal(f"{LIGHT_QUEUES} names {name!r}; the names of light queues begin with {LMQ_PREFIX}")
         check_topic(name)
     if len(set(names)) < len(names) or topic in names:
-        raise illegal(f"{LIGHT_QUEUES} names a queue twice, or that of the message itself: {value.decode()}")
+        raise illegal(f"{LIGHT_QUEUES} names a queue twice, or the queue of the message itself: {value.decode()}")
     return names

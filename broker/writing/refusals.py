@@ -20,7 +20,7 @@ def no_space(error: DiskFull) -> RequestRefused:
 
 
 def no_room(why: str) -> RequestRefused:
-    """The refusal while messages cannot be kept on the disk; producers know no other reason than a full one."""
+    """The refusal while messages cannot be kept on the disk: "disk full", the only such reason that producers know."""
     return _not_available(f"the broker's disk is full: {why}")
 
 

@@ -60,13 +60,13 @@ UNPACKED_AT_ONCE = 8 * 1024
 STOP_TIMEOUT_S = 2.0
 _BORN_HOST = "born_host"
 #: The dead letter topic for a message that is sent to a retry topic; None when the message may go to the retry topic.
-#: Called with the retry topic, the number of deliveries so far, and the most of them if the send says so.
+#: Called with the retry topic, the number of deliveries so far, and the limit of deliveries if the send has one.
 DeadLetterTopic = Callable[[str, int, int | None], TopicConfig | None]
 _NO_BATCH = "a batch needs at least one message, and its topic must not be a retry topic"
 
 
 class _Batch(NamedTuple):
-    """A batch send while it is stored. ``is_kept``: as one record, in a batch queue."""
+    """A batch send while it is stored. ``is_kept``: stored as one record, in a batch queue."""
 
     channel: Channel
     request: Command
@@ -115,7 +115,7 @@ class SendHandlers(Part):
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load numpy when the first batch has come, which is stored row by row; later ones are stored by columns."""
+        """Load numpy after the first batch, which is stored row by row; later batches are stored by columns."""
         task_status.started()
         await self._first_batch.wait()
         try:
@@ -124,11 +124,11 @@ class SendHandlers(Part):
         except ModuleNotFoundError:
             pass  # without the extra `fast` all batches are stored row by row
         except Exception as error:
-            # Whatever is wrong with an installed numpy, the broker can do without it.
+            # The broker works without numpy, whatever is wrong with the installed one.
             logger.warning("numpy cannot be loaded, so batches are stored row by row, which is slower: %s", error)
 
     async def stop(self) -> None:
-        """Return when all sends are answered, or that takes too long."""
+        """Return when all sends are answered, or after a timeout."""
         await poll_until(lambda: not self._durability, STOP_TIMEOUT_S)
 
     def after_turn(self) -> None:
@@ -165,7 +165,7 @@ class SendHandlers(Part):
             self._writer.admit(raw_properties)
             config = self._create_topic(channel, topic, ext, names)
         if topic[0] == "%" and is_retry_topic(topic):
-            # A consumer's own copy of a message that it could not give back: it may have been delivered too often.
+            # A consumer's own copy of a message that it could not give back: the message may be a dead letter by now.
             dead = self._dead_letter_topic(topic, reconsume_times, _max_times(ext, names))
             if dead is not None:
                 config, topic, queue_id = dead, dead.topic_name, 0
@@ -176,7 +176,7 @@ class SendHandlers(Part):
         if batch or ext.get(names.batch) in ("true", "1", True):
             fields = BatchFields(topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times)
             return self._put_batch(channel, request, fields, raw_properties)
-        # From here on the message is in the log, whatever becomes of the answer.
+        # From here on the message is in the log, whatever answer the producer gets.
         put = self._writer.put(
             topic, queue_id, request.body, raw_properties, flag, sys_flag, born_timestamp, born_host, reconsume_times
         )
@@ -232,7 +232,7 @@ class SendHandlers(Part):
         return self._answer_batch(batch, self._put_rows(batch, self._writer.stamped(rows)))
 
     def _place_rows(self, batch: "_Batch", rows: list[Row]) -> Command | None:
-        """Store messages of which some are to be delivered later, see `DEFERRED_BATCHES`."""
+        """Store a batch in which some messages are to be delivered later, see `DEFERRED_BATCHES`."""
         placed = self._writer.place_rows(batch.fields, rows, batch.properties)
         ext = {
             "queueId": batch.fields.queue_id,
@@ -246,7 +246,7 @@ class SendHandlers(Part):
         return self._when_safe(batch, batch.request.respond(ext=ext, body=body), placed.end)
 
     def _uniform(self, data: bytes) -> UniformBatch | None:
-        """The batch if it can be stored by columns; None for one that is stored row by row."""
+        """The batch if it can be stored by columns; None if it must be stored row by row."""
         if self._columns is None:
             return None
         uniform = self._columns.of(data)
@@ -265,7 +265,10 @@ class SendHandlers(Part):
         return (yield from self._put_in_steps(batch, data))
 
     def _put_in_steps(self, batch: "_Batch", data: bytes) -> Steps[Command | None]:
-        """Store a large batch. All of it is checked before any of it is stored; other messages may come in between."""
+        """Store a large batch in parts. All messages are checked before the first part is stored.
+
+        Other messages may be stored between the parts.
+        """
         parts: list[list[Row]] = []
         at = 0
         try:
@@ -278,7 +281,7 @@ class SendHandlers(Part):
         except ProtocolError as error:
             raise illegal(str(error)) from None
         # All rows are checked now. Each part is stored in a turn of its own. If a put fails, the parts before it stay:
-        # the producer is told of the failure, and may send all of it again.
+        # the producer gets an error, and may send the whole batch again.
         stored = self._put_rows(batch, parts[0])
         for part in parts[1:]:
             self._turned()
@@ -293,7 +296,7 @@ class SendHandlers(Part):
 
     def _put_rows(self, batch: "_Batch", rows: list[Row]) -> BatchPutResult:
         fields = batch.fields
-        # Asked again, as the topic may have been made anew between the parts of a large batch.
+        # Checked again, as the topic may have been made anew between the parts of a large batch.
         if self._writer.keeps_batches(fields.topic, fields.queue_id):
             return self._writer.put_inner(fields, encode_batch(rows), len(rows), batch.properties, shared_tag(rows))
         return self._writer.put_batch(fields, RowBatch(rows), batch.properties)
@@ -308,7 +311,7 @@ class SendHandlers(Part):
             ext["msgId"] = offset_msg_id(self._store_host, offsets[0])
             body = encode_offsets(offsets)
         elif batch.is_kept and (unique_key := find_property(batch.properties, b"UNIQ_KEY")):
-            # A Java client wants the unique key of the batch back.
+            # A Java client expects the unique key of the batch in the answer.
             ext["batchUniqId"] = unique_key.decode()
             ext["msgId"] = f"{self._host_hex}{offsets[0]:016X}"
         else:
@@ -317,7 +320,7 @@ class SendHandlers(Part):
         return self._when_safe(batch, request.respond(ext=ext, body=body), stored.end)
 
     def _when_safe(self, batch: "_Batch", response: Command, end: int) -> Command | None:
-        """``response``, if the batch is safe already; else it is sent when that is so."""
+        """``response``, if the batch is safe already; else None, and the answer is sent when the batch is safe."""
         request = batch.request
         if not self._durability.waits or request.is_oneway or skips_waiting(batch.properties):
             return response

@@ -1,7 +1,7 @@
-"""A message on its way into the store, and the properties with which it is stored: its own, and the broker's.
+"""A message on its way into the store, and its stored properties: the producer's and the broker's.
 
-Here plain messages are told from halves of transactions and from messages with a delay level or a time of delivery;
-deferred.py says where these wait.
+This module distinguishes plain messages from halves of transactions and from messages with a delay level or a time of
+delivery; deferred.py says where such messages wait.
 Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a row are sealed).
 """
 
@@ -16,12 +16,12 @@ from skylark.mqcommon.message.properties import LIGHT_QUEUES, find_property
 from skylark.mqcommon.message.record import Record
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
-#: Properties that ask for a time of delivery, the one that counts first. Aliyun's clients set the last.
+#: Properties that ask for a time of delivery, in order of precedence. Aliyun's clients set the last.
 TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
 _ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
-# Parts of the names of properties that must be looked at: by `StoredProperties.of`, and by `LightQueues`.
+# Parts of the names of properties that `StoredProperties.of` or `LightQueues` must examine.
 _SPECIAL = (b"DELAY", b"DELIVER", b"TRAN_MSG", b"CLUSTER\x01", LIGHT_QUEUES.encode())
 
 
@@ -38,7 +38,7 @@ class Incoming:
     born_timestamp: int
     born_host: bytes
     reconsume_times: int
-    #: Stored as preparedTransactionOffset: which deferred message of the log this one is the delivery of; 0 for none.
+    #: Stored as preparedTransactionOffset: identifies the deferred message that this message delivers; 0 for none.
     origin: int = 0
     #: With this a producer can recall a timed message.
     recall: RecallHandle | None = None
@@ -69,7 +69,7 @@ class StoredProperties:
     def __init__(self, options: BrokerOptions, unique_keys: UniqueKeys, clock: Clock) -> None:
         # In the order in which RocketMQ stores them.
         values = (options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false")
-        #: The broker's own properties, stored after those of each message.
+        #: The broker's own properties, stored after each message's properties.
         self.suffix = b"".join(
             b"%s\x01%s\x02" % (name, value.encode()) for name, value in zip(_BROKERS_OWN, values, strict=True)
         )
@@ -77,7 +77,7 @@ class StoredProperties:
         self._clock = clock
 
     def of_rows(self, rows: list[Row]) -> list[Row]:
-        """The rows, their properties completed and ready for `suffix` to be appended; a delayed one is refused."""
+        """The rows with completed properties, to which `suffix` must be appended; a delayed message is refused."""
         if asks_nothing(b"".join([p for _, _, p in rows])) and all(
             [p.find(_UNIQ_KEY) >= 0 and p[-1] == 2 and len(p) <= SECTOR_BYTES for _, _, p in rows]
         ):
@@ -87,9 +87,9 @@ class StoredProperties:
         return [(flag, body, self._of_row(properties)[:-cut]) for flag, body, properties in rows]
 
     def of(self, properties: bytes, *, even_deferred: bool = False) -> bytes | None:
-        """A producer's properties and the broker's own; None for a message that is to be deferred.
+        """A producer's properties and the broker's own; None for a message that must be deferred.
 
-        ``even_deferred``: such a message, too, as what it asks for has been done.
+        ``even_deferred``: never None, because the message was already deferred as it asked.
         """
         if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
             # A short unique key and nothing else.
@@ -115,7 +115,7 @@ class StoredProperties:
         return properties + self.suffix
 
     def completed(self, properties: bytes) -> bytes:
-        """As `of`, also for a message that asks to be deferred: it was, or is delivered now."""
+        """As `of`, also for a message that asks to be deferred: it was already deferred, or is delivered now."""
         stored = self.of(properties, even_deferred=True)
         assert stored is not None
         return stored
@@ -128,9 +128,9 @@ class StoredProperties:
 
 
 def asks_nothing(properties: bytes) -> bool:
-    """Whether messages with these properties, one after another, are plain ones, without the broker's own properties.
+    """Whether messages with these concatenated properties are all plain, without the broker's own properties.
 
-    False may be wrong: a value may look like the name of a property.
+    A result of False may be wrong: a value may look like the name of a property.
     """
     return all([properties.find(name) < 0 for name in _SPECIAL])
 
@@ -149,7 +149,7 @@ def _has_level(properties: bytes) -> bool:
 
 
 def is_timed(properties: bytes, now_ms: int) -> bool:
-    """Whether the message asks for a later time of delivery. One that was delivered at its time does not again."""
+    """Whether the message asks for a later time of delivery; a message that was delivered at its time does not."""
     if find_property(properties, b"TIMER_OUT_MS") is not None:
         return False
     if find_property(properties, b"TIMER_DEL_UNIQKEY") is not None:
@@ -162,7 +162,7 @@ def is_timed(properties: bytes, now_ms: int) -> bool:
 
 
 def _is_later(value: bytes, than_ms: int) -> bool:
-    """Whether the number is above ``than_ms``; a malformed one counts as such, and is refused later."""
+    """Whether the number is above ``than_ms``; also True for a malformed number, which is refused later."""
     try:
         return int(value[:20]) > than_ms  # 20 digits are enough for any time, and a very long number parses slowly
     except ValueError:
@@ -170,6 +170,6 @@ def _is_later(value: bytes, than_ms: int) -> bool:
 
 
 def _without_brokers_own(properties: bytes) -> bytes:
-    """``properties`` without the broker's own: of duplicates, some clients read the first, some the last."""
+    """``properties`` without the broker's own: of duplicate properties some clients read the first, some the last."""
     pairs = properties.split(b"\x02")
     return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])

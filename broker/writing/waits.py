@@ -18,8 +18,8 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.properties import find_property
 
 Done = Callable[[bool], None]
-# How long sends wait for a slave whose connection ended: longer than it takes to connect again, and less than a try of
-# a producer lasts, which goes to another broker then.
+# How long sends wait for a slave whose connection ended: longer than a reconnection takes, and shorter than a
+# producer's timeout, after which the producer goes to another broker.
 ABSENCE_S = 0.5
 
 
@@ -29,11 +29,11 @@ def skips_waiting(properties: bytes) -> bool:
 
 
 class LogWaits:
-    """Waits until one log is safe, in one sense, up to an offset: it is on disk (group commit), or it is confirmed.
+    """Sends that wait until a log is safe up to an offset, in one sense: on disk (group commit), or confirmed.
 
-    ``done`` of a wait is called once: True when the log is, False when that took too long. Invariant: the ends of rows
-    rise, so that the rows that an `advance` ends are the first ones. It holds because a message is put and waited for
-    in one step, and because `cut` removes the rows of messages that are gone.
+    ``done`` of a wait is called once: with True when the log is safe, with False when that took too long. Invariant:
+    the ends of rows rise, so that an `advance` ends the first rows. It holds because a message is put and its wait is
+    added in one step, and because `cut` removes the rows of messages that were cut.
     """
 
     def __init__(self, reached: int = 0) -> None:
@@ -51,9 +51,9 @@ class LogWaits:
             self._rows.append((end, deadline, done))
 
     def advance(self, reached: int, *, is_safe: bool = True) -> None:
-        """The log is safe up to ``reached``.
+        """End the waits up to ``reached``: the log is safe up to there.
 
-        Without ``is_safe`` the waits up to there fail: it stays unknown whether their messages are on disk.
+        Without ``is_safe`` these waits fail: it is unknown whether their messages are on disk.
         """
         if is_safe:
             self.reached = reached
@@ -62,7 +62,7 @@ class LogWaits:
             rows.popleft()[2](is_safe)
 
     def cut(self, end: int) -> None:
-        """The log is cut at ``end``: fail the waits for what follows. Later messages there are not safe yet."""
+        """The log is cut at ``end``: fail the waits for cut messages. Messages stored there later are not safe yet."""
         self.reached = min(self.reached, end)
         while self._rows and self._rows[-1][0] > end:
             self._rows.pop()[2](False)
@@ -84,8 +84,8 @@ class ConnectedSlave:
     addr: str
     identity: str  # the same for all connections of one slave; empty: unknown
     since: float
-    start: int  # where its log begins: it holds no message before this offset
-    acked: int = -1  # it holds the log from ``start`` to here; -1: it has not reported yet
+    start: int  # where the slave's log begins: it holds no message before this offset
+    acked: int = -1  # the slave holds the log from ``start`` to here; -1: it has not reported yet
     next_offset: int = 0
     sent_bytes: int = 0
 
@@ -102,16 +102,16 @@ class AckLedger:
       slave is not counted while the oldest wait is for a message before its start (`_count`).
     - A slave whose connection ended may be starting again, with a shorter log. It counts again after its next report.
 
-    When a row ends, the row after it may be one for which more slaves count. So `_pop_reached` and `expire` count again
-    until no more rows end.
+    When a row ends, more slaves may count for the next row. So `_pop_reached` and `expire` count again until no more
+    rows end.
     """
 
     def __init__(self, max_gap_bytes: int) -> None:
-        """A slave that is ``max_gap_bytes`` behind, or more, is not in sync."""
+        """``max_gap_bytes``: a slave that lags this much, or more, is not in sync."""
         self._max_gap_bytes = max_gap_bytes
         self._slaves: dict[str, ConnectedSlave] = {}
-        self._acked: list[int] = []  # as reported; slaves that have not reported yet are left out
-        self._ends: list[int] = []  # the same without slaves that lack the oldest waiting message, largest first
+        self._acked: list[int] = []  # reported ends; slaves that have not reported yet are left out
+        self._ends: list[int] = []  # reported ends of slaves that may have the oldest waiting message, largest first
         self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by the number of slaves needed, in log order
         self._waiting = 0
         self._lacks_oldest = False  # some slave's log starts after the oldest waiting message
@@ -125,12 +125,12 @@ class AckLedger:
     # --- slaves
 
     def connected(self, addr: str, since: float, identity: str = "", start: int = 0) -> ConnectedSlave:
-        """Add a slave that connected at ``since`` with a log from ``start`` on; the last of one ``identity`` counts."""
+        """Add a slave that connected at ``since`` with a log from ``start`` on; its ``identity`` counts once."""
         slave = ConnectedSlave(addr, identity, since, start)
         if identity:
             others = [other for other in self._slaves.values() if other.identity == identity]
             if any(other.since > since for other in others):
-                return slave  # an older connection that the slave has replaced, whose hello came late
+                return slave  # the hello of an older connection, which the slave has replaced, came late
             for other in others:
                 del self._slaves[other.addr]
         self._slaves[addr] = slave
@@ -138,15 +138,15 @@ class AckLedger:
         return slave
 
     def acked(self, addr: str, offset: int) -> None:
-        """The slave has the log up to ``offset``; ends the waits that this satisfies."""
+        """Record that the slave has the log up to ``offset``; ends the waits that this satisfies."""
         slave = self._slaves.get(addr)
         if slave is not None and offset != slave.acked:
             slave.acked = offset
             self._count()
             self._pop_reached()
 
-    def gone(self, addr: str) -> None:
-        """The connection is closed. Waits go on for ABSENCE_S: the slave may come back in time."""
+    def disconnected(self, addr: str) -> None:
+        """Remove a slave whose connection is closed. Waits go on for ABSENCE_S: the slave may come back in time."""
         if self._slaves.pop(addr, None) is not None:
             self._count()
 
@@ -164,7 +164,7 @@ class AckLedger:
         return sum([acked > least for acked in self._acked])
 
     def reached(self, needed: int) -> int:
-        """The end up to which ``needed`` slaves have the log; -1 when there are fewer slaves."""
+        """The offset up to which ``needed`` slaves have the log; -1 when there are fewer slaves."""
         return self._ends[needed - 1] if needed <= len(self._ends) else -1
 
     # --- waits
@@ -184,7 +184,7 @@ class AckLedger:
         self._waiting += 1
 
     def expire(self, now: float) -> int:
-        """Fail the waits whose deadline has passed, or for slaves that are gone for ABSENCE_S; returns how many."""
+        """Fail waits whose deadline has passed, or whose slaves have been away for ABSENCE_S; returns how many."""
         late = 0
         for needed, rows in list(self._rows.items()):
             is_hopeless = False
@@ -214,7 +214,7 @@ class AckLedger:
                     rows.popleft()[2](True)
             before = self._ends
             if self._lacks_oldest:
-                self._count()  # the oldest wait is another one now: more slaves may count
+                self._count()  # another wait is the oldest now: more slaves may count
             if self._ends == before:
                 return
 

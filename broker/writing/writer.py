@@ -1,7 +1,6 @@
 """The only way to put a message into the store: checks, the broker's own properties, deferral, then the store.
 
-A message is stored when `Writer.put` returns, but not yet safe: before a producer is answered, durability.py says when
-that is.
+A message is stored when `Writer.put` returns, but not yet safe: durability.py decides when the producer is answered.
 """
 
 import struct
@@ -23,7 +22,7 @@ from skylark.mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACT
 from skylark.mqcommon.message.properties import replace_properties
 from skylark.mqcommon.names import TRANS_HALF_TOPIC
 
-# Without the bits of sysFlag that the broker sets itself.
+# A mask that removes the bits of sysFlag that the broker sets itself.
 _NOT_OURS = ~(BORN_HOST_V6 | STORE_HOST_V6 | WRAPPED)
 
 
@@ -39,7 +38,7 @@ class BatchFields(NamedTuple):
 
 
 class PlacedRows(NamedTuple):
-    """Where the messages of a batch are that may be in different queues."""
+    """The places of a batch's messages, which may be in different queues."""
 
     physical_offsets: list[int]
     queue_offsets: list[int]
@@ -50,7 +49,7 @@ class PlacedRows(NamedTuple):
 
 
 class Writer:
-    """See the module. Nothing here waits."""
+    """Checks messages and puts them into the store. No method waits."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class Writer:
         light: LightQueues | None = None,
         queue_for: Callable[[str, int], int] = lambda topic, queue_id: queue_id,
     ) -> None:
-        """``queue_for``: the queue in which a message is stored that was deferred for that topic and queue."""
+        """``queue_for`` returns the queue for a message that was deferred for a topic and queue."""
         self._store = store
         self._light = light
         self._put = store.put if light is None else light.put
@@ -107,7 +106,7 @@ class Writer:
         if not is_open:
             self.admit(properties)
         stamped = self._stamped(properties)
-        # Not a plain message: the half of a transaction, or one that is to be delivered later.
+        # Not a plain message: the half of a transaction, or a message for later delivery.
         if stamped is None:
             return self._put_deferred(
                 Incoming(topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times)
@@ -116,7 +115,7 @@ class Writer:
         if self.times.turn is None:
             self.times.begin()
         if not is_open and self.admission.no_room:
-            self.check_light_queues(topic, stamped)  # what is wrong with the message itself is told first
+            self.check_light_queues(topic, stamped)  # errors of the message itself come first
             self._refuse_for_room()
         try:
             put = self._put(
@@ -139,10 +138,10 @@ class Writer:
         return put
 
     def put_again(self, message: Incoming, *, is_complete: bool = False) -> PutResult:
-        """Store a message that this broker has stored before, for another queue. RequestRefused when that cannot be.
+        """Store a message that this broker has stored before, now in another queue. RequestRefused if not possible.
 
-        It was admitted then, so neither its size nor the number of slaves in sync matters now, and light queues that it
-        cannot have are left out. ``is_complete``: it has the broker's own properties already.
+        The message was admitted before, so neither its size nor the number of slaves in sync matters, and it loses its
+        light queues if they are not possible now. ``is_complete``: it already has the broker's own properties.
         """
         is_open = self.admission.is_open
         if not is_open:
@@ -172,7 +171,7 @@ class Writer:
         return put
 
     def defer_if_asked(self, message: Incoming) -> None:
-        """Have ``message``, which waited for something else until now, wait for the time that it asks for."""
+        """Defer ``message`` for the time in its properties, after it has waited for something else until now."""
         if message.properties.find(b"DEL") >= 0 and self._stamped(message.properties) is None:
             self.deferral.defer(message)
 
@@ -181,14 +180,14 @@ class Writer:
         self.admission.check_message(self._store.log.end, properties)
 
     def check(self, sys_flag: int, body_bytes: int) -> None:
-        """RequestRefused for a message that is never taken."""
+        """RequestRefused for a message that no broker with these options accepts."""
         if sys_flag & TRANSACTION_MASK:
             raise illegal("sysFlag has the bits of a transaction, but the property TRAN_MSG is not true")
         if body_bytes > self._max_message_bytes:
             raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are allowed")
 
     def check_light_queues(self, topic: str, properties: bytes) -> None:
-        """RequestRefused when a message of ``topic`` names light queues that it cannot have."""
+        """RequestRefused when the light queues that a message of ``topic`` names are not possible."""
         if self._light is not None:
             self._light.check(topic, properties)
 
@@ -211,7 +210,7 @@ class Writer:
     # --- batches
 
     def use_columns(self, np: Any) -> None:
-        """numpy is loaded, see `Index.use_columns`."""
+        """Use numpy from now on, see `Index.use_columns`."""
         self._store.index.use_columns(np)
 
     def stamped(self, rows: list[Row]) -> list[Row]:
@@ -223,14 +222,15 @@ class Writer:
     def put_batch(self, fields: BatchFields, batch: Batch, properties: bytes = b"") -> BatchPutResult:
         """Store the messages in one queue, all or none: rows as `stamped` returns them, or a uniform batch.
 
-        ``properties`` are those of the batch as a whole.
+        ``properties``: the properties of the batch as a whole.
         """
         return self._put_many(fields, len(batch), properties, self._store.put_batch, batch, suffix=self._suffix)
 
     def place_rows(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> PlacedRows:
-        """Store each row where it would be if it had come alone: some of them are to be delivered later.
+        """Store each row where it would be if it had come alone: some messages are to be delivered later.
 
-        All are checked before one is stored. If the disk is full then, those of another queue may be stored already.
+        All rows are checked before the first is stored. If the disk gets full, rows of some queues may be stored, and
+        rows of other queues not.
         """
         if self._light is not None:
             self._light.refuse_in_batch(rows)
@@ -247,7 +247,7 @@ class Writer:
             slots_ms.append(slot_ms)
         placed = PlacedRows([0] * len(rows), [0] * len(rows), slots_ms, 0)
         batches = [(*place, numbers, RowBatch(there)) for place, (numbers, there) in places.items()]
-        # `put_batch` checks the first one before anything is stored.
+        # `put_batch` checks the first queue's rows before anything is stored.
         for topic, queue_id, _, batch in batches[1:]:
             self._store.check_batch(topic, queue_id, batch, suffix=self._suffix, born_host=fields.born_host)
         for topic, queue_id, numbers, batch in batches:
@@ -259,7 +259,7 @@ class Writer:
         return placed
 
     def _place(self, fields: BatchFields, given: bytes) -> PlacedRow:
-        """Where a message with these properties goes, and how they are stored, without `StoredProperties.suffix`."""
+        """Where a message with these properties goes, and its stored properties without `StoredProperties.suffix`."""
         cut, stored = len(self._suffix), self._stamped(given)
         if stored is not None:
             return (fields.topic, fields.queue_id), stored[:-cut], 0
@@ -287,9 +287,9 @@ class Writer:
     def put_inner(
         self, fields: BatchFields, batch: bytes, messages: int, properties: bytes = b"", tag: bytes | None = None
     ) -> BatchPutResult:
-        """Store the body of a batch send, with so many `stamped` messages, in a batch queue as one record.
+        """Store the body of a batch send, with this number of `stamped` messages, in a batch queue as one record.
 
-        ``tag``: the tag of all its messages; None if they have none, or different ones.
+        ``tag``: the tag of all its messages; None if they have no tag, or different tags.
         """
         own = {b"TAGS": tag, b"INNER_NUM": b"%d" % messages, b"INNER_BASE": None}
         stored = self._completed(replace_properties(properties, own))

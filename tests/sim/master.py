@@ -117,7 +117,7 @@ class Served:
             self.close()
             return
         self.pump()
-        due = min(self.link.beat_at(), self.link.silent_at())
+        due = min(self.link.beat_at(), self.link.times_out_at())
         self.master.at(max(due, self.master.scheduler.now + 0.5), self._tick)
 
 

@@ -1,9 +1,9 @@
-"""Acknowledgements (200051, 200151), and another time at which a message becomes visible (200053).
+"""Acknowledgements (200051, 200151), and changes of the time at which a message becomes visible (200053).
 
-An acknowledgement is answered when its record is as safe as a message that a producer is told of: see
-writing/durability.py. Then the message does not come back. One that comes too late, or again, is answered as a success,
-as in RocketMQ: the message was acknowledged, or its copy is on its way. The time of a message that is not in flight
-with its handle any more cannot be changed, and that is said.
+An acknowledgement is answered when its record is as safe as an acknowledged send: see writing/durability.py. From then
+on the message does not come back. An acknowledgement that comes too late, or again, is answered with success, as in
+RocketMQ: the message was acknowledged, or its copy is on its way. A change of the visible time is refused when the
+message is no longer in flight under its handle.
 """
 
 from collections.abc import Iterable
@@ -37,13 +37,13 @@ from skylark.remoting.protocol.requests.pops import (
 
 # Some 3,000 check points.
 LIMITS = BodyLimits(max_bytes=1 << 20, max_entries=40_000)
-#: The most bits of an entry: more than a check point has messages, whatever the filter left out between them.
+#: The most bits of an entry. A check point spans fewer offsets, even with the messages that a filter left out.
 MAX_BITS = 65_536
 _RETRIES = (NORMAL, RETRY_V1, RETRY_V2)
 
 
 class AckHandlers(Part):
-    """See the module."""
+    """Handles acknowledgements (200051, 200151) and changes of the invisible time (200053)."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class AckHandlers(Part):
         return self._answer_when_safe(channel, request, self._write(key, [header.offset]))
 
     def ack_many(self, channel: Channel, request: Command) -> Command | None:
-        """200151: each entry is checked before one is taken."""
+        """200151: acknowledge several messages; all entries are checked before the first is applied."""
         body = BATCH_ACK_MESSAGE.body(request, LIMITS)
         entries = [(self._key(entry), _offsets(entry)) for entry in body.acks]
         self._log.check_ready()
@@ -87,7 +87,7 @@ class AckHandlers(Part):
         return self._answer_when_safe(channel, request, end)
 
     def change_time(self, channel: Channel, request: Command) -> Command | None:
-        """200053: the message gets a check point, and so a handle, of its own; one in order keeps its own."""
+        """200053: the message gets a check point, and so a handle, of its own; popped in order, it keeps its handle."""
         header = CHANGE_MESSAGE_INVISIBLETIME.header(request)
         check_group(header.consumer_group)
         check_invisible(header.invisible_time)
@@ -103,15 +103,15 @@ class AckHandlers(Part):
                 " it was acknowledged, or its invisible time is over",
             )
         now_ms = self._clock.now_ms()
-        # A queue that is popped in order has one check point, so the message gets a time of its own in that. Any other
-        # message leaves its check point for a new one, which `replaces` the old one in one record: it is never in none
-        # or in both.
+        # A queue that is popped in order has one check point, in which the message gets a time of its own. Any other
+        # message moves from its check point to a new one, which `replaces` the old one in one record: at no time is the
+        # message in neither or in both.
         if lease.checkpoint.is_ordered:
             record = _visible_at(lease, header.offset, now_ms + header.invisible_time)
             pop_ms, revive_queue = key.pop_ms, ORDER_REVIVE_QUEUE
         else:
             pop_ms, revive_queue = now_ms, handle.revive_queue_id
-            # Offset and time are the identity of the new check point.
+            # Offset and time identify the new check point, so the pair must be unused.
             while self._log.inflight.of(Key(key.queue, header.offset, pop_ms)) is not None:
                 pop_ms += 1
             own = Key(key.queue, header.offset, pop_ms)
@@ -137,12 +137,12 @@ class AckHandlers(Part):
         return Key(Queue(entry.consumer_group, topic, entry.queue_id), entry.start_offset, entry.pop_time)
 
     def _write(self, key: Key, offsets: Iterable[int]) -> int:
-        """Acknowledge the messages that are in flight; returns the end of the record, 0 when there is none to write."""
+        """Acknowledge the messages that are in flight; returns the end of the record, 0 if no record is needed."""
         lease, hidden = self._log.inflight.of(key), self._log.inflight.hidden(key, list(offsets))
         if lease is None or not hidden:
             return 0
         put = self._log.write(Ack(key, hidden))
-        # All of the queue is acknowledged: it may be popped again.
+        # All messages in flight are acknowledged: the queue may be popped again.
         if lease.checkpoint.is_ordered and not lease.unacked:
             group, topic, _ = key.queue
             self._held.wake((topic, group))
@@ -171,10 +171,10 @@ def _offsets(entry: BatchAck) -> list[int]:
 
 
 def _visible_at(lease: PopLease, offset: int, due_ms: int) -> PopCheckpoint:
-    """The check point of messages in order, of which one becomes visible at ``due_ms``."""
+    """The check point of an ordered pop, with a new visible time ``due_ms`` for the message at ``offset``."""
     again = lease.renewed()
     times = dict(again.visible_ms)
     if lease.moved_ms:
-        # The others keep the times that the clock shows now.
+        # The other messages keep their times, adjusted to the present clock.
         times = {other: times.get(other, again.due_ms) + lease.moved_ms for other in lease.left}
     return replace(again, visible_ms={**times, offset: due_ms})

@@ -1,4 +1,4 @@
-"""What requests of pop consumers have in common: their checks. The order, the codes and the texts are RocketMQ's."""
+"""Checks that the requests of pop consumers share. The order, the codes and the texts are RocketMQ's."""
 
 from skylark.broker.delivery.filters import Filters, check_property_filter
 from skylark.broker.delivery.pop.copies import retry_topic_of
@@ -17,7 +17,7 @@ from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.pops import ANY_QUEUE, PopMessageRequestHeader
 from skylark.remoting.protocol.requests.topics import TopicConfig
 
-#: The most is the longest delay of RocketMQ's timer; a longer time would keep old log files from being deleted.
+#: The maximum is the longest delay of RocketMQ's timer; a longer time would keep old log files from being deleted.
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 0, 3 * 24 * 3600 * 1000
 
 
@@ -43,11 +43,11 @@ class PopChecks:
         if is_retry_topic(topic):
             text = f"the topic[{topic}] is read with the topic whose messages come back there: pop that one"
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
-        # Refused now: when the message is to be delivered again, there is no request that could be refused.
+        # Refuse the pop now: when the message is to be delivered again, there is no request that could be refused.
         if len(retry_topic_of(topic, group, False)) > RETRY_TOPIC_MAX_LENGTH:
             text = f"the names of topic {topic} and group {group} are too long together for a retry topic"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
-        # Last, so that a request that is refused creates no group.
+        # Find or create the group last, so that a refused request creates no group.
         with refused_when_not_stored():
             known = self._groups.get_or_create(group)
         if known is None:
@@ -86,7 +86,7 @@ def check_invisible(invisible_ms: int) -> None:
 
 
 def handle_of(text: str) -> PopHandle:
-    """The handle of a message; RequestRefused when it is none."""
+    """The handle in ``text``; RequestRefused when ``text`` is not a handle."""
     try:
         return parse_handle(text)
     except ValueError as error:
@@ -94,7 +94,7 @@ def handle_of(text: str) -> PopHandle:
 
 
 def key_of(handle: PopHandle, group: str, topic: str, queue_id: int) -> Key:
-    """The check point of a message, which was read from ``topic``, perhaps a retry topic."""
+    """The key of a message's check point. ``topic``: the topic of which it was popped, which may be a retry topic."""
     return Key(Queue(group, topic, queue_id), handle.start_offset, handle.pop_time)
 
 

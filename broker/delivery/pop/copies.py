@@ -23,7 +23,7 @@ from skylark.remoting.protocol.requests.topics import TopicConfig
 logger = logging.getLogger(__name__)
 
 _FIRST_POP, _HANDLE = FIRST_POP_TIME.encode(), POP_HANDLE.encode()
-# Consumers do without these where the handle needs their room.
+# Properties that are dropped where the handle needs their room.
 _SPARE: dict[bytes, bytes | None] = dict.fromkeys((_FIRST_POP, b"MSG_REGION", b"CLUSTER", b"TRACE_ON"))
 # The longest numbers in a handle: an offset, a time until the year 2286, an invisible time, a queue.
 _OFFSET, _TIME_MS, _INVISIBLE_MS, _QUEUE_ID = 10**18, 10**12, 10**9, 10**9
@@ -31,12 +31,12 @@ _TOO_OFTEN = "it was popped too often"
 
 
 def retry_topic_of(topic: str, group: str, v2: bool) -> str:
-    """The topic for messages of ``topic`` that come back; those of a retry topic come back there."""
+    """The topic in which messages of ``topic`` come back; messages of a retry topic come back in that retry topic."""
     return topic if topic.startswith(RETRY_PREFIX) else pop_retry_topic(topic, group, RETRY_V2 if v2 else RETRY_V1)
 
 
 def retry_copy(record: Record, topic: str, pop_ms: int) -> Incoming:
-    """``record`` for the retry topic. ``pop_ms``: when it was popped this time."""
+    """The copy of ``record`` for the retry topic. ``pop_ms``: the time of the pop that has ended."""
     properties = record.properties
     first = find_property(properties, _FIRST_POP) or b"%d" % pop_ms
     values = {_FIRST_POP: first, _HANDLE: None}
@@ -46,7 +46,7 @@ def retry_copy(record: Record, topic: str, pop_ms: int) -> Incoming:
 
 
 def with_handle(properties: bytes, handle: PopHandle) -> bytes | None:
-    """The properties of a message of a retry topic, as its consumer gets them; None when the handle has no room."""
+    """The properties of a retry topic's message for its consumer, with the handle; None if there is no room for it."""
     own: dict[bytes, bytes | None] = {_HANDLE: str(handle).encode()}
     found = replace_properties(properties, own)
     if len(found) > MAX_PROPERTIES:
@@ -60,7 +60,7 @@ def dead_letter(record: Record, origin: str, topic: str) -> Incoming:
 
 
 class RevivedCopies:
-    """See the module. Its methods raise RequestRefused while no message can be stored."""
+    """Stores the copies. Its methods raise RequestRefused while no message can be stored."""
 
     def __init__(
         self, writer: Writer, topics: Topics, groups: Groups, options: BrokerOptions, stats: BrokerStats
@@ -73,7 +73,7 @@ class RevivedCopies:
         self._longest = PopHandle(
             _OFFSET, _TIME_MS, _INVISIBLE_MS, 0, RETRY_V1, options.broker_name, _QUEUE_ID, _OFFSET
         )
-        # Shorter properties have room for each handle.
+        # Properties up to this length have room for any handle.
         self._roomy = MAX_PROPERTIES - len(replace_properties(b"", {_HANDLE: str(self._longest).encode()}))
 
     def most_deliveries(self, group: str) -> int:
@@ -98,7 +98,7 @@ class RevivedCopies:
 
     def redeliver(self, record: Record, queue: Queue, pop_ms: int) -> None:
         """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""
-        # The copy is popped and counted like any other message, so a message that always fails ends here.
+        # The copy is popped and counted like any other message. So a message that always fails becomes a dead letter.
         if why := self._why_dead(record, queue.group):
             self.make_dead_letter(record, queue, why)
             return
@@ -128,7 +128,7 @@ class RevivedCopies:
         except RequestRefused as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-            # Tried for ever, it would keep others from coming back.
+            # If it were tried for ever, it would keep other messages from coming back.
             logger.error(
                 "message %d of %s queue %d does not come back to its group, it is too large for %s; it stays"
                 " in its topic: %s",
@@ -160,12 +160,12 @@ class RevivedCopies:
         return writable(config, name)
 
     def _create_retry_topic(self, name: str) -> TopicConfig | None:
-        # The copies would be removed with the topic of this name that is being deleted.
+        # While a topic of this name is being deleted, the copies would be removed with it.
         if not self._topics.deletions.is_unfinished(name):
             self._topics.put(TopicConfig(name, 1, 1, PERM_READ_WRITE))
         return self._topics.get(name)
 
 
 def _origin(topic: str, group: str) -> str:
-    """The topic that the messages of ``topic``, which may be a retry topic of the group, were sent to."""
+    """The topic to which the messages of ``topic``, which may be a retry topic of the group, were sent."""
     return topic.removeprefix(f"{RETRY_PREFIX}{group}")[1:] if topic.startswith(RETRY_PREFIX) else topic

@@ -1,7 +1,7 @@
-"""The messages for one pop: looked for in the queues of a topic and of its retry topics, and made into an answer.
+"""Finds the messages for a pop in the queues of a topic and of its retry topics, and encodes them for the answer.
 
-Messages of the topic are the stored bytes. Those of a retry topic are written anew, with the topic that the consumer
-knows and their handle, as in RocketMQ: its clients take retry topics for topics of others.
+Messages of the topic are sent as the stored bytes. Messages of a retry topic are encoded again, with the topic that the
+consumer knows and with their handle, as in RocketMQ: its clients would take a retry topic for an unknown topic.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +25,13 @@ from skylark.mqcommon.message.record import decode_record, encode_record, topic_
 from skylark.remoting.protocol.pop_info import PopHandle, retry_flag
 from skylark.remoting.protocol.requests.pops import ANY_QUEUE
 
-# Reads of a queue whose messages the filter leaves out, for one request: each looks at some 16,000 entries.
+# The most reads of one queue for one request while the filter rejects all messages: each examines some 16,000 entries.
 READS = 4
 
 
 @lazy_dataclass(slots=True)
 class PopQuery:
-    """What a request wants. ``topics`` are the topic and its retry topics, in the order in which they are read."""
+    """The wishes of a request. ``topics``: the topic and its retry topics, in the order in which they are read."""
 
     group: str
     topic: str
@@ -58,7 +58,7 @@ class QueueMessages:
 
 @lazy_dataclass(slots=True)
 class PopResult:
-    """What was found for a request. ``rest``: messages after these. ``unseen``: there are queues to look into yet."""
+    """The messages for a request. ``rest``: how many follow. ``unseen``: some queues were not searched yet."""
 
     queues: list[QueueMessages] = field(default_factory=list)
     count: int = 0
@@ -68,7 +68,7 @@ class PopResult:
 
 
 class Finder:
-    """See the module."""
+    """Searches queues for pops; changes no state but positions past removed messages."""
 
     def __init__(
         self,
@@ -83,25 +83,25 @@ class Finder:
         self._topics = topics
         self._log = log
         self._positions = positions
-        # Each request begins at another queue.
+        # Each request begins with another queue.
         self._turn = 0
 
-    def look(self, query: PopQuery, now_ms: int) -> PopResult:
-        """The messages to pop now: the next ones of the group, or, in order, again what is not acknowledged."""
+    def find(self, query: PopQuery, now_ms: int) -> PopResult:
+        """The messages to pop now: the group's next messages or, in order, its unacknowledged messages again."""
         found = PopResult()
         for queue, place in self._queues(query):
             if found.count >= query.max_count or found.size >= query.max_bytes:
                 break
-            # In order no consumer gets a message of this queue while earlier ones are in flight. A request with the id
-            # of the attempt that has them gets them again: its answer was lost.
+            # In order, no consumer gets a message of this queue while earlier messages are in flight. Only a request
+            # with the id of the attempt that popped them gets them again: the answer to that attempt was lost.
             lease = self._log.inflight.ordered.get(place) if query.is_ordered else None
             if lease is not None:
                 if not self._is_blocked(query, lease, now_ms):
                     self._read_again(query, found, queue, lease)
                 continue
             offset = self._positions.next(place, query.init_mode)
-            # A filter may leave out all that one read looks at; a few more reads are tried, then the consumer asks
-            # again.
+            # A filter may reject all messages that one read examines. A few more reads are tried; after that the
+            # consumer asks again.
             for _ in range(READS):
                 if offset == queue.next_offset:
                     break
@@ -124,7 +124,7 @@ class Finder:
         return found
 
     def has_messages(self, query: PopQuery, now_ms: int) -> bool:
-        """Whether a pop would find a message; nothing is changed."""
+        """Whether a pop would find a message; changes nothing."""
         for _, place in self._queues(query):
             lease = self._log.inflight.ordered.get(place) if query.is_ordered else None
             if lease is not None:
@@ -135,14 +135,14 @@ class Finder:
         return False
 
     def listen(self, query: PopQuery) -> None:
-        """Have the store tell of messages that come into these queues; it tells of new queues anyway."""
+        """Have the store report messages that come into these queues; it reports new queues anyway."""
         for queue, _ in self._queues(query):
             queue.is_awaited = True
             if self._unconfirmed is not None:
                 self._unconfirmed.watch(queue)
 
     def peek(self, query: PopQuery) -> PopResult:
-        """The messages that a pop would return; nothing is changed."""
+        """The messages that a pop would return; changes nothing."""
         found = PopResult()
         for queue, place in self._queues(query):
             offset = max(self._positions.peek(place, query.init_mode), queue.min_offset)
@@ -176,7 +176,7 @@ class Finder:
         return now_ms < lease.due_ms and not (query.attempt_id and query.attempt_id == attempt)
 
     def _read_again(self, query: PopQuery, found: PopResult, queue: ConsumeQueue, lease: PopLease) -> None:
-        """Read what was popped in order and is not acknowledged. Consumers have seen it, so it was confirmed."""
+        """Read messages that were popped in order and are not acknowledged. They are confirmed: consumers got them."""
         checkpoint, left = lease.checkpoint, lease.left
         counts = dict(zip(checkpoint.offsets, checkpoint.counts, strict=False))
         records, offsets = [], []
@@ -200,7 +200,7 @@ def _add(found: PopResult, place: Queue, result: GetResult, offset: int, positio
 
 
 def _offsets_of(result: GetResult, offset: int) -> Sequence[int]:
-    """The offsets of the messages, which may have others between them that the filter left out."""
+    """The offsets of the messages, with gaps where the filter has rejected messages."""
     if result.next_offset - offset == result.count:
         return range(offset, result.next_offset)
     data = result.records
@@ -220,7 +220,8 @@ def with_handles(
         )
         properties = with_handle(old.properties, handle)
         if properties is None:
-            # A Java broker's: no consumer could acknowledge it. When its time is over it becomes a dead letter.
+            # The handle has no room, as may happen with a Java broker's message: no consumer could acknowledge it. It
+            # becomes a dead letter when its invisible time is over.
             continue
         parts.append(
             encode_record(

@@ -1,8 +1,8 @@
 """Long polling: requests of pop consumers that found nothing wait here for a message, or for their deadline.
 
 A held request is a row, as in held_pulls.py. Rows wait for a topic and group, as a pop reads all queues of a topic
-and of the group's retry topics. Rows of one group compete for the same messages: they are tried in the order in which
-they came, and when a row finds nothing, rows with the same queue and filter are not tried.
+and of the group's retry topics. Rows of one group compete for the same messages: they are tried in order of arrival,
+and when a row finds nothing, rows with the same queue and filter are not tried.
 Deadlines have the precision of `TICK_S`. Times are trio's.
 """
 
@@ -29,8 +29,8 @@ Place = tuple[str, str]
 class HeldPop:
     """A request while it is tried, and while it waits for messages of ``topics``, which all requests of a place share.
 
-    ``answer(pop)`` gives the answer if there is something, or if ``is_last``. ``wanted`` are the queue, the filter and
-    whether messages come in order: requests that want the same find the same.
+    ``answer(pop)`` returns the answer if there are messages, or if ``is_last``. ``wanted``: the queue, the filter and
+    whether messages come in order; requests with equal ``wanted`` find the same messages.
     """
 
     channel: Channel
@@ -39,9 +39,9 @@ class HeldPop:
     wanted: tuple[int, Filter, bool]
     wait_ms: int
     answer: Callable[["HeldPop"], Command | None]
-    #: Whether it is tried for the last time, and answered in any case.
+    #: Whether the request is tried for the last time, and answered in any case.
     is_last: bool = False
-    # Set when it begins to wait.
+    # Set when the request begins to wait.
     is_held: bool = False
     topics: tuple[str, ...] = ()
     tick: int = 0
@@ -73,7 +73,7 @@ class HeldPops:
 
     def hold(self, pop: HeldPop, topics: tuple[str, ...], now: float) -> bool:
         """Keep ``pop`` until a message comes into one of ``topics``; False when too many wait already."""
-        # Two bounds: for the memory of all, and so that one group does not make each message expensive.
+        # Two bounds: for the memory of all rows, and for the cost that one group adds to each message.
         pops = self._by_place.get(pop.place)
         if self._count >= self._most or (pops is not None and len(pops) >= self._most_of_place):
             return False
@@ -100,7 +100,7 @@ class HeldPops:
     def wake(self, place: Place) -> None:
         """Try the requests of a place."""
         empty: list[tuple[int, Filter, bool]] = []
-        # A list, as an answer takes its row away.
+        # A copy, as answering a request removes its row.
         for pop in list(self._by_place.get(place, ())):
             if pop.wanted in empty:
                 continue
@@ -133,8 +133,8 @@ class HeldPops:
         self._try(pop)
 
     def _try(self, pop: HeldPop) -> bool:
-        """Send the answer of ``pop``, if there is one; returns whether that is so."""
-        # This runs in the turn of the message's sender: an error here must not reach its connection.
+        """Send the answer of ``pop``, if there is one; returns whether there was."""
+        # This runs in the turn of the message's sender: an error here must not reach the sender's connection.
         try:
             response = pop.answer(pop)
         except Exception as error:

@@ -1,9 +1,9 @@
-"""Which messages are popped and not acknowledged. Pure: the state is what the records of the revive log say, in order.
+"""Which messages are popped and not acknowledged. Pure: the state follows from the records of the revive log, in order.
 
-`apply` takes a record that a running broker has just written, as well as the records that a start reads from the log.
+`apply` is called with each record that a running broker has written, and with the records that a start reads.
 Invariant: each message before a group's position in a queue is acknowledged, has come back as a copy, or is in a lease.
-Leases are kept in the order of their check points in the log: the log before the first of them is not needed any more.
-A queue that is popped in order has at most one lease, which the next one replaces.
+Leases are kept in the order of their check points in the log: the log before the first lease is not needed any more.
+A queue that is popped in order has at most one lease, which the next lease replaces.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from skylark.broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoin
 from skylark.broker.store.clock_steps import ClockStep
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
-# Rows of leases that have ended are dropped when they are more than those of the others, and than this.
+# Rows of ended leases are dropped when there are more of them than rows of open leases, and more than this.
 SPARE_ROWS = 10_000
 
 
@@ -40,7 +40,7 @@ class PopLease:
 
     @property
     def due_ms(self) -> int:
-        """When all messages that are left are visible, by the present clock."""
+        """When all remaining messages are visible, by the present clock."""
         checkpoint = self.checkpoint
         if not checkpoint.visible_ms:
             return checkpoint.due_ms + self.moved_ms
@@ -53,7 +53,7 @@ class PopLease:
 
 
 class Inflight:
-    """See the module."""
+    """The open leases of all groups, and the positions of the groups."""
 
     def __init__(self) -> None:
         self._leases: dict[Key, PopLease] = {}
@@ -63,9 +63,9 @@ class Inflight:
         self._count = 0
         #: The lease of each queue that is popped in order.
         self.ordered: dict[Queue, PopLease] = {}
-        #: The attempt that has the messages of such a lease, if this broker was told; not in the log.
+        #: The attempt that popped the messages of an ordered lease, if its request named one; not in the log.
         self.attempts: dict[Queue, str] = {}
-        #: Where the next pop of a queue begins, as far as records say.
+        #: Where the next pop of a queue begins, by the records.
         self.positions: dict[Queue, int] = {}
 
     def __len__(self) -> int:
@@ -73,12 +73,12 @@ class Inflight:
         return len(self._leases)
 
     def apply(self, record: PopCheckpoint | Ack, log_offset: int) -> None:
-        """Take over a record that is at ``log_offset`` of the revive log."""
+        """Apply a record that is at ``log_offset`` of the revive log."""
         if isinstance(record, Ack):
             self._take_back(record.key, record.offsets)
             return
         key = record.key
-        # First what the record ends, then the lease that it begins.
+        # First end the leases that the record replaces, then add its own lease.
         if record.replaces is not None:
             self._take_back(record.replaces, record.offsets)
         if (old := self._leases.get(key)) is not None:
@@ -92,7 +92,7 @@ class Inflight:
             self.positions[key.queue] = record.position
         # A check point without messages only moves the group; it needs no lease.
         lease = PopLease(record, log_offset)
-        # Written again only: other times would be of the present clock.
+        # If the check point was only written again, keep the clock adjustment. New times are by the present clock.
         if record.is_again and old is not None and record.visible_ms == old.checkpoint.visible_ms:
             lease.moved_ms = old.moved_ms
         if lease.unacked:
@@ -104,11 +104,11 @@ class Inflight:
             heappush(self._due, (lease.due_ms, self._count, lease))
 
     def of(self, key: Key) -> PopLease | None:
-        """The lease with messages that are left."""
+        """The lease of this check point, if it has unacknowledged messages."""
         return self._leases.get(key)
 
     def hidden(self, key: Key, offsets: Sequence[int]) -> list[int]:
-        """Those of ``offsets`` that are in flight under this check point."""
+        """The offsets among ``offsets`` that are in flight under this check point."""
         lease = self._leases.get(key)
         if lease is None:
             return []
@@ -116,7 +116,7 @@ class Inflight:
         return [offset for offset in offsets if offset in known and unacked >> known.index(offset) & 1]
 
     def due(self, now_ms: int) -> PopLease | None:
-        """A lease whose time is over. It is not returned again: `put_off` it, or acknowledge its messages."""
+        """A lease whose time is over. It is not returned again: call `put_off`, or acknowledge its messages."""
         while self._due and self._due[0][0] <= now_ms:
             lease = heappop(self._due)[2]
             if lease in self._in_log:
@@ -125,18 +125,18 @@ class Inflight:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next lease is over, unless it ends before; None when there is none."""
+        """When the next lease expires, unless its messages are acknowledged before; None without leases."""
         return self._due[0][0] if self._due else None
 
     def clock_moved(self, step: ClockStep) -> None:
-        """The clock was set: what was popped before that stays hidden for as long as its consumer was told."""
+        """Adjust leases to a step of the clock: messages popped before it stay hidden for their full invisible time."""
         for lease in self._in_log:
             if step.may_precede(lease.checkpoint.key.pop_ms + lease.moved_ms):
                 lease.moved_ms += step.moved_ms
         self._order()
 
     def take_over(self, now_ms: int) -> None:
-        """All leases were read from the log. A pop in the future was made by another clock: it counts as of now."""
+        """Begin with the leases read from the log. A pop time in the future is of another clock: it counts as now."""
         for lease in self._in_log:
             lease.moved_ms = min(now_ms - lease.checkpoint.key.pop_ms, 0)
         self._order()
@@ -147,24 +147,24 @@ class Inflight:
         heapify(self._due)
 
     def put_off(self, lease: PopLease, due_ms: int) -> None:
-        """Return a lease from `due` again at this time."""
+        """Have `due` return the lease again at this time."""
         self._count += 1
         heappush(self._due, (due_ms, self._count, lease))
 
     def drop_topic(self, topic: str) -> None:
-        """The topic is being deleted: forget what is popped from it, and how far groups are."""
+        """Forget the leases and positions of a topic that is being deleted."""
         for lease in [lease for lease in self._in_log if lease.checkpoint.key.queue.topic == topic]:
             self._end(lease)
         for queue in [queue for queue in self.positions if queue.topic == topic]:
             del self.positions[queue]
 
     def needed_from(self, end: int) -> int:
-        """The first offset of the revive log that a start needs; ``end`` when it needs none of what is written."""
+        """The first offset of the revive log that a start needs; ``end`` when it needs no record."""
         first = next(iter(self._in_log), None)
         return end if first is None else first.log_offset
 
     def oldest(self) -> Iterator[PopLease]:
-        """The leases in the order of the log; do not change them meanwhile."""
+        """The leases in the order of the log; do not change them during the iteration."""
         return iter(self._in_log)
 
     def _take_back(self, key: Key, offsets: Sequence[int]) -> None:
@@ -179,7 +179,7 @@ class Inflight:
             self._end(lease)
 
     def _end(self, lease: PopLease) -> None:
-        """Drop a lease that no other one replaces."""
+        """Drop a lease that no other lease replaces."""
         self._drop(lease)
         queue = lease.checkpoint.key.queue
         if queue not in self.ordered:
@@ -191,7 +191,7 @@ class Inflight:
         if self.ordered.get(key.queue) is lease:
             del self.ordered[key.queue]
         if len(self._due) > 2 * len(self._leases) + SPARE_ROWS:
-            # Leases that ended long before their time.
+            # Drop rows of leases that ended long before their time.
             self._due = [row for row in self._due if row[2] in self._in_log]
             heapify(self._due)
 
@@ -199,8 +199,8 @@ class Inflight:
 class PendingCommits:
     """Positions of groups that wait until they may be committed.
 
-    A position is committed when the log, up to the check point that moved it, is on disk and with the slaves. So a
-    crash that takes the end of the log leaves no committed offset after messages whose check point is lost.
+    A position is committed when the log, up to the check point that moved it, is on disk and on the slaves. So if a
+    crash loses the end of the log, no committed offset is past messages whose check point is lost.
     """
 
     def __init__(self) -> None:
@@ -208,7 +208,7 @@ class PendingCommits:
         self._rows: deque[tuple[int, Queue, int]] = deque()
 
     def moved(self, queue: Queue, position: int, log_end: int) -> None:
-        """The group's position is ``position`` by what is in the log before ``log_end``."""
+        """The group has moved to ``position``, by a check point in the log before ``log_end``."""
         self._rows.append((log_end, queue, position))
 
     def safe(self, reached: int) -> dict[Queue, int]:
@@ -221,11 +221,11 @@ class PendingCommits:
         return found
 
     def forget(self, queue: Queue) -> None:
-        """The group goes on at another offset: older positions of this queue must not be committed."""
+        """Drop the pending positions of a queue whose group continues at another offset."""
         self._rows = deque(row for row in self._rows if row[1] != queue)
 
     def drop_topic(self, topic: str) -> None:
-        """The topic is being deleted."""
+        """Drop the pending positions of a topic that is being deleted."""
         self._rows = deque(row for row in self._rows if row[1].topic != topic)
 
 
@@ -233,14 +233,14 @@ class PendingCommits:
 class Horizon:
     """The start of the revive log that may be saved.
 
-    ``offset`` was the first that was needed when the log ended at ``log_end``. It may be saved when the log is safe up
-    to there, and all positions from before are committed and on disk: else a start would lack check points that tell
-    how far a group is, and pop acknowledged messages again.
+    ``offset`` was the first needed record when the log ended at ``log_end``. It may be saved when the log is safe up to
+    ``log_end``, and all earlier positions are committed and on disk. Otherwise a start would lack check points that say
+    how far a group is, and acknowledged messages would be popped again.
     """
 
     offset: int
     log_end: int
 
     def may_be_saved(self, reached: int) -> bool:
-        """Whether the positions from before have been given out by `PendingCommits.safe`, for the same ``reached``."""
+        """Whether `PendingCommits.safe` has returned all earlier positions, for the same ``reached``."""
         return reached >= self.log_end

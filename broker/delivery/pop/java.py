@@ -1,10 +1,10 @@
-"""Check points and acknowledgements as a Java broker keeps them, to take over and to hand over. Pure.
+"""Check points and acknowledgements in a Java broker's form, to take over and to hand over. Pure.
 
-RocketMQ's are timed messages: they wait in rmq_sys_wheel_timer with REAL_TOPIC, the revive topic, and REAL_QID. When
-they are due they come into that queue of the revive topic: a check point one second before its messages are visible, an
-acknowledgement with them. Each revive queue is read up to the first check point that is not due yet. So what was popped
-and not acknowledged is in the revive queues after the offset of CID_RMQ_SYS_REVIVE_GROUP, or still waits. All of them
-keep TIMER_DELIVER_MS, which the records of this broker do not have.
+In RocketMQ they are timed messages: they wait in rmq_sys_wheel_timer with REAL_TOPIC, the revive topic, and REAL_QID.
+When they are due they are moved to that queue of the revive topic: a check point one second before its messages are
+visible, an acknowledgement when they are. Each revive queue is read up to the first check point that is not due yet. So
+the unacknowledged pops are in the revive queues after the offset of CID_RMQ_SYS_REVIVE_GROUP, or still wait in the
+timer's topic. All of RocketMQ's records have TIMER_DELIVER_MS, which the records of this broker do not have.
 Neighbours: java_takeover.py (takes over), commands/json_metadata.py (hands over).
 """
 
@@ -16,26 +16,26 @@ from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.message.properties import find_property
 
 _DELIVER = b"TIMER_DELIVER_MS"
-#: How long before its messages a check point is due.
+#: How long before its messages become visible a check point is due.
 EARLIER_MS = 1_000
-# RocketMQ's bits are those of an int.
+# RocketMQ's bits are in a signed 32-bit integer.
 _SIGN, _WORD = 1 << 31, 1 << 32
 
 
 class JavaPops:
-    """What was found, in any order."""
+    """The check points and acknowledgements that were found, in any order."""
 
     def __init__(self, broker_name: str) -> None:
         self._broker_name = broker_name
         self._checkpoints: dict[Key, PopCheckpoint] = {}
         self.acks: dict[Key, dict[int, None]] = {}
-        #: Check points that are not to be taken over: this broker knows them already, or they were done with.
+        #: Check points that must not be taken over: this broker knows them already, or the Java broker has ended them.
         self.known: set[Key] = set()
-        #: How many check points of another broker were left out, and the name of the last one's.
+        #: How many check points of other brokers were left out, and the name of the last such broker.
         self.others, self.other_name = 0, ""
 
     def is_own(self, tag: bytes, body: bytes) -> bool:
-        """Whether it concerns messages of this broker. RocketMQ's brokers act for others of their cluster."""
+        """Whether the record concerns messages of this broker. RocketMQ's brokers act for other brokers, too."""
         if tag != CHECKPOINT:
             return True
         name = broker_of(body)
@@ -46,7 +46,7 @@ class JavaPops:
         return False
 
     def add(self, tag: bytes, body: bytes) -> None:
-        """Take a record. ProtocolError when it cannot be read."""
+        """Add a record. ProtocolError when it cannot be read."""
         if not self.is_own(tag, body):
             return
         record = decode(tag, body)
@@ -56,7 +56,7 @@ class JavaPops:
             self._checkpoints[record.key] = record
 
     def open(self) -> list[PopCheckpoint]:
-        """The check points to take over that have messages left, in the order of their times."""
+        """The check points to take over that have unacknowledged messages, in the order of their times."""
         found = [self._acked(each) for each in self._checkpoints.values() if each.key not in self.known]
         return sorted((each for each in found if _left(each)), key=lambda each: each.due_ms)
 
@@ -75,7 +75,7 @@ def is_from_java(properties: bytes) -> bool:
 
 
 def as_timed(checkpoint: PopCheckpoint, broker_name: str, topic: str, precision_ms: int) -> tuple[bytes, bytes]:
-    """The body and the properties of the check point as it waits for a Java broker to move it to ``topic``, queue 0."""
+    """The body and the properties of the check point as a timed message for queue 0 of ``topic`` in a Java broker."""
     (group, name, queue_id), start, pop_ms = checkpoint.key
     bits = checkpoint.acked % _WORD
     body = {
@@ -105,7 +105,7 @@ def as_timed(checkpoint: PopCheckpoint, broker_name: str, topic: str, precision_
 
 
 def messages_of(checkpoints: Iterable[PopCheckpoint]) -> int:
-    """How many messages are left."""
+    """How many unacknowledged messages the check points have."""
     return sum(_left(each).bit_count() for each in checkpoints)
 
 
@@ -114,7 +114,7 @@ def _left(checkpoint: PopCheckpoint) -> int:
 
 
 def broker_of(body: bytes) -> str:
-    """The broker whose messages a check point is of; "" when it does not say. ProtocolError when it cannot be read."""
+    """The broker that has a check point's messages; "" when ``body`` does not say. ProtocolError if unreadable."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,11 +1,11 @@
 """Takes over the pops of a Java broker whose store this broker has opened.
 
-The import of RocketMQ's metadata says that there may be some: it sets the offset of CID_RMQ_SYS_REVIVE_GROUP for
-rmq_sys_wheel_timer, which no Java broker has. What is in that topic from there on, and in the revive queues from their
-offsets on, is read when this broker becomes the master. The check points that are open are written to the revive log
-as this broker's own. When these are safe the offsets go on. A crash before that reads all again: check points that the
-revive log has are left out.
-RocketMQ's records in queue 0 of the revive topic need none of this: the revive log is read in that order anyway.
+The import of RocketMQ's metadata marks that there may be such pops: it sets the offset of CID_RMQ_SYS_REVIVE_GROUP for
+rmq_sys_wheel_timer, which no Java broker has. When this broker becomes the master, it reads that topic from this offset
+on, and the revive queues from their offsets on. It writes the open check points to the revive log as its own. When
+these are safe, the offsets are advanced. After a crash before that, everything is read again: check points that the
+revive log already has are left out.
+RocketMQ's records in queue 0 of the revive topic need no takeover: reading the revive log reads them, too.
 Neighbours: java.py (the records), log.py, reviving.py (calls all this); wiring/wiring.py (timed delivery leaves the
 records alone then).
 """
@@ -25,19 +25,19 @@ from skylark.mqcommon.names import REVIVE_GROUP, TIMER_TOPIC
 
 logger = logging.getLogger(__name__)
 
-# A check point may come into its revive queue before the time that it says: times are cut to multiples.
+# A check point may come into its revive queue before its own time: RocketMQ rounds times down to multiples.
 _MARGIN_MS = 10_000
 
 
 class JavaTakeover:
-    """See the module."""
+    """Takes over the pops of a Java broker, once."""
 
     def __init__(self, log: ReviveLog, store: MessageStore, offsets: ConsumerOffsets, clock: Clock) -> None:
         self._log = log
         self._store = store
         self._offsets = offsets
         self._clock = clock
-        # The offsets to commit when the log is safe up to there.
+        # The offsets to commit when the log is safe up to `_safe_at`.
         self._read_to: dict[tuple[str, int], int] = {}
         self._safe_at = 0
 
@@ -46,13 +46,13 @@ class JavaTakeover:
         return self._offsets.query(REVIVE_GROUP, TIMER_TOPIC, 0) >= 0
 
     async def take_over(self, java: JavaPops) -> None:
-        """Let the pops of a Java broker be this broker's own. ``java``: what is in queue 0 of the revive topic."""
+        """Adopt the pops of a Java broker. ``java``: the records of queue 0 of the revive topic."""
         self._read_to = {}
         if not self._had_java_broker:
             return
         topic = self._log.topic
         queues = {queue.queue_id: queue for queue in self._store.queues if queue.topic == topic}
-        # Where each queue ends is noted before it is read. Nothing comes later that counts: no Java broker runs now.
+        # Remember the end of each queue before it is read. No relevant record comes later: no Java broker runs now.
         read_to: dict[tuple[str, int], int] = {}
         for queue_id in sorted(queues.keys() - {QUEUE_ID}):
             start = max(self._offsets.query(REVIVE_GROUP, topic, queue_id), 0)
@@ -69,18 +69,18 @@ class JavaTakeover:
         await each_record(self._store, TIMER_TOPIC, 0, start, end, waiting)
         await self._leave_out_done(java, list(queues))
         self._write(java)
-        # From here on a start needs none of it, once the log is safe up to here (`save`).
+        # Once the log is safe up to here (`save`), a start need not read these records again.
         self._read_to, self._safe_at = read_to, self._store.log.end
 
     def save(self, reached: int) -> None:
-        """Let the offsets go on if the log is safe up to ``reached``, and what was taken over with it."""
+        """Commit the offsets if the log, with the adopted check points, is safe up to ``reached``."""
         if self._read_to and reached >= self._safe_at:
             for (topic, queue_id), offset in self._read_to.items():
                 self._offsets.commit(REVIVE_GROUP, topic, queue_id, offset)
             self._read_to = {}
 
-    def go_on(self) -> None:
-        """This broker has written all that waits since it took over, so no pops of a Java broker are among that."""
+    def skip_own_records(self) -> None:
+        """Skip later timed messages: this broker has written them since the takeover, and none is a Java pop."""
         if self._had_java_broker and not self._read_to:
             self._offsets.commit(REVIVE_GROUP, TIMER_TOPIC, 0, self._store.max_offset(TIMER_TOPIC, 0))
 
@@ -93,7 +93,7 @@ class JavaTakeover:
             )
 
     async def _leave_out_done(self, java: JavaPops, queue_ids: list[int]) -> None:
-        """Check points that are due may have been in their revive queue, and done, before the Java broker ended."""
+        """Leave out due check points that the Java broker may have moved to their revive queue and ended itself."""
         due_ms = min([each.due_ms - EARLIER_MS for each in java.open()], default=self._clock.now_ms())
         topic = self._log.topic
 
@@ -102,7 +102,7 @@ class JavaTakeover:
                 try:
                     java.known.add(decode(CHECKPOINT, record.body).key)
                 except ProtocolError:
-                    return  # it is not open either
+                    return  # a check point that cannot be read is not open either
 
         for queue_id in queue_ids:
             end = self._offsets.query(REVIVE_GROUP, topic, queue_id)
@@ -115,7 +115,7 @@ class JavaTakeover:
         for checkpoint in found:
             self._log.write(checkpoint)
         for key, offsets in java.acks.items():
-            # Those of check points in queue 0; a check point that was written here has its own already.
+            # Apply acknowledgements of check points in queue 0. A check point written here already has its own.
             if hidden := self._log.inflight.hidden(key, list(offsets)):
                 self._log.write(Ack(key, hidden))
         if found:

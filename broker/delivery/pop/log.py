@@ -1,7 +1,7 @@
-"""The revive log: queue 0 of rmq_sys_REVIVE_LOG_<cluster>. What is written here is applied to `Inflight` at once.
+"""The revive log: queue 0 of rmq_sys_REVIVE_LOG_<cluster>. Each record written here is applied to `Inflight` at once.
 
-Records go through the Writer, so a broker that is not the master writes none. At a start, and when this broker becomes
-the master, the log is read from the saved offset on; requests are refused until then.
+Records go through the Writer, so only the master writes records. At a start, and when this broker becomes the master,
+the log is read from the saved offset on; requests are refused until it has been read.
 Neighbours: records.py, inflight.py, reviving.py (saves the offset, and runs `read`).
 """
 
@@ -36,7 +36,7 @@ QUEUE_ID = 0
 # Records read in one turn of the event loop: some 4 ms.
 SLICE = 200
 SLICE_BYTES = 1 << 20
-#: An open check point is written again, nearer to the end, when so many records came after it.
+#: An open check point is written again, nearer to the end, when this many records came after it.
 MAX_BEHIND = 100_000
 #: The most leases of a broker: about 1 KiB each. More pops are refused until some end.
 MAX_LEASES = 200_000
@@ -44,7 +44,7 @@ _PROPERTIES = {PopCheckpoint: b"TAGS\x01%s\x02" % CHECKPOINT, Ack: b"TAGS\x01%s\
 
 
 class ReviveLog:
-    """See the module."""
+    """Writes and reads the revive log of a broker."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class ReviveLog:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything: this broker is not the master any more, or reads its log next."""
+        """Forget all state: this broker is not the master any more, or is about to read its log."""
         self.inflight = Inflight()
         self.commits = PendingCommits()
         self.is_ready = False
 
     def check_ready(self) -> None:
-        """RequestRefused while this broker may not pop, or does not know yet what is popped."""
+        """RequestRefused while this broker may not pop, or has not read its revive log yet."""
         self._writer.admission.check_own()
         if not self.is_ready:
             text = "[REJECTREQUEST]the broker is still reading which messages are popped; try again"
@@ -90,7 +90,7 @@ class ReviveLog:
         return self._store.max_offset(self.topic, QUEUE_ID)
 
     def write(self, record: PopCheckpoint | Ack) -> PutResult:
-        """Store the record and apply it. RequestRefused when it cannot be stored; then nothing is changed."""
+        """Store the record and apply it. RequestRefused when it cannot be stored; the state is then unchanged."""
         put = self._writer.put(
             self.topic,
             QUEUE_ID,
@@ -104,9 +104,10 @@ class ReviveLog:
         return self._written(record, put)
 
     def write_own(self, record: PopCheckpoint | Ack) -> None:
-        """As `write`, for what no client has asked for: it is stored while too few slaves are in sync, too.
+        """As `write`, for a record that no client has asked for: it is stored even while too few slaves are in sync.
 
-        So are copies of messages. If their acknowledgement were refused, they would be copied again and again.
+        Copies of messages are stored then, too. If their acknowledgements were refused, the messages would be copied
+        again and again.
         """
         message = Incoming(
             self.topic,
@@ -122,15 +123,15 @@ class ReviveLog:
         self._written(record, self._writer.put_again(message))
 
     def _written(self, record: PopCheckpoint | Ack, put: PutResult) -> PutResult:
-        # Stored first: an error before this leaves the state as the log has it.
-        self._take(record, put.queue_offset, put.end)
+        # The record is applied after it was stored: if storing fails, state and log still agree.
+        self._apply_record(record, put.queue_offset, put.end)
         if isinstance(record, PopCheckpoint):
             self._counts.checkpoints += 1
         else:
             self._counts.acks += 1
         return put
 
-    def _take(self, record: PopCheckpoint | Ack, offset: int, log_end: int) -> None:
+    def _apply_record(self, record: PopCheckpoint | Ack, offset: int, log_end: int) -> None:
         self.inflight.apply(record, offset)
         if isinstance(record, PopCheckpoint) and record.position not in (None, RELEASED):
             self.commits.moved(record.key.queue, record.position, log_end)
@@ -142,9 +143,9 @@ class ReviveLog:
     def lower_start(self) -> bool:
         """Set the saved start back if it is past the end, and return whether it was: call it before `read`.
 
-        Then this broker was a slave that had its master's offsets, but not yet its log. Left as it is, the start would
-        have the next `read` leave out what is popped from now on. Check points that ended in the part of the log that
-        is missing are open here; those that are open are near the end, see `MAX_BEHIND`.
+        The start is past the end when this broker was a slave that had its master's offsets, but not yet its log. If it
+        were left there, the next `read` would miss the pops from now on. Check points that ended in the missing part of
+        the log are open here. Open check points are near the end of the log, see `MAX_BEHIND`.
         """
         start, end = self._start, self.end
         if start <= end:
@@ -156,7 +157,7 @@ class ReviveLog:
         return True
 
     async def read(self, is_deleted: Callable[[str, int], bool]) -> JavaPops:
-        """Read what is popped. Cancel it when the role changes.
+        """Read the records from the saved start on. Cancel the call when the role changes.
 
         ``is_deleted``: whether a record at this offset of the commit log is about a topic that was deleted since.
         Returns the records that a Java broker has written. The caller takes them over, and then sets `is_ready`.
@@ -181,10 +182,10 @@ class ReviveLog:
         except ProtocolError as error:
             logger.error("record %d of %s is skipped: %s", stored.queue_offset, self.topic, error)
             return
-        # A topic of the same name that has been made since has other messages at these offsets.
+        # A topic of the same name that was made since the deletion has other messages at these offsets.
         if is_deleted(record.key.queue.topic, stored.physical_offset):
             return
-        self._take(record, stored.queue_offset, stored.physical_offset + stored.size)
+        self._apply_record(record, stored.queue_offset, stored.physical_offset + stored.size)
         if isinstance(record, PopCheckpoint):
             java.known.add(record.key)
 
@@ -192,7 +193,7 @@ class ReviveLog:
 async def each_record(
     store: MessageStore, topic: str, queue_id: int, start: int, end: int, visit: Callable[[Record], None]
 ) -> None:
-    """Call ``visit`` with the records of the queue from ``start`` to before ``end`` that are there."""
+    """Call ``visit`` with the stored records of the queue from ``start`` on, before ``end``."""
     offset = start
     while offset < end:
         count = min(SLICE, end - offset)

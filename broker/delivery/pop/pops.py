@@ -1,7 +1,7 @@
 """Pops (200050), peeks (200052), and questions whether there is something to pop (200054 to 200056).
 
-A pop's check points are written before it is answered. So a message that a consumer has seen is either acknowledged in
-time or comes back, whatever happens to the consumer or the broker. A pop that finds nothing is held (long polling).
+A pop's check points are written before it is answered. So a message that a consumer has received is either acknowledged
+in time or comes back, whatever happens to the consumer or the broker. A pop that finds nothing is held (long polling).
 Only the master answers: a slave cannot write check points. Codes and texts are RocketMQ's.
 """
 
@@ -57,12 +57,12 @@ from skylark.remoting.protocol.requests.pops import (
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
 STOP_TIMEOUT_S = 2.0
 REVIVE_QUEUE = 0
-# One request of so many reads the retry topics first, so that a busy topic does not keep its messages from coming back.
+# One in this many requests reads the retry topics first, so that messages of a busy topic can come back.
 RETRY_FIRST = 5
 
 
 class PopHandlers(Part):
-    """See the module."""
+    """Handles pops, peeks and questions of pop consumers."""
 
     tick_interval_ms = 100
 
@@ -102,7 +102,7 @@ class PopHandlers(Part):
         await poll_until(lambda: not self._held, STOP_TIMEOUT_S)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget its held requests."""
+        """Forget the held requests of the channel."""
         self._held.drop(channel)
 
     def tick(self) -> None:
@@ -112,7 +112,7 @@ class PopHandlers(Part):
     # --- requests
 
     def pop(self, channel: Channel, request: Command) -> Command | None:
-        """200050: give a consumer messages, which others of its group get only when its invisible time is over."""
+        """200050: give a consumer messages and hide them from its group until the invisible time is over."""
         header = POP_MESSAGE.header(request)
         if not 1 <= header.max_msg_nums <= MAX_POP_COUNT:
             text = f"the broker[{self._options.broker_ip1}] pop message's num is {header.max_msg_nums}"
@@ -124,29 +124,32 @@ class PopHandlers(Part):
         self._checks.reader(header.consumer_group, header.topic, header.queue_id)
         self._log.check_ready()
         query = self._query(request, header)
-        pop = self._waiting(channel, request, query, header.poll_time, partial(self._take, header, query))
+        pop = self._waiting(channel, request, query, header.poll_time, partial(self._try_pop, header, query))
         return self._cold.handle(channel, request, partial(pop.answer, pop))
 
-    def _take(self, header: PopMessageRequestHeader, query: PopQuery, pop: HeldPop) -> Command | None:
-        """The answer with messages, which are hidden now, or without any; None if ``pop`` waits for some."""
+    def _try_pop(self, header: PopMessageRequestHeader, query: PopQuery, pop: HeldPop) -> Command | None:
+        """The answer, with messages that are hidden from now on, or without messages; None if ``pop`` waits."""
         self._log.check_ready()
         if self._log.is_full:
             text = "[REJECTREQUEST]too many popped messages are not acknowledged; acknowledge some, or try again later"
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, text)
-        # Up to here, and in `look`, nothing is changed that cannot be done twice: a read may raise NotResident, and all
-        # of this runs again when a thread has read the disk.
+        # Up to here, and in `find`, all changes can be repeated: a read may raise NotResident, and the whole method
+        # runs again when a thread has read the disk.
         now_ms = self._clock.now_ms()
-        result = self._finder.look(query, now_ms)
+        result = self._finder.find(query, now_ms)
         found = result.queues
         if query.is_ordered:
             found = [kept for kept in map(self._without_dead, found) if kept.offsets]
         if not found:
             if result.unseen or pop.is_last:
-                return self._nothing(pop.request, header)
-            return None if self._holds(pop, query) else self._nothing(pop.request, header, ResponseCode.POLLING_FULL)
+                return self._empty_answer(pop.request, header)
+            if self._holds(pop, query):
+                return None
+            return self._empty_answer(pop.request, header, ResponseCode.POLLING_FULL)
         pop_ms = self._free_time(found, now_ms)
-        # The check points are written before the answer is sent: a message that a consumer has seen comes back, unless
-        # it is acknowledged. If one cannot be written, the queues before it are answered; if none can, none is popped.
+        # The check points are written before the answer is sent: a message that a consumer has received comes back
+        # unless it is acknowledged. If a check point cannot be written, only the queues before it are in the answer; if
+        # no check point can be written, nothing is popped.
         hidden: list[QueueMessages] = []
         for of_queue in found:
             key = Key(of_queue.queue, of_queue.offsets[0], pop_ms)
@@ -199,7 +202,7 @@ class PopHandlers(Part):
         return pop.answer(pop)
 
     def _notification(self, query: PopQuery, pop: HeldPop) -> Command | None:
-        """The answer whether there are messages; None if ``pop`` waits for some."""
+        """The answer whether there are messages; None if ``pop`` waits for messages."""
         has_message, is_full = self._finder.has_messages(query, self._clock.now_ms()), False
         if not has_message and not pop.is_last:
             if self._holds(pop, query):
@@ -215,10 +218,10 @@ class PopHandlers(Part):
         return POLLING_INFO.answer(request, PollingInfoResponseHeader(waiting))
 
     def roll_back(self, channel: Channel, request: Command) -> Command:
-        """200056 has RocketMQ write its database of popped messages to the log: here it is there already."""
+        """200056: in RocketMQ, write the database of popped messages to the log. No effect here: it is in the log."""
         return POP_ROLLBACK.answer(request, None)
 
-    # --- what is asked
+    # --- queries
 
     def _query(self, request: Command, header: PopMessageRequestHeader) -> PopQuery:
         group, topic, is_ordered = header.consumer_group, header.topic, bool(header.order)
@@ -256,7 +259,7 @@ class PopHandlers(Part):
         wait_ms: int,
         answer: Callable[[HeldPop], Command | None],
     ) -> HeldPop:
-        """The request as it is tried, and held if it finds nothing and may wait."""
+        """The object for a request that is tried, and held if it finds nothing and may wait."""
         return HeldPop(
             channel,
             request,
@@ -268,7 +271,7 @@ class PopHandlers(Part):
         )
 
     def _holds(self, pop: HeldPop, query: PopQuery) -> bool:
-        """Whether ``pop``, which found nothing, waits, perhaps from now on; False when too many wait."""
+        """Hold ``pop``, which found nothing, if it is not held yet; returns False when too many requests wait."""
         if pop.is_held:
             return True
         self._finder.listen(query)
@@ -277,16 +280,16 @@ class PopHandlers(Part):
     # --- popping
 
     def _free_time(self, found: list[QueueMessages], now_ms: int) -> int:
-        """A time for the handles: with the offset it is the identity of a check point."""
+        """A pop time for the handles that no open check point of these messages has: time and offset identify it."""
         inflight, pop_ms = self._log.inflight, now_ms
         while any([inflight.of(Key(of_queue.queue, of_queue.offsets[0], pop_ms)) for of_queue in found]):
             pop_ms += 1
         return pop_ms
 
     def _without_dead(self, found: QueueMessages) -> QueueMessages:
-        """``found``, popped in order, without messages that were delivered too often: these become dead letters."""
+        """``found``, popped in order, without messages that were delivered too often, which become dead letters."""
         most = self._copies.most_deliveries(found.queue.group)
-        # Messages that are popped for the first time cannot be dead; nor is any of the others, as a rule.
+        # Messages that are popped for the first time cannot be dead letters; and usually no other message is.
         if found.position is not None or max(found.counts, default=0) <= most:
             self._give_up_missing(found)
             return found
@@ -301,7 +304,7 @@ class PopHandlers(Part):
                     dead.append(offset)
         finally:
             if dead:
-                # What is a dead letter must not become another one when the next one fails.
+                # If storing the next dead letter fails, the messages stored so far must not become dead letters again.
                 self._log.write_own(Ack(lease.checkpoint.key, dead))
         return QueueMessages(
             found.queue,
@@ -312,14 +315,14 @@ class PopHandlers(Part):
         )
 
     def _give_up_missing(self, found: QueueMessages) -> None:
-        """Messages in order that are not in the log any more must not block their queue."""
+        """Acknowledge messages in order that are not in the log any more: they must not block their queue."""
         lease = self._log.inflight.ordered.get(found.queue)
         if found.position is None and not found.offsets and lease is not None:
             self._log.write(Ack(lease.checkpoint.key, lease.left))
 
     # --- answers
 
-    def _nothing(
+    def _empty_answer(
         self, request: Command, header: PopMessageRequestHeader, code: int = ResponseCode.POLLING_TIMEOUT
     ) -> Command:
         self._stats.miss()
@@ -331,8 +334,8 @@ class PopHandlers(Part):
     def _answer(
         self, request: Command, query: PopQuery, taken: list[QueueMessages], pop_ms: int, invisible_ms: int, rest: int
     ) -> Command:
-        # The client makes the handle of each message from the start of its queue and its own offset; messages of retry
-        # topics have their handles as a property.
+        # The client makes the handle of each message from its queue's first offset and its own offset; messages of
+        # retry topics have their handles as a property.
         revive_queue = ORDER_REVIVE_QUEUE if query.is_ordered else REVIVE_QUEUE
         starts, offsets, counts, bodies = [], [], [], []
         for found in taken:
@@ -367,7 +370,7 @@ def _all_topics(group: str, topic: str) -> tuple[str, ...]:
 
 
 def _counts(found: QueueMessages) -> list[tuple[str, int | str, object]]:
-    """How often messages were delivered before: by message, and for older clients the least of the queue."""
+    """How often messages were delivered before: by message, and for older clients the minimum of the queue."""
     queue_id, flag = found.queue.queue_id, retry_flag(found.queue.topic)
     of_messages: list[tuple[str, int | str, object]] = [
         (flag, message_key(queue_id, offset), count)

@@ -1,11 +1,11 @@
 """The records of the revive log: JSON with RocketMQ's short names, and some of our own. Pure.
 
 A check point (tag "ck") says that messages of a queue were popped together: so startOffset, pt popTime, it
-invisibleTime, d differences of the offsets to the first (without: one after another), n their number, bm bits of those
-that are acknowledged, t topic, c group, q queue, bn broker. Ours: nx the position of the group after the pop; rl 1 when
-the group goes on at its committed offset from then on; od 1 for a pop in order, oc how often each message was delivered
-before, vt when single messages become visible; of [so, pt] the check point that this one takes a message over from. rp
-1 marks a check point that is written again.
+invisibleTime, d differences of the offsets to the first (without d: consecutive offsets), n their number, bm bits of
+the acknowledged messages, t topic, c group, q queue, bn broker. Skylark's own: nx the position of the group after the
+pop; rl 1 when the group continues at its committed offset from then on; od 1 for a pop in order, oc how often each
+message was delivered before, vt when single messages become visible; of [so, pt] the check point from which this one
+takes a message. rp 1 marks a check point that is written again.
 An acknowledgement (tag "bAck"; Java also writes "ack" with ao for one): so, pt, t, c, q of its check point, aol offsets
 """
 
@@ -32,7 +32,7 @@ class Queue(NamedTuple):
 
 
 class Key(NamedTuple):
-    """The identity of a check point: that of the messages' handles."""
+    """The identity of a check point, which the handles of its messages contain."""
 
     queue: Queue
     start: int
@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
 @lazy_dataclass(frozen=True, slots=True)
 class PopCheckpoint:
-    """See the module. ``position`` is None when the pop does not move the group."""
+    """A record about messages that were popped together. ``position`` is None when the pop does not move the group."""
 
     key: Key
     invisible_ms: int
@@ -51,7 +51,7 @@ class PopCheckpoint:
     is_ordered: bool = False
     #: How often each message was delivered before, by place.
     counts: tuple[int, ...] = ()
-    #: By offset: when a message becomes visible, if that is another time than that of the others.
+    #: By offset: when a message becomes visible, if its time differs from the other messages' time.
     visible_ms: Mapping[int, int] = field(default_factory=lambda: _NO_TIMES)
     replaces: Key | None = None
     is_again: bool = False

@@ -1,7 +1,7 @@
-"""Lets popped messages come back when their time is over, and keeps the revive log short.
+"""Redelivers popped messages when their invisible time is over, and keeps the revive log short.
 
-Copies are stored first, then their acknowledgement: a crash in between makes a second copy, and loses nothing.
-Once a second offsets that others have set are noted in the revive log (positions.py), the log is flushed, positions
+A copy is stored before the acknowledgement of its message: a crash in between makes a second copy, and loses nothing.
+Once a second, offsets that others have set are written to the revive log (positions.py), the log is flushed, positions
 before its safe end are committed, and the start of the revive log is saved.
 A check point that stays open while the log grows is written again near its end, so that a start reads a bounded part.
 Neighbours: log.py, copies.py, inflight.py (`Horizon`), java_takeover.py; wiring/wiring.py calls `role_changed` and
@@ -36,23 +36,23 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
 SAVE_S = 1.0
-# In one of so many rounds the start of the revive log is saved, too, which needs an fsync of the metadata.
+# In one of this many rounds the start of the revive log is saved, too, which needs an fsync of the metadata.
 HORIZON_ROUNDS = 5
-# The pause after a failure: of one check point, or of the whole.
+# The pause after a failure: of one check point, or of all work.
 PAUSE_MS, PAUSE_S = 1_000, 1.0
 _NOT_NOTED = "offsets that others have set for pop consumers are not noted"
-# Refusals of one topic: it is not writable, or cannot be made. Copies for others are stored.
+# Refusals that concern one topic: it is not writable, or cannot be made. Copies for other topics are stored.
 _OF_ONE_TOPIC = (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
 # Check points that are written again at a time, see `MAX_BEHIND`.
 RENEWED_AT_ONCE = 500
 # Check points whose messages come back in one turn of the event loop: each has up to 32.
 SLICE = 4
-# Leases that are looked at in one turn of the loop: a millisecond.
+# Leases that are examined in one turn of the loop: a millisecond.
 SCANNED = 10_000
 
 
 class Reviving(Part):
-    """See the module."""
+    """Redelivers popped messages, and saves the state of pops."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Reviving(Part):
         persist: Callable[[], Awaitable[None]],
         counts: PopCounts,
     ) -> None:
-        """``safe_end``: how far the log is on disk and with slaves. ``persist`` returns when metadata are on disk."""
+        """``safe_end``: up to where the log is on disk and on slaves. ``persist`` returns when metadata is on disk."""
         self._log = log = state.log
         self._positions = state.positions
         self._copies = state.copies
@@ -83,15 +83,15 @@ class Reviving(Part):
         self._role_scope = trio.CancelScope()
         self._failures = Failures(logger)
         self._stopping = False
-        # The changes of offsets among which those of others are noted.
+        # The count of offset changes up to which foreign offsets were written to the revive log.
         self._noted_changes = -1
-        # When the lease that was put off last is tried again.
+        # When the lease that was postponed last is tried again.
         self._retry_ms = 0
-        # The steps of the clock that the leases know of.
+        # How many steps of the clock were applied to the leases.
         self._steps = 0
 
     def role_changed(self) -> None:
-        """Drop the state of pops; if this broker is the master now, it is rebuilt from the revive log."""
+        """Drop the state of pops; if this broker is the master now, the state is rebuilt from the revive log."""
         self._log.clear()
         self._positions.clear()
         self._held.release()
@@ -99,15 +99,15 @@ class Reviving(Part):
         self._role_changed.set()
 
     def topic_deleted(self, topic: str) -> None:
-        """The deletion of a topic begins: none of its messages comes back, and groups begin anew in the next one."""
+        """Forget a topic whose deletion begins: no message of it comes back, and groups have no position in it."""
         self._log.inflight.drop_topic(topic)
         self._positions.drop_topic(topic)
 
     async def end_group(self, group: str) -> None:
-        """The group is deleted with its offsets: nothing that it has popped comes back.
+        """Acknowledge all messages of a group that is deleted with its offsets, so that none comes back.
 
-        That is written as acknowledgements, so a start and the next master know it, too. RequestRefused while none can
-        be written.
+        The acknowledgements are written, so a start and the next master know them, too. RequestRefused while no record
+        can be written.
         """
         self._log.check_ready()
         inflight = self._log.inflight
@@ -139,7 +139,8 @@ class Reviving(Part):
                     started = True
                     task_status.started()
                 if self._log.is_ready:
-                    # Both end with the role: `role_changed` cancels it, and the next round begins with another state.
+                    # Both tasks end with the role: `role_changed` cancels them, and the next round begins with a new
+                    # state.
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._revive_often)
                         nursery.start_soon(self._save_often)
@@ -150,12 +151,12 @@ class Reviving(Part):
 
     async def _read_log(self) -> None:
         if self._log.lower_start():
-            # On disk before anything is popped: a kill must not bring the old one back.
+            # The lowered start is on disk before anything is popped: after a kill the old start must not come back.
             await self._persist()
         await self._takeover.take_over(await self._log.read(self._is_deleted))
         self._positions.begin()
         self._noted_changes = -1
-        self._store.look_at_clock()
+        self._store.check_clock()
         self._steps = self._store.clock_steps.count
         self._log.inflight.take_over(self._clock.now_ms())
         self._log.is_ready = True
@@ -165,7 +166,7 @@ class Reviving(Part):
         self._stopping = True
         self._role_scope.cancel()
         if self._log.is_ready and self._is_master():
-            await self._try(_NOT_NOTED, self._note_others)
+            await self._try(_NOT_NOTED, self._write_foreign_offsets)
 
     @property
     def open_checkpoints(self) -> int:
@@ -174,7 +175,7 @@ class Reviving(Part):
 
     @property
     def undelivered(self) -> int:
-        """The same; while the revive log was not read, all of its records."""
+        """As `open_checkpoints`; while the revive log is not read, the number of its records."""
         if self._log.is_ready:
             return len(self._log.inflight)
         topic = self._log.topic
@@ -188,14 +189,14 @@ class Reviving(Part):
         return sum(1 for _, name, queue_id in keys if name == topic and queue_id >= first)
 
     def popped_to(self, topic: str) -> Iterator[tuple[int, int]]:
-        """Queue and offset up to which it was popped, of each group that pops ``topic``."""
+        """For each group that pops ``topic``: a queue, and the offset up to which the group has popped it."""
         for queue, position in self._log.inflight.positions.items():
             if queue.topic == topic:
                 yield queue.queue_id, position
 
     @property
     def late_ms(self) -> int:
-        """How late the messages are that should come back next."""
+        """How late the next messages to come back are."""
         due_ms = self._log.inflight.next_due_ms
         return 0 if due_ms is None else max(self._clock.now_ms() - due_ms, 0)
 
@@ -216,7 +217,7 @@ class Reviving(Part):
                 self._put_off(lease)
                 if isinstance(error, RequestRefused) and error.code not in _OF_ONE_TOPIC:
                     raise
-                # Other leases may be of other groups, and in other files.
+                # Go on with other leases: they may be of other groups, and their messages in other files.
                 failure = error
             except BaseException:
                 self._put_off(lease)
@@ -231,14 +232,14 @@ class Reviving(Part):
             raise failure
 
     def _follow_clock(self) -> None:
-        self._store.look_at_clock()
+        self._store.check_clock()
         for step in self._store.clock_steps.since(self._steps):
             self._log.inflight.clock_moved(step)
             self._retry_ms = 0
         self._steps = self._store.clock_steps.count
 
     def _put_off(self, lease: PopLease) -> None:
-        """Try a lease again after the pause: one in each millisecond at most, so that many do not block the loop."""
+        """Try a lease again after the pause; at most one lease per millisecond, so that many do not block the loop."""
         self._retry_ms = max(self._retry_ms + 1, self._clock.now_ms() + PAUSE_MS)
         self._log.inflight.put_off(lease, self._retry_ms)
 
@@ -248,27 +249,28 @@ class Reviving(Part):
             self._log.inflight.put_off(lease, lease.due_ms)
             return
         if lease.checkpoint.is_ordered:
-            # They stay where they are, and their queue may be read again.
+            # Messages in order stay in their queue, which may be popped again.
             group, topic, _ = key.queue
             self._held.wake((topic, group))
             return
         records = await from_disk(partial(self._read, lease))
-        # Some may have been acknowledged, or their topic deleted, while the disk was read.
+        # While the disk was read, some messages may have been acknowledged, or their topic deleted.
         left = self._log.inflight.hidden(key, lease.left)
         if any([self._copies.make_topic(records[offset], key.queue) for offset in left if offset in records]):
-            # A power loss may keep the log and lose the topic: nobody would read the copies.
+            # The topic must be on disk first: a power loss may keep the log and lose the topic, and then nobody would
+            # read the copies.
             await self._persist()
         done: list[int] = []
         refusals: list[RequestRefused] = []
         try:
-            # Or while the topic was made.
+            # Messages may have been acknowledged while the topic was made, too.
             for offset in self._log.inflight.hidden(key, lease.left):
                 record = records.get(offset)
                 if record is None or self._copy(record, key, refusals):
                     done.append(offset)
         finally:
             if done:
-                # What was copied must not be copied again when another copy fails.
+                # If another copy fails, messages that were copied must not be copied again.
                 self._log.write_own(Ack(key, done))
         if refusals:
             raise refusals[0]
@@ -310,7 +312,7 @@ class Reviving(Part):
             )
         return found
 
-    # --- what is saved
+    # --- saving
 
     async def _save_often(self) -> None:
         horizon: Horizon | None = None
@@ -319,23 +321,23 @@ class Reviving(Part):
             await trio.sleep(SAVE_S)
             rounds += 1
             self._renew()
-            await self._try(_NOT_NOTED, self._note_others)
+            await self._try(_NOT_NOTED, self._write_foreign_offsets)
             if horizon is None and rounds % HORIZON_ROUNDS == 0:
                 horizon = Horizon(self._log.inflight.needed_from(self._log.end), self._store.log.end)
             await self._try("offsets of pop consumers are not saved", self._flush_log)
-            # In this order: what the flush has made safe is committed, and only then may the start of the log move past
-            # it.
+            # The order matters: positions that the flush has made safe are committed, and only then may the start of
+            # the log move past their check points.
             reached = self._safe_end()
             self._positions.commit(self._log.commits.safe(reached))
             self._takeover.save(reached)
             if rounds % HORIZON_ROUNDS == 0:
-                self._takeover.go_on()
+                self._takeover.skip_own_records()
             if horizon is not None and horizon.may_be_saved(reached):
                 await self._try("the start of the revive log is not saved", partial(self._save, horizon.offset))
                 horizon = None
 
-    async def _note_others(self) -> None:
-        """Note in the revive log which offsets others have set."""
+    async def _write_foreign_offsets(self) -> None:
+        """Write to the revive log which offsets others have set."""
         changes = self._offsets.changes
         if changes == self._noted_changes:
             return
@@ -355,7 +357,7 @@ class Reviving(Part):
             await self._flush()
 
     async def _save(self, offset: int) -> None:
-        # The commits before it must be on disk first, see `Horizon`.
+        # The commits before this offset must be on disk first, see `Horizon`.
         if offset > self._offsets.query(REVIVE_GROUP, self._log.topic, QUEUE_ID):
             await self._persist()
             self._offsets.commit(REVIVE_GROUP, self._log.topic, QUEUE_ID, offset)
@@ -372,7 +374,7 @@ class Reviving(Part):
                 return  # nothing can be stored now
 
     async def _try(self, what: str, action: Callable[[], Awaitable[None]]) -> None:
-        """The next try is the caller's."""
+        """Run ``action`` and log its failure; the caller tries again later."""
         try:
             await action()
         except Exception as error:

@@ -9,7 +9,7 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(frozen=True, slots=True)
 class PopState:
-    """What is popped, how far groups are, the requests that wait, and the copies of messages that come back."""
+    """The revive log, the positions of groups, the waiting requests, and the copies of messages that come back."""
 
     log: ReviveLog
     positions: Positions

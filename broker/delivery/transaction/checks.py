@@ -1,7 +1,8 @@
-"""Asks producers about halves that stay open, and gives up a half that was asked about too often.
+"""Asks producers about halves that stay open, and gives up a half after too many checks.
 
-Each check stores a copy of the half at the end of the half topic first, as RocketMQ does: so the count of checks
-survives, and the first open half moves on. The producer is asked about the copy; an answer about an older one counts.
+Each check first stores a copy of the half at the end of the half topic, as RocketMQ does: so the count of checks
+survives, and the first open half moves forward. The producer is asked about the copy; an answer about an older copy is
+accepted, too.
 """
 
 import logging
@@ -32,20 +33,21 @@ logger = logging.getLogger(__name__)
 
 
 class Due(Enum):
-    """What is due for a half."""
+    """What has to be done for a half."""
 
-    #: Nothing yet, nor for first halves after it.
+    #: Nothing yet; nor for later halves, except copies.
     NEW = "new"
-    #: Nothing yet: its producer has said so.
+    #: Nothing yet: its producer has asked not to be asked so early.
     IMMUNE = "immune"
     CHECK = "check"
     GIVE_UP = "give up"
 
 
 def due(half: Record, now_ms: int, timeout_ms: int, max_checks: int) -> Due:
-    """What is due for ``half`` now. Its age counts from its store time.
+    """What has to be done for ``half`` now. Its age counts from its store time.
 
-    Only the first question waits for the age. The copy that a check has made is due in each round, as in RocketMQ.
+    Only the first check waits until the half is old enough. The copy that a check has made is checked in each round, as
+    in RocketMQ.
     """
     if checks := checks_of(half.properties):
         return Due.GIVE_UP if checks >= max_checks else Due.CHECK
@@ -56,14 +58,14 @@ def due(half: Record, now_ms: int, timeout_ms: int, max_checks: int) -> Due:
     return Due.CHECK if max_checks > 0 else Due.GIVE_UP
 
 
-# Halves that are looked at in one step: a millisecond or two.
+# Halves that are examined in one step: a millisecond or two.
 SLICE = 32
-# A producer for which so much waits is asked later.
+# A producer whose connection has this many unsent bytes is asked later.
 MAX_WAITING_BYTES = 4 << 20
 
 
 class TransactionChecks:
-    """See the module."""
+    """Checks the open halves of a ledger."""
 
     def __init__(
         self,
@@ -82,20 +84,21 @@ class TransactionChecks:
         self._clock = clock
         self._ages = ages
         self._callers = callers
-        # What the callers said in this step, by user, host and topic: many members are asked about many halves.
+        # Cached answers of `Callers.may_send` in this step, by user, host and topic: there are many members and halves.
         self._may_see: dict[tuple[str, str, str], bool] = {}
         # The producers of a group take turns.
         self._turn = 0
 
     def run(self) -> Steps[int]:
-        """Look at all halves that were open at the beginning; returns how many checks that were. RequestRefused on a
-        full disk, for example: the next round goes on.
+        """Examine all halves that were open at the beginning; returns how many checks were made.
+
+        RequestRefused on a full disk, for example: the next round continues.
         """
         ledger = self._ledger
         timeout_ms, max_checks = self._options.transaction_time_out, self._options.transaction_check_max
         end, count, checked = ledger.half_end, 0, 0
         self._may_see.clear()
-        # Those that are left, once a half is too young: copies after it, whose first halves are older.
+        # Once a half is too young: the copies after it, whose first halves are older and which must still be examined.
         copies: deque[int] | None = None
         try:
             offset = ledger.first_open(0)
@@ -104,7 +107,7 @@ class TransactionChecks:
                 if not ledger.is_ready:
                     break
                 wanted = Due.IMMUNE
-                # It may have ended while a thread read it.
+                # The half may have ended while a thread read it.
                 if ledger.first_open(offset) == offset:
                     if half is None:
                         logger.warning("half message %d was removed from the log before its transaction ended", offset)
@@ -113,7 +116,7 @@ class TransactionChecks:
                         wanted = due(self._ages.dated(half), self._clock.now_ms(), timeout_ms, max_checks)
                         if wanted is Due.NEW and copies is None:
                             copies = deque(ledger.copies_between(offset, end))
-                        checked += self._look(half, wanted)
+                        checked += self._examine(half, wanted)
                 if copies is None:
                     offset = ledger.first_open(offset + 1)
                 elif copies:
@@ -130,7 +133,7 @@ class TransactionChecks:
                 ledger.write_ops()
         return checked
 
-    def _look(self, half: Record, wanted: Due) -> bool:
+    def _examine(self, half: Record, wanted: Due) -> bool:
         try:
             real_queue(half.properties)
         except ValueError as error:
@@ -147,9 +150,9 @@ class TransactionChecks:
         channels = self._channels(halves.group_of(half.properties), halves.topic_of(half.properties))
         ready = [channel for channel in channels if channel.buffered_bytes < MAX_WAITING_BYTES]
         if channels and not ready:
-            return False  # it is not the producers' fault, so this does not count as a check
-        # The copy first: a kill between the two leaves two open halves of one transaction, which a start links again.
-        # The other order would lose the transaction.
+            return False  # not the producers' fault, so this does not count as a check
+        # Store the copy before ending the half: a kill in between leaves two open halves of one transaction, which a
+        # start links again. The other order would lose the transaction.
         message = halves.put_back(half)
         put = self._put(half, message)
         if put is not None:
@@ -159,7 +162,7 @@ class TransactionChecks:
             )
         if ready:
             self._ask(ready[self._turn % len(ready)], half)
-        # Else nobody of the group is connected who may send to the topic; the next check may find somebody.
+        # If `ready` is empty, no connected producer of the group may send to the topic; the next check may find one.
         return True
 
     def _ask(self, channel: Channel, half: Record) -> None:
@@ -172,7 +175,7 @@ class TransactionChecks:
             logger.warning("producer %s is not asked about a half message: %s", channel.remote, error)
 
     def _give_up(self, half: Record) -> None:
-        # The message is in its last topic before the half is over.
+        # Store the message in its last topic before the half is ended.
         if self._put(half, halves.given_up(half)) is None:
             return
         self._ledger.finish(half.queue_offset, halves.first_offset(half.properties, half.queue_offset))
@@ -188,9 +191,9 @@ class TransactionChecks:
     def _put(self, half: Record, copy: Incoming) -> PutResult | None:
         """Store a copy of ``half``; None when it would be too large to be stored.
 
-        Halves with so many properties come from a Java broker, or from a time when this broker's own properties were
-        shorter. Such a half stays open, and its checks are not counted, until its producer ends it or the log is
-        removed. An error here would stop the checks of all halves after it.
+        Halves with such long properties come from a Java broker, or from a time when this broker's own properties were
+        shorter. Such a half stays open, and its checks are not counted, until its producer ends it or its part of the
+        log is removed. An error here would stop the checks of all halves after it.
         """
         try:
             return self._writer.put_again(copy)

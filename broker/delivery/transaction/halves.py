@@ -1,7 +1,7 @@
-"""What becomes of a half message that waits in RMQ_SYS_TRANS_HALF_TOPIC (see writing/deferred.py). Pure.
+"""The messages made of a half message that waits in RMQ_SYS_TRANS_HALF_TOPIC (see writing/deferred.py). Pure.
 
-Each check puts a copy at the end of the half topic, with one check more in TRANSACTION_CHECK_TIMES and the queue offset
-of the first half in TRAN_PREPARED_QUEUE_OFFSET. This is RocketMQ's form: halves that a Java broker stored go on here.
+Each check puts a copy at the end of the half topic, with TRANSACTION_CHECK_TIMES raised by one and the queue offset of
+the first half in TRAN_PREPARED_QUEUE_OFFSET. This is RocketMQ's form: a Java broker's halves continue on this broker.
 """
 
 from skylark.broker.writing.deferred import CHECK_TIMES, PREPARED, REAL_QUEUE, REAL_TOPIC, UNIQ_KEY, real_queue
@@ -15,7 +15,7 @@ from skylark.remoting.protocol.requests.transactions import CheckTransactionStat
 
 _IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _GROUP = b"PGROUP"
-# Left out of a committed message.
+# Properties that a committed message loses.
 _OF_HALVES = {b"TRAN_MSG": None, REAL_TOPIC: None, REAL_QUEUE: None, CHECK_TIMES: None, PREPARED: None}
 MAX_DIGITS = 18
 
@@ -36,12 +36,12 @@ def checks_of(properties: bytes) -> int:
 
 
 def first_offset(properties: bytes, offset: int) -> int:
-    """The offset of the first half of the transaction, of which the one at ``offset`` may be a copy."""
+    """The offset of the transaction's first half; the half at ``offset`` may be a copy of it."""
     return _number(find_property(properties, PREPARED), offset)
 
 
 def immunity_ms(properties: bytes, default_ms: int) -> int | None:
-    """How long the producer wants not to be asked; None when it does not say. RocketMQ's -1 stands for the default."""
+    """How long the producer wants not to be asked; None when it does not say. RocketMQ's -1 means the default."""
     value = find_property(properties, _IMMUNITY)
     if value is None:
         return None
@@ -50,7 +50,7 @@ def immunity_ms(properties: bytes, default_ms: int) -> int | None:
 
 
 def committed(half: Record) -> Incoming:
-    """The message, for its own queue. Its origin says which half it commits."""
+    """The committed message, for its own queue. Its origin says which half it commits."""
     message = _without_bits(half, *real_queue(half.properties), replace_properties(half.properties, _OF_HALVES))
     message.sys_flag |= TRANSACTION_COMMIT
     message.origin = half.physical_offset
@@ -79,7 +79,7 @@ def resumed(record: Record) -> Incoming:
 
 
 def check_header(half: Record) -> CheckTransactionStateRequestHeader:
-    """What the producer is told about the half, beside the message."""
+    """The header of the question to the producer, which is sent with the message."""
     topic, _ = real_queue(half.properties)
     key = find_property(half.properties, UNIQ_KEY)
     name = None if key is None else key.decode("utf-8", "replace")

@@ -1,11 +1,11 @@
-"""The halves of this broker that are open: which there are, how they end, and what of that is on disk.
+"""The open halves of this broker: which halves are open, how they end, and what is on disk about them.
 
 A half ends with its message in its own queue (a commit), then with an op message that names the half. The op messages
 of all halves that end in one turn of the loop are written at its end. Invariant: when this broker is killed, the log
-has at most the commits of its last turn without their op messages. `recover` finds those again, since a committed
+has at most the commits of its last turn without their op messages. `recover` finds such commits, since a committed
 message has the place of its half in the log; so a kill between the two does not deliver a message twice.
 Consumer offsets of CID_RMQ_SYS_TRANS, as in RocketMQ, say where `recover` begins: at the first open half and at the
-first op message that may name a half after it. They are saved a round late: a slave may get them before the log.
+first op message that may name a half after it. They are saved a round late, as a slave may get offsets before the log.
 Nothing here waits; `recover` and `half_at` are steps. Neighbours: transactions.py, checks.py.
 """
 
@@ -27,20 +27,20 @@ from skylark.mqcommon.message.record import Record, decode_record
 from skylark.mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from skylark.remoting.net.steps import Steps
 
-# So many op messages in a row are one row of `OpMessages`.
+# This many consecutive op messages are one row of `OpMessages`.
 OPS_IN_A_ROW = 256
 
 
 class EndedHalves:
-    """Which halves are over, by queue offset: all before ``base``, and the ones with a mark after it.
+    """Which halves are over, by queue offset: all halves before ``base``, and the marked halves after it.
 
-    A half is a byte of an array, not an object, so a million of open or finished halves cost a megabyte. `OpMessages`
-    knows from where on op messages must be read again to know the same.
+    A half is a byte of an array, not an object, so a million open or finished halves cost a megabyte. `OpMessages`
+    knows from which op message on a start must read to restore this state.
     """
 
     def __init__(self, base: int) -> None:
         self.base = base
-        # A byte for each half from ``base`` on; those after its end are open.
+        # A byte for each half from ``base`` on; halves after the end of the array are open.
         self._over = bytearray()
 
     def is_over(self, offset: int) -> bool:
@@ -48,7 +48,7 @@ class EndedHalves:
         return at < 0 or (at < len(self._over) and self._over[at] == 1)
 
     def finish(self, offset: int) -> None:
-        """Half ``offset`` is over."""
+        """Mark half ``offset`` as over."""
         at = offset - self.base
         if at < 0:
             return
@@ -67,7 +67,7 @@ class EndedHalves:
         return max(end - self.base, 0) - self._over.count(1)
 
     def advance(self) -> int:
-        """Let ``base`` be the first half that is not over; returns it."""
+        """Move ``base`` to the first half that is not over; returns it."""
         done = self.first_open(self.base) - self.base
         if done:
             del self._over[:done]
@@ -76,14 +76,14 @@ class EndedHalves:
 
 
 class OpMessages:
-    """The op messages, in their order, and the highest half that each of them names."""
+    """The op messages, in order, in rows with the highest half that each row names."""
 
     def __init__(self) -> None:
         # [offset of the first op message of a row, number of them, highest half that they name]
         self._rows: deque[list[int]] = deque()
 
     def add(self, op_offset: int, highest: int) -> None:
-        """Op message ``op_offset`` names halves up to ``highest``."""
+        """Add op message ``op_offset``, which names halves up to ``highest``."""
         rows = self._rows
         if rows and rows[-1][1] < OPS_IN_A_ROW:
             last = rows[-1]
@@ -102,7 +102,7 @@ class OpMessages:
 
 # RocketMQ's limit of a body.
 MAX_BODY_BYTES = 4_096
-# So many offsets surely fit.
+# This many offsets always fit into one body.
 OFFSETS_IN_A_BODY = MAX_BODY_BYTES // 20
 #: The properties of an op message.
 PROPERTIES = b"TAGS\x01d\x02"
@@ -119,7 +119,7 @@ def bodies(offsets: Sequence[int]) -> Iterator[tuple[bytes, int]]:
 
 
 def offsets_in(body: bytes) -> list[int]:
-    """The halves that a body names; what is not a number is left out."""
+    """The halves that a body names; texts that are not numbers are left out."""
     return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
 
 
@@ -127,14 +127,14 @@ GROUP = "CID_RMQ_SYS_TRANS"
 # Messages that are read in one step.
 SLICE = 256
 SLICE_BYTES = 1 << 20
-# A turn of the loop writes less than this: commits without op messages are so near to the end of the log. Op messages
-# are written sooner when a turn commits many large messages.
+# A turn of the loop writes less than this, so commits without op messages are this near to the end of the log. When a
+# turn commits many large messages, op messages are written before its end.
 TAIL_BYTES = 64 << 20
 MAX_UNNAMED_BYTES = 4 << 20
 
 
 class Ledger:
-    """See the module. It knows nothing until `recover` has run."""
+    """The open halves of one broker. It has no state until `recover` has run."""
 
     def __init__(
         self, store: MessageStore, writer: Writer, offsets: ConsumerOffsets, clock: Clock, store_host: bytes
@@ -146,21 +146,21 @@ class Ledger:
         self._store_host = store_host
         self._window = EndedHalves(0)
         self._op_messages = OpMessages()
-        # Ended, and not named by an op message yet.
+        # Halves that have ended, and are not named by an op message yet.
         self._unnamed: list[int] = []
         self._unnamed_from = 0
         # The first half of a transaction -> its copy that is open.
         self._moved: dict[int, int] = {}
-        # With the end of the log.
+        # The progress to save next, with the end of the log at that time.
         self._saved_next: tuple[int, int, int] | None = None
         #: Whether halves can be ended.
         self.is_ready = False
-        #: How often all was forgotten: what was read from the log before that may not be in it any more.
+        #: How often the state was forgotten: records read from the log before that may not be in it any more.
         self.era = 0
 
     @property
     def has_ops_to_write(self) -> bool:
-        """Whether `write_ops` has something to do. What `recover` finds is written when it has found all."""
+        """Whether `write_ops` has work to do. Ends that `recover` finds are written when it has finished."""
         return self.is_ready and bool(self._unnamed)
 
     @property
@@ -183,7 +183,7 @@ class Ledger:
         return None if self._window.is_over(offset) else offset
 
     def finish(self, offset: int, first: int | None = None) -> None:
-        """Half ``offset`` is over. ``first``: its transaction ends with it, which began with that half."""
+        """Mark half ``offset`` as over. ``first``: the offset of the transaction's first half, if this ends it."""
         if first is not None:
             self._moved.pop(first, None)
         if not self._unnamed:
@@ -195,12 +195,12 @@ class Ledger:
             self.write_ops()
 
     def replaced(self, half: Record, copy: int) -> None:
-        """``half`` is over, and goes on as the half ``copy``."""
+        """Mark ``half`` as over; its transaction continues as the half ``copy``."""
         self._moved[first_offset(half.properties, half.queue_offset)] = copy
         self.finish(half.queue_offset)
 
     def write_ops(self) -> None:
-        """Write op messages for what has ended. RequestRefused when that is not possible now: it is tried again."""
+        """Write op messages for ended halves. RequestRefused when that is not possible now: the caller tries again."""
         unnamed = self._unnamed
         done = 0
         try:
@@ -216,11 +216,11 @@ class Ledger:
     # --- going through the open halves
 
     def first_open(self, offset: int) -> int:
-        """The first open half at or after ``offset``; at the end of the queue it does not exist yet."""
+        """The first open half at or after ``offset``; the end of the queue if there is none."""
         return self._window.first_open(offset)
 
     def copies_between(self, offset: int, end: int) -> list[int]:
-        """The open copies that checks have made, after ``offset`` and before ``end``, in their order."""
+        """The open copies that checks have made, after ``offset`` and before ``end``, in order."""
         return sorted(copy for copy in self._moved.values() if offset < copy < end)
 
     def half_at(self, offset: int) -> Steps[Record | None]:
@@ -229,33 +229,33 @@ class Ledger:
 
     def read_half(self, offset: int) -> Record | None:
         """As `half_at`, for a caller that waits for the disk itself."""
-        # A read of the queue compares the entry with the log and mends it. A wrong entry does not mean that the half
-        # was removed: it would be ended, and its message lost.
+        # Reading the queue compares the entry with the log and mends it. A wrong entry must not be taken for a removed
+        # half: the half would be ended, and its message lost.
         found = self._store.get(TRANS_HALF_TOPIC, 0, offset, 1, SLICE_BYTES)
         try:
             half = decode_record(found.records) if found.count else None
         except ProtocolError:
             return None
-        # A blank entry stands for a half that is lost, and the read goes on after it.
+        # A blank entry stands for a lost half; the read then returns a later half.
         return half if half is not None and half.queue_offset == offset else None
 
     # --- progress
 
     def forget(self) -> None:
-        """This broker is not the master any more."""
+        """Forget the state: this broker is not the master any more."""
         self.is_ready = False
         self.era += 1
-        # Halves that are over and not named yet: the next master finds their commits in the log, and asks about the
-        # others.
+        # Halves that are over and not named yet need no op message: the next master finds their commits in the log, and
+        # checks the other halves.
         self._unnamed.clear()
         self._moved.clear()
         self._window, self._op_messages, self._saved_next = EndedHalves(0), OpMessages(), None
 
     def progress(self) -> tuple[int, int]:
-        """What may be saved once the log is on disk as far as it is now: the offsets of both topics."""
+        """The offsets of both topics that may be saved once the present log is on disk."""
         base = min(self._window.advance(), self.half_end)
         if self._unnamed:
-            # Those that are over, but not named yet, must be found again.
+            # A start must find halves that are over but not named yet.
             base = min(base, *self._unnamed)
         op_end = self._store.max_offset(TRANS_OP_TOPIC, 0)
         return base, self._op_messages.needed_from(base, op_end)
@@ -270,10 +270,10 @@ class Ledger:
         return progress == self._saved
 
     def save(self, progress: tuple[int, int]) -> None:
-        """Save the progress of the last call; ``progress`` is saved by the next one.
+        """Save the progress of the last call; ``progress`` is saved by the next call.
 
-        In Controller mode a progress waits until the log is confirmed up to where it was then: slaves take offsets
-        before they have the log.
+        In Controller mode a progress waits until the log is confirmed up to the log's end at the time of the call:
+        slaves copy offsets before they have the log.
         """
         if self._saved_next is not None:
             half_offset, op_offset, log_end = self._saved_next
@@ -286,17 +286,17 @@ class Ledger:
     # --- after a start or a change of the role
 
     def recover(self) -> Steps[None]:
-        """Find out which halves are open. This broker is the master, and may take messages meanwhile.
+        """Find the open halves. This broker is the master, and may take messages meanwhile.
 
-        When the role changes meanwhile, this ends without a result: parts of the log may have been replaced.
+        When the role changes meanwhile, `recover` ends without a result: parts of the log may have been replaced.
         """
         self.forget()
         era, end = self.era, self.half_end
         self._lower_saved()
         base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
         self._window = window = EndedHalves(base)
-        # The order counts: op messages say which halves are over. What they leave open is linked to its copies. Last
-        # comes the end of the log, for commits whose op message a kill took.
+        # The order matters: op messages say which halves are over. Halves that they leave open are linked to their
+        # copies. Last, the end of the log is searched for commits whose op message a kill has prevented.
         last_op = yield from self._read_ops()
         first_physical = yield from self._read_open(end)
         if first_physical is not None:
@@ -308,17 +308,17 @@ class Ledger:
         self.write_ops()
 
     def _lower_saved(self) -> None:
-        """Let the saved offsets be within this log.
+        """Lower saved offsets that are past the ends of this log's queues.
 
-        A slave may have the offsets of a master of whose log it lacks the end. As the master it stores other messages
-        at these offsets, and its next start would take halves among them for ended ones.
+        A slave may have copied the offsets of its master but not the end of the master's log. As the master it stores
+        other messages at these offsets, and its next start would take halves among them for ended halves.
         """
         for topic, saved in zip((TRANS_HALF_TOPIC, TRANS_OP_TOPIC), self._saved, strict=True):
             if saved > (end := self._store.max_offset(topic, 0)):
                 self._offsets.commit_now(GROUP, topic, 0, end)
 
     def _read_ops(self) -> Steps[int]:
-        """Take in the op messages; returns where the last one is in the log."""
+        """Read and apply the op messages; returns where the last op message is in the log."""
         offset, last = min(self._saved[1], self._store.max_offset(TRANS_OP_TOPIC, 0)), 0
         while True:
             at = offset
@@ -355,7 +355,7 @@ class Ledger:
         return first_physical
 
     def _link(self, half: Record) -> None:
-        """An open half. If it is a copy, the one before it is over: a kill came before that was written."""
+        """Add an open half. If it is a copy, end the half before it: a kill came before that end was written."""
         first = first_offset(half.properties, half.queue_offset)
         if first == half.queue_offset:
             return
@@ -384,10 +384,10 @@ class Ledger:
                 yield None
 
     def _committed_at(self, at: int) -> tuple[int, Record | None]:
-        """(size of what is there, the half that it commits).
+        """(size of the record at ``at``, the half that it commits).
 
         The second delivery of a committed message has the bits of a commit, too, but no place of a half: so the unique
-        key decides.
+        keys of message and half are compared.
         """
         log = self._store.log
         size, magic = SIZE_MAGIC.unpack(log.read(at, BLANK_BYTES))
@@ -397,7 +397,7 @@ class Ledger:
         if raw is None:
             return 0, None
         record = decode_record(raw, check_crc=False)
-        # Only a commit has the place of its half.
+        # Only a commit has the place of a half.
         if record.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
             return size, None
         found = self._store.record_at(record.prepared_transaction_offset)
@@ -408,7 +408,7 @@ class Ledger:
         return size, half
 
     def _record_near(self, offset: int) -> int:
-        """Where in the log the last half before ``offset`` is, or one before it; 0 when that is not known."""
+        """Where in the log the last half before ``offset`` is, or an earlier half; 0 when that is not known."""
         queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
         if queue is None or offset <= 0 or queue.is_empty:
             return 0
@@ -419,7 +419,7 @@ class Ledger:
                 low = middle
             else:
                 high = middle
-        # A wrong entry may have led the search to a half after ``offset``, or names no half at all.
+        # A wrong entry may have led the search to a half after ``offset``, or may name no half at all.
         half = self.read_half(low)
         return 0 if half is None or half.physical_offset > offset else half.physical_offset
 

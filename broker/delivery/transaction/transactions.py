@@ -1,8 +1,8 @@
-"""Transactions: 37 ends one, 323 lets a message that was given up be asked about again; open ones are checked.
+"""Transactions: 37 ends one, 323 has a given-up message checked again; open transactions are checked.
 
-The Writer sends halves to their topic (writing/deferred.py). Only the master ends and checks: on a slave the log has
-one writer, the replica, and RocketMQ's acting master passes halves on to another broker only (enableRemoteEscape),
-which this broker does not have. They wait until a master is back.
+The Writer sends halves to their topic (writing/deferred.py). Only the master ends and checks transactions: on a slave
+the log has one writer, the replica. RocketMQ's acting master can only pass halves on to another broker
+(enableRemoteEscape), which this broker does not support. So halves wait until a master is back.
 Neighbours: ledger.py, checks.py, replication/set_requests.py (37 on a slave).
 """
 
@@ -44,7 +44,7 @@ _ENDS = (TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 
 
 class Transactions(Part):
-    """See the module."""
+    """Ends transactions (37), resumes given-up ones (323), and checks open ones."""
 
     reads_disk = (RESUME_CHECK_HALF_MESSAGE.code,)
 
@@ -84,7 +84,7 @@ class Transactions(Part):
     # --- requests
 
     def end(self, channel: Channel, request: Command, half: Record | None = None) -> Command | None:
-        """37. ``half``: the half at ``commit_log_offset``, if it has been read already."""
+        """37: commit or roll back. ``half``: the half at ``commit_log_offset``, if it has been read already."""
         header = END_TRANSACTION.header(request)
         how = header.commit_or_rollback
         if how not in _ENDS:
@@ -101,7 +101,7 @@ class Transactions(Part):
             half = self._recent_half(header.commit_log_offset)
         if half is None:
             raise RunInTask(self._stepper.slow(self._end_old))
-        # The request names the half by its place in the log, which a client may have made up: the half decides.
+        # The request names the half by its place in the log, which a client may have invented: the half is checked.
         self._check(header, half)
         topic = halves.topic_of(half.properties)
         self._may_send(channel, request, topic)
@@ -116,9 +116,9 @@ class Transactions(Part):
             message = halves.committed(half)
         except ValueError as error:
             raise _failed(f"Find prepared transaction message failed: {error}") from None
-        self._writer.defer_if_asked(message)  # its delay begins now
-        # First the message, then the end: a kill in between leaves a message without its op message, which the next
-        # start finds by its origin. In the other order it would leave an ended half without its message.
+        self._writer.defer_if_asked(message)  # the delay of the message begins now
+        # Store the message before ending the half: a kill in between leaves a message without its op message, which the
+        # next start finds by its origin. The other order could leave an ended half without its message.
         put = self._writer.put_again(message, is_complete=True)
         self._counts.committed(topic, max(self._ages.of(half), 0))
         self._ledger.finish(offset, first)
@@ -126,7 +126,7 @@ class Transactions(Part):
         return self._durability.answer_when_safe(channel, request, request.respond(), put.end, trio.current_time())
 
     def _end_old(self, channel: Channel, request: Command) -> Steps[Command | None]:
-        """As `end`, for a half that may be on disk only, or whose queue entry may be wrong."""
+        """As `end`, for a half that may only be on disk, or whose queue entry may be wrong."""
         physical, era = END_TRANSACTION.header(request).commit_log_offset, self._ledger.era
         half = yield from reading(lambda: self._stored_half(physical))
         if self._ledger.era != era:
@@ -138,10 +138,10 @@ class Transactions(Part):
         return response
 
     def _recent_half(self, physical: int) -> Record | None:
-        """The half at this place of the log, if that is in memory and the queue of halves has an entry for it.
+        """The half at this place of the log, if it is in memory and the queue of halves has an entry for it.
 
-        The bytes of a message's body may look like a half at a place that its sender can foresee. With such bytes it
-        would end the transaction of another producer. So the queue says what is a half.
+        A message's body may contain bytes that look like a half, at a place that its sender can predict. With such
+        bytes the sender could end the transaction of another producer. So only the queue decides what is a half.
         """
         half = self._looks_like_half(physical) if self._store.log.is_recent(physical) else None
         queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
@@ -150,7 +150,7 @@ class Transactions(Part):
         return half if queue.entry(half.queue_offset)[0] == physical else None
 
     def _stored_half(self, physical: int) -> Record | None:
-        """As `_recent_half`, wherever it is; a wrong entry is mended."""
+        """As `_recent_half`, also for a half that is only on disk; a wrong entry is mended."""
         half = self._looks_like_half(physical)
         named = None if half is None else self._ledger.read_half(half.queue_offset)
         return named if named is not None and named.physical_offset == physical else None
@@ -170,7 +170,7 @@ class Transactions(Part):
         if half.queue_offset != header.tran_state_table_offset:
             raise _failed("The transaction state table offset wrong")
         immune_ms = halves.immunity_ms(half.properties, self._options.transaction_time_out)
-        # Afterwards the broker may have given the half up, so only an answer to its question counts.
+        # After this time the broker may have given the half up, so only an answer to its question is accepted.
         if immune_ms is not None and not header.from_transaction_check:
             age_ms = self._ages.of(half)
             if age_ms > immune_ms:
@@ -182,18 +182,18 @@ class Transactions(Part):
 
     @property
     def open_halves(self) -> int:
-        """Halves that are not over, as far as this broker knows them."""
+        """How many halves are not over, as far as this broker knows them."""
         return self._ledger.open_count
 
     @property
     def undelivered(self) -> int:
-        """The same; while this broker does not know them, all that the topic of halves has."""
+        """As `open_halves`; while this broker does not know them, all messages of the topic of halves count."""
         if self._ledger.is_ready:
             return self._ledger.open_count
         return self._ledger.half_end - self._store.min_offset(TRANS_HALF_TOPIC, 0)
 
     def resume(self, channel: Channel, request: Command) -> Command:
-        """323: the message, which was given up, is a half again."""
+        """323: make a given-up message a half again."""
         header = RESUME_CHECK_HALF_MESSAGE.header(request)
         try:
             _, physical = split_offset_msg_id(header.msg_id)
@@ -211,7 +211,7 @@ class Transactions(Part):
         return request.respond()
 
     def after_turn(self) -> None:
-        """Name the halves that have ended in this turn."""
+        """Write an op message for the halves that have ended in this turn."""
         if self._ledger.has_ops_to_write:
             self._write_ops()
 
@@ -237,13 +237,13 @@ class Transactions(Part):
             await self._follow_role()
             if not self._ledger.is_ready:
                 continue
-            # What could not be written at the end of its turn, on a full disk for example.
+            # Write op messages that could not be written at the end of their turn, on a full disk for example.
             if self._ledger.has_ops_to_write:
                 self._write_ops()
             now = trio.current_time()
             if now >= checked_at + interval_s:
                 checked_at = now
-                self._store.look_at_clock()
+                self._store.check_clock()
                 await self._try("open transactions are not checked", self._checks.run())
             if now >= saved_at + SAVE_S:
                 saved_at = now
@@ -254,16 +254,16 @@ class Transactions(Part):
         self._stopping = True
 
     async def close(self) -> None:
-        """Name what has ended."""
+        """Write op messages for halves that have ended."""
         if self._ledger.is_ready and self._ledger.has_ops_to_write and self._is_active():
             self._write_ops()
 
     def forget(self) -> None:
-        """The role changes. It may change again before `_follow_role` looks, and the log may be cut in between."""
+        """Forget the halves at a role change: before `_follow_role` runs, it may change again, and the log be cut."""
         self._ledger.forget()
 
     async def _follow_role(self) -> None:
-        """Take up the halves when this broker has become the master, forget them when it is none."""
+        """Recover the halves when this broker has become the master, forget them when it was demoted."""
         is_active = self._is_active() and not self._stopping
         if not is_active:
             if self._ledger.is_ready:
@@ -292,7 +292,7 @@ class Transactions(Part):
             self._failures.failed(what, error)
             return
         self._failures.succeeded(what)
-        # The role may have changed during the fsync: then this progress is of a log that is not this broker's any more.
+        # The role may have changed during the fsync: this progress may then describe a log that was replaced.
         if self._ledger.is_ready and self._is_active():
             self._ledger.save(progress)
 

@@ -1,6 +1,6 @@
-"""The group of Controllers, as a broker asks it, and the broker's requests besides those for its id.
+"""The group of Controllers, and a broker's requests to it, except the requests for the broker's id.
 
-The leader is found (1005), and found again when it changes. The requests: 904, 1001 to 1004, 1006.
+The leader is searched for (1005), and searched for again when it changes. The requests: 904, 1001 to 1004, 1006.
 """
 
 import logging
@@ -39,18 +39,18 @@ from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, B
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 3_000
-# How long to wait for Controllers that have not said whether they lead, while none has said that it does.
+# How long to wait for Controllers that have not answered whether they lead, while no Controller claims leadership.
 FIND_MS = 500
 
 
 class Controllers:
-    """``addrs``: those of ``controllerAddr``; ``leader`` is one of them where possible, "" while it is unknown."""
+    """``addrs``: the addresses in ``controllerAddr``; ``leader``: one of them if possible, "" while it is unknown."""
 
     def __init__(self, client: RemotingClient, addrs: Sequence[str]) -> None:
         self._client = client
         self.addrs = tuple(addrs)
         self.leader = ""
-        # The last leader that did not answer as one: another Controller is preferred.
+        # The last leader that did not answer as the leader: other Controllers are preferred.
         self._failed = ""
 
     async def ask(self, what: Request[Any, Any, AH, AB], header: Any, body: Any = None) -> Answer[AH, AB]:
@@ -69,12 +69,12 @@ class Controllers:
             raise
 
     def lost(self, leader: str) -> None:
-        """``leader`` does not answer, or not as the leader."""
+        """Forget ``leader``, which does not answer, or does not answer as the leader."""
         if self.leader == leader:
             self.leader, self._failed = "", leader
 
     async def _find(self) -> str:
-        """Ask all who leads: the first that says that it leads is taken, else a leader that others name."""
+        """Ask all Controllers who leads: the first that claims leadership, else a leader that others name."""
         named: list[str] = []
         leads: list[str] = []
 
@@ -88,7 +88,8 @@ class Controllers:
                 leads.append(addr)
                 if addr != self._failed:
                     nursery.cancel_scope.cancel()
-            # Hearsay: the named leader may be gone, so one that says it of itself comes first.
+            # Second-hand information: the named leader may be down, so a Controller that claims leadership itself is
+            # preferred.
             elif found.controller_leader_address:
                 named.append(found.controller_leader_address)
 
@@ -105,16 +106,16 @@ class Controllers:
 
 
 BEAT_TIMEOUT_MS = 1_000
-# So begins the text of a Skylark Controller that grants no lease.
+# The beginning of a Skylark Controller's text when it grants no lease.
 NO_LEASE = "no lease"
-# No broker can be elected now.
-NOBODY = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
+# Answers of Controllers when no broker can be elected now.
+NOT_ELECTABLE = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
 
 
 class ReplicaInfo(NamedTuple):
-    """What the Controllers say: who is the master, and the SyncStateSet with its epoch.
+    """The Controllers' view: who is the master, and the SyncStateSet with its epoch.
 
-    ``replicas``: how many brokers of the set are registered; None when they did not say it.
+    ``replicas``: how many brokers of the set are registered; None when the answer did not have it.
     """
 
     news: News
@@ -124,7 +125,7 @@ class ReplicaInfo(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A leader's answer to a heartbeat. RocketMQ's does not name the master; ``no_lease``: why it grants none.
+    """A leader's answer to a heartbeat. RocketMQ's does not name the master. ``no_lease``: why no lease is granted.
 
     ``is_unknown``: the leader does not know the broker.
     """
@@ -151,7 +152,7 @@ class ControllerRequests:
         self._identity = identity
 
     async def register(self, broker_id: int) -> None:
-        """1003: where this broker is."""
+        """1003: register the address of this broker."""
         who = self._identity
         header = RegisterBrokerToControllerRequestHeader(who.cluster_name, who.broker_name, broker_id, who.addr)
         await self.controllers.ask(CONTROLLER_REGISTER_BROKER, header)
@@ -179,7 +180,7 @@ class ControllerRequests:
         except BrokerError as error:
             if error.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
                 return await self.replica_info()
-            if error.code in NOBODY:
+            if error.code in NOT_ELECTABLE:
                 return None
             raise
         master = answer.header()

@@ -1,13 +1,14 @@
 """What this broker does after an answer of the Controller, or without an answer. Pure.
 
-The Controller's news are (master, its epoch): each election has a higher epoch, so news of a lower one are late and
-change nothing. The broker is FOLLOWING a master, LEADING in an epoch, or IDLE: it then accepts nothing, copies nothing
-and asks for an election. A master whose lease ends becomes IDLE by itself. If the Controller then still names it in the
-same epoch, nobody else was elected meanwhile, and it leads again without a new epoch.
-A restarted broker does not lead in an epoch that is older than its start: its log may have lost bytes of it that slaves
-have, and other bytes at the same place would never be found to differ. While the Controller still names it, it must be
-silent, so that another one is elected, or this one anew. The first news must answer a question of this process.
-The same epoch never names two masters; if it does, the two come from different Controllers: RuntimeError.
+The Controller's news are (master, its epoch). Each election has a higher epoch, so news of a lower epoch are late and
+change nothing. The broker is FOLLOWING a master, LEADING in an epoch, or IDLE. While IDLE it accepts no messages,
+copies nothing and asks for an election. A master whose lease ends becomes IDLE by itself. If the Controller then still
+names it in the same epoch, no other broker was elected meanwhile, and it leads again without a new epoch.
+A restarted broker does not lead in an epoch that is older than its start. Its log may have lost bytes of that epoch
+which slaves have; if it wrote other bytes at the same place, the difference would never be found. While the Controller
+still names this broker for such an epoch, the broker must send no heartbeats, so that another broker is elected, or
+this one in a new epoch. The first news must answer a question of this process.
+The same epoch never names two masters; if it does, the news come from different groups of Controllers: RuntimeError.
 `MasterLease` says until when a master may go on without an answer. Neighbours: role.py (what clients see).
 """
 
@@ -19,12 +20,12 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 NO_EPOCH = -1
 # Each election raises the epoch by one. News of an epoch that is further ahead than this are forged or damaged: in the
-# file of epochs it would be later than all that Controllers name, and nobody would lead or follow any more.
+# file of epochs it would be later than all epochs of the Controllers, and this broker would never lead or follow again.
 MAX_EPOCH_STEP = 1 << 24
 
 
 class Stand(Enum):
-    """See the module."""
+    """What a broker does in its set."""
 
     IDLE = "idle"
     FOLLOWING = "following"
@@ -32,7 +33,7 @@ class Stand(Enum):
 
 
 class News(NamedTuple):
-    """What the Controller says: ``master_id`` is None when there is no master now."""
+    """The Controller's view: ``master_id`` is None when there is no master now."""
 
     master_id: int | None
     master_addr: str
@@ -41,7 +42,7 @@ class News(NamedTuple):
 
 @lazy_dataclass(frozen=True, slots=True)
 class RoleDecision:
-    """``stand`` from now on, to or in which epoch; ``begins``: the log gets a new epoch before the first message."""
+    """A new ``stand``, with its epoch. ``begins``: the log gets a new epoch before the first message."""
 
     stand: Stand
     epoch: int
@@ -56,7 +57,7 @@ class Decisions:
     def __init__(self, broker_id: int, log_epoch: int = NO_EPOCH) -> None:
         """The broker with the Controller's id ``broker_id``. It is idle until the Controller answers.
 
-        ``log_epoch``: the last epoch of its log. The Controller that elected its master had reached that.
+        ``log_epoch``: the last epoch of its log, which the Controllers have reached.
         """
         self.broker_id = broker_id
         self.now = RoleDecision(Stand.IDLE, log_epoch)
@@ -81,7 +82,7 @@ class Decisions:
                 f"no elections lead from epoch {max(self.now.epoch, 0)}, which this broker knows, to {news.epoch}:"
                 " controllerAddr names another group, or something between changes answers"
             )
-        # The first news of this process: what was decided before its start is over for it, whoever was named.
+        # The first news of this process: it does not lead in an epoch from before its start.
         if self._older_epoch is None:
             self._older_epoch = self._begun = max(news.epoch, self.now.epoch)
             self.now = RoleDecision(Stand.IDLE, self._older_epoch)
@@ -89,9 +90,9 @@ class Decisions:
             return None
         self.must_be_silent = False
         if news.master_id is None:
-            # A slave goes on to copy: what it gets is confirmed, or cut when it follows another.
+            # A slave goes on copying: the bytes it gets are confirmed later, or cut when it follows another master.
             return self._idle() if self.now.stand is Stand.LEADING else None
-        # News of the present epoch change something only for an idle broker, or if the master has moved.
+        # News of the present epoch matter only for an idle broker, or if the master's address has changed.
         is_new = news.epoch > self.now.epoch or self._master_id is None
         if not is_new and news.master_id != self._master_id:
             raise RuntimeError(
@@ -111,7 +112,7 @@ class Decisions:
         return decision
 
     def lease_ended(self) -> RoleDecision | None:
-        """The Controller may elect another master from now on."""
+        """The lease has ended: the Controller may elect another master from now on."""
         return self._idle() if self.now.stand is Stand.LEADING else None
 
     def _idle(self) -> RoleDecision:
@@ -126,10 +127,11 @@ MARGIN = 0.2
 class MasterLease:
     """Until when an elected master may acknowledge messages without news from the Controller.
 
-    The Controller elects another master when it has heard nothing from this one for ``timeout_s``, the time that this
-    broker names in its heartbeats. It hears a heartbeat after that was sent, so the lease counts from the sending, and
-    ends earlier by a share of the time, for clocks that run at different speeds. Only an answered heartbeat extends the
-    lease. Whoever acknowledges asks `holds` just before: a process that was stopped and goes on finds its lease over.
+    The Controller elects another master when it has heard nothing from this broker for ``timeout_s``, the time that the
+    broker states in its heartbeats. The Controller receives a heartbeat after it was sent, so the lease counts from the
+    sending; it ends earlier by a share of the time, for clocks that run at different speeds. Only an answered heartbeat
+    extends the lease. Call `holds` just before each acknowledgement: a process that was stopped and continues then
+    finds its lease over.
     No lease is held at first, nor after `end`, until a heartbeat sent later is answered. Times are of a monotonic
     clock, in seconds.
     """

@@ -2,8 +2,8 @@
 
 An id is taken in steps, so that no two brokers ever get the same one, and a crash between any two loses none:
 1. the Controller is asked for the next id (request 1012), and it goes into the temporary file with a check code;
-2. the Controller is asked to give it to the broker with that code (1013). It refuses when another has taken the id:
-   then the temporary file is removed, and all begins again. The same code may ask again after a crash;
+2. the Controller is asked to give the id to the broker with that code (1013). It refuses when another broker has the
+   id: then the temporary file is removed, and the steps begin again. The same code may ask again after a crash;
 3. the file is written, and the temporary one removed. From now on the broker has its id for good.
 The texts: cluster#broker#id, and cluster#broker#id#code.
 """
@@ -46,7 +46,7 @@ class Identified(NamedTuple):
 
 
 class EnrolmentStep(Enum):
-    """What a broker without a registered id does next; see the module."""
+    """The next step of a broker without a registered id."""
 
     ASK_NEXT_ID = "ask for the next id"
     APPLY = "apply for the id"
@@ -124,8 +124,8 @@ class Enrolment:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
                 await trio.to_thread.run_sync(self._remove_temporary)
             raise
-        # Granted: the id is this broker's for good, also if it dies before the next line. The temporary file lets it
-        # ask again with the same code, and the Controllers give it the same id.
+        # The id is granted for good, even if this broker dies before the next line: the temporary file lets it ask
+        # again with the same code, and the Controllers give it the same id.
         await trio.to_thread.run_sync(self._keep, temporary)
         logger.info("the Controllers gave this broker the id %d, kept in %s", temporary.broker_id, self.path)
         return temporary.broker_id

@@ -1,9 +1,9 @@
 """Which master wrote which part of a log: (epoch, offset of its first byte), in order. Pure.
 
-Each election has a higher epoch. Two logs of a set have the same bytes as far as the same masters wrote them, so the
-lists alone tell where a slave's log leaves its master's: in the newest epoch that both have, at the end that comes
-first. What follows there at the slave was written by a master that another has replaced, and was never confirmed.
-An epoch without a byte is not kept: the next one begins at the same place. A log that is older than its Controller
+Each election has a higher epoch. Two logs of a set have the same bytes as far as the same masters wrote them. So the
+lists alone show where a slave's log diverges from its master's: in the newest epoch that both have, at the earlier of
+its two ends. Later bytes in the slave's log were written by a replaced master, and were never confirmed.
+An epoch without a byte is not kept: the next epoch begins at the same place. A log that is older than its Controller
 begins with epoch 0.
 
 The file is RocketMQ's epochFileCheckpoint, as text: number of entries, CRC32, then a line "epoch-offset" for each.
@@ -50,7 +50,7 @@ class Epochs:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was forgotten, as no file of the log was deleted yet."""
+        """Whether the list has all epochs of the log: no file of the log was deleted yet."""
         return not self._entries or self._entries[0].start == 0
 
     def begin(self, epoch: int, start: int) -> None:
@@ -58,14 +58,14 @@ class Epochs:
         last = self.last
         if last == (epoch, start):
             return
-        # The last master wrote nothing: with its entry two epochs would begin at one offset.
+        # The last master wrote no byte: if its entry stayed, two epochs would begin at one offset.
         if last is not None and last.start == start and last.epoch < epoch:
             self._entries.pop()
         self._check(Epoch(epoch, start))
         self._entries.append(Epoch(epoch, start))
 
     def at(self, offset: int) -> Epoch:
-        """The epoch in which the byte at ``offset`` was written, or will be if it is the next one."""
+        """The epoch in which the byte at ``offset`` was written, or will be written if it is the next byte."""
         for entry in reversed(self._entries):
             if entry.start <= offset:
                 return entry
@@ -85,7 +85,7 @@ class Epochs:
 
     def forget_before(self, log_start: int) -> None:
         """Old files were deleted: forget the epochs that end before ``log_start``."""
-        # The last one stays in any case: it is the epoch of the next byte.
+        # The last epoch stays in any case: it is the epoch of the next byte.
         while len(self._entries) > 1 and self._entries[1].start <= log_start:
             self._entries.pop(0)
 
@@ -96,7 +96,7 @@ class Epochs:
 
 
 def common_end(one: Epochs, one_end: int, other: Epochs, other_end: int) -> int | None:
-    """Up to where two logs are the same; None when no epoch is in both, so that this cannot be known.
+    """Up to where two logs are the same; None when they have no common epoch, so that this cannot be known.
 
     Two whole logs without a common epoch have nothing in common but their beginning.
     """

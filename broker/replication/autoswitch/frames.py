@@ -5,8 +5,7 @@
  slave to master    state 4 = 2 | offset 8                                    the end of its log; first: where to begin
  master to slave    state 4 = 2 | size 4 | offset 8 | epoch 4 | its start 8 | confirm offset 8 | data
 
-Data never crosses the border of an epoch; size 0 is a heartbeat, with offset -1 until the slave has
-said an offset.
+Data never crosses the border of an epoch; size 0 is a heartbeat, with offset -1 until the slave has sent an offset.
 Other bytes raise ProtocolError. Neighbours: epochs.py; replication/frames.py (sets without a Controller).
 """
 

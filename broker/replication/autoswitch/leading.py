@@ -1,7 +1,7 @@
-"""The SyncStateSet of a broker that leads: it asks for each change of it (1001), and moves the confirm offset.
+"""The SyncStateSet of a leading broker: requests changes of the set (1001), and moves the confirm offset.
 
-sync_set.py has the rules. Here are the times at which they are looked at: when a slave reports, at the end of each turn
-in which the log grew, and every `LOOK_S` for members that fell back.
+sync_set.py has the rules. This module applies them: when a slave reports, at the end of each turn in which the log
+grew, and every `CHECK_S` for members that fell back.
 """
 
 import logging
@@ -18,16 +18,17 @@ from skylark.remoting.protocol.requests.controller import SyncStateSet
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 # Pause after a change that the Controllers refused or did not answer.
 PAUSE_S = 0.2
 
 
 class Leading:
-    """See the module. ``ask`` sends 1001 in the epoch in which this broker leads; ``look`` asks what the set is now.
+    """The SyncStateSet of this broker while it leads.
 
+    ``ask`` sends 1001 in the epoch in which this broker leads; ``poll`` has the present set fetched.
     ``forget`` closes the connections of slaves that the Controllers do not know.
-    ``log_end``: up to where the log counts here, with SYNC_FLUSH up to where it is on disk.
+    ``log_end``: up to where this broker's log counts, with SYNC_FLUSH up to where it is on disk.
     """
 
     def __init__(
@@ -36,27 +37,27 @@ class Leading:
         log_end: Callable[[], int],
         patience_s: float,
         ask: Callable[[SyncStateSet], Awaitable[SyncStateSet]],
-        look: Callable[[], None],
+        poll: Callable[[], None],
         forget: Callable[[], Awaitable[None]],
     ) -> None:
         self._elected = elected
         self._log_end = log_end
         self._patience_s = patience_s
         self._ask = ask
-        self._look = look
+        self._poll = poll
         self._forget = forget
         # The set of the last epoch in which this broker led, and that epoch.
         self._set: SyncSet | None = None
         self._epoch = -1
         self._leads = False
         self._wake = Signal()
-        # What connected slaves reported last, also before this broker leads: (end of the log, is a learner).
+        # The last reports of connected slaves, also from before this broker leads: (end of the log, is a learner).
         self._reported: dict[int, tuple[int, bool]] = {}
 
     def begin(self, me: int, epoch: int, members: Iterable[int], set_epoch: int) -> None:
-        """This broker, ``me``, leads in ``epoch`` from now on; ``members`` and ``set_epoch``: its SyncStateSet.
+        """Begin to lead in ``epoch``, as the broker ``me``; ``members`` and ``set_epoch``: the SyncStateSet.
 
-        If re-elected in the same epoch, it keeps the old state: an AlterSyncStateSet may be in flight.
+        If re-elected in the same epoch, keep the old state: an AlterSyncStateSet may be in flight.
         """
         now = trio.current_time()
         if self._set is None or epoch != self._epoch:
@@ -73,9 +74,9 @@ class Leading:
         self._leads = False
 
     def update(self, members: Iterable[int], epoch: int) -> None:
-        """The Controllers say what the set is, at any time."""
-        # Answers and notices overtake each other. By an older set, which may lack a member that the Controllers elect
-        # from, a message would be confirmed that the next master does not have.
+        """Apply the Controllers' view of the set, at any time."""
+        # Answers and notices overtake each other. An older set may lack a member that the Controllers may elect: with
+        # it, messages could be confirmed that the next master does not have.
         if self._leads and self._set is not None and epoch > self._set.epoch:
             self._set.update(members, epoch, self._log_end(), trio.current_time())
             self._changed(self._set)
@@ -86,9 +87,9 @@ class Leading:
         self._elected.replicas = max(replicas - learners, 1)
 
     def acked(self, broker_id: int, end: int, is_learner: bool) -> None:
-        """The slave has the log up to ``end``."""
+        """Record that the slave has the log up to ``end``."""
         self._reported[broker_id] = end, is_learner
-        # Noted also before this broker leads: `begin` takes it into the new set.
+        # Reports count also before this broker leads: `begin` applies them to the new set.
         known = self._set
         if known is None or not self._leads:
             return
@@ -97,11 +98,11 @@ class Leading:
         if broker_id not in known.members and known.proposed is None and not is_learner:
             self._wake.set()
 
-    def gone(self, broker_id: int) -> None:
-        """The connection of the slave is closed."""
+    def disconnected(self, broker_id: int) -> None:
+        """Forget the reports of a slave whose connection is closed."""
         self._reported.pop(broker_id, None)
         if self._set is not None:
-            self._set.gone(broker_id, trio.current_time())
+            self._set.disconnected(broker_id, trio.current_time())
 
     def grown(self) -> None:
         """The log may have grown: without other members all of it is confirmed."""
@@ -112,7 +113,7 @@ class Leading:
     async def run(self) -> None:
         """Keep the set as it should be, until cancelled."""
         while True:
-            with trio.move_on_after(LOOK_S):
+            with trio.move_on_after(CHECK_S):
                 await self._wake.wait()
             self.grown()
             known = self._set
@@ -121,9 +122,9 @@ class Leading:
                 await trio.sleep(PAUSE_S)
 
     async def _change(self, known: SyncSet, wanted: frozenset[int]) -> bool:
-        """Ask for ``wanted``; whether it is the set now."""
-        # Before the request leaves: the Controllers may take the new set long before the answer is here, and from then
-        # on both sets must have a message before it counts as confirmed.
+        """Ask for ``wanted``; returns whether it is the set now."""
+        # Propose before sending the request: the Controllers may apply the new set long before the answer is here, and
+        # from then on both sets must have a message before it counts as confirmed.
         known.propose(wanted)
         try:
             answer = await self._ask(SyncStateSet(sorted(wanted), known.epoch))
@@ -131,7 +132,7 @@ class Leading:
             if isinstance(error, BrokerError) and error.code in DECIDED:
                 logger.info("the Controllers refuse the SyncStateSet %s: %s", _ids(wanted), error.remark)
                 known.refused(trio.current_time())
-                self._look()
+                self._poll()
                 if error.code == ResponseCode.CONTROLLER_INVALID_REPLICAS:
                     await self._forget()
             else:

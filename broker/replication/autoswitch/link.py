@@ -1,13 +1,14 @@
 """Both ends of an auto-switch HA connection, without sockets: bytes and the time go in, bytes to send come out. Pure.
 
 Between two Skylark brokers the handshake of hello.py comes first, in which both prove that they know the secret. Then
-the slave says who it is, the master which epochs its log has. The slave finds where its log leaves the master's: the
-owner cuts it there (`SlaveEnd.cut_at`, `SlaveEnd.cut`), and only then the slave tells from where it wants the log. So
-the master never sends what does not follow. Pieces carry the epoch that wrote them and the confirm offset.
-A peer that says a broker id is a `Newcomer` until the owner has asked the Controllers about that id, and called
-`judge`. Before that the master says nothing about its log, and no report counts. Both send something every
-``heartbeat_s``; a peer that was silent for ``timeout_s`` is gone. After a ProtocolError the connection must be closed.
-Times are in seconds.
+the slave identifies itself, and the master sends the epochs of its log. The slave finds where its log diverges from the
+master's: the owner cuts the log there (`SlaveEnd.cut_at`, `SlaveEnd.cut`), and only then the slave says from where it
+wants the log. So the master never sends bytes that do not follow the slave's log. Pieces carry the epoch that wrote
+them and the confirm offset.
+A peer that claims a broker id is a `Newcomer` until the owner has asked the Controllers about that id, and called
+`judge`. Before that the master reveals nothing about its log, and no report counts. Both ends send something every
+``heartbeat_s``; a peer that was silent for ``timeout_s`` counts as gone. After a ProtocolError the connection must be
+closed. Times are in seconds.
 Neighbours: frames.py (the bytes), epochs.py; replication/link.py (the same for a set without a Controller).
 """
 
@@ -41,7 +42,7 @@ from skylark.broker.replication.link import (
 from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
-# A slave is told of a confirm offset that has moved after this time, if nothing else is sent to it.
+# A new confirm offset is sent to a slave after this time, if nothing else is sent to the slave before.
 CONFIRM_S = 0.1
 # Most bytes that a peer may send before the owner has judged it: a hello and a few reports.
 MAX_EARLY_BYTES = 4096
@@ -49,9 +50,9 @@ MAX_EARLY_BYTES = 4096
 
 @lazy_dataclass(frozen=True, slots=True)
 class ElectedLog:
-    """The log of an elected master. ``bounds`` and ``confirm_offset`` are asked each time.
+    """The log of an elected master. ``bounds`` and ``confirm_offset`` are called each time.
 
-    ``epochs`` are those of the log, ``epoch`` is the one in which the master leads.
+    ``epochs``: the epochs of the log; ``epoch``: the epoch in which the master leads.
     """
 
     bounds: Callable[[], LogBounds]
@@ -80,9 +81,9 @@ class MasterEnd(LinkToSlave):
         self._epoch = log.epoch
         self._confirm_offset = log.confirm_offset
         # The confirm offset that was sent last.
-        self._told = -1
+        self._sent_confirm_offset = -1
         self._reader = SlaveReader()
-        # Who is to be judged; None before that is known, and afterwards.
+        # The newcomer to be judged; None before it is known, and after it was judged.
         self._newcomer: Newcomer | None = None
 
     @property
@@ -91,23 +92,23 @@ class MasterEnd(LinkToSlave):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to send but ranges, and no newcomer to judge."""
+        """Whether only ranges of the log remain to be sent, and no newcomer has to be judged."""
         return not self._output and self.claimed is None and not self.refusal
 
     @property
     def slave(self) -> SlaveHello | None:
-        """Who is served, as soon as it is accepted and has said that."""
+        """The hello of the slave that is served; None until it has come and the slave is accepted."""
         return self._reader.hello if self._is_accepted else None
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take bytes from the slave."""
+        """Process bytes from the slave."""
         if not data:
             return
         self._heard = now
         if self._says_hello is None:
             self._says_hello = data[:1] == MAGIC[:1]
         if self._is_accepted:
-            self._take(data, now)
+            self._read_reports(data, now)
         elif self._says_hello:
             self._shake_hands(data)
         else:
@@ -117,7 +118,7 @@ class MasterEnd(LinkToSlave):
             self._find_plain()
 
     def judge(self, refusal: str, now: float) -> None:
-        """The owner has found out whether the broker that is ``claimed`` may be served: "" if it may, else why not."""
+        """Accept the ``claimed`` broker if ``refusal`` is "", otherwise refuse it with this reason."""
         self._newcomer = None
         if self._claim is not None:
             if refusal := refusal or file_size_refusal(self._claim, self._bounds()):
@@ -127,14 +128,14 @@ class MasterEnd(LinkToSlave):
             self._output += self._handshake.take_output()
         elif refusal:
             raise ProtocolError(refusal)
-        # From here on its reports count. What a plain peer sent before is read only now: a stranger's report must not
-        # confirm anything.
+        # From here on the slave's reports count. Earlier bytes of a plain peer are read only now: a stranger's report
+        # must not confirm anything.
         self._is_accepted = not refusal
         self._said = now
         early, self._early = self._early, b""
         if self._is_accepted and early:
             self._reader = SlaveReader()
-            self._take(early, now)
+            self._read_reports(early, now)
 
     def next_range(self, now: float, most: int = CHUNK_BYTES) -> Range | None:
         """What to send now: up to ``most`` bytes of one epoch and one file, a heartbeat (size 0), or None."""
@@ -147,15 +148,17 @@ class MasterEnd(LinkToSlave):
         file_left = bounds.file_bytes - (at - bounds.start) % bounds.file_bytes
         epoch_left = self._epochs.end_of(epoch.epoch, bounds.end) - at
         size = max(min(most, file_left, epoch_left), 0)
-        self._said, self._told = now, self._confirm_offset()
+        self._said, self._sent_confirm_offset = now, self._confirm_offset()
         self.next_offset = at + size
-        return Range(encode_header(at, size, epoch, self._told), at, size)
+        return Range(encode_header(at, size, epoch, self._sent_confirm_offset), at, size)
 
     def beat_at(self) -> float:
         """When `next_range` gives a heartbeat: soon when the slave does not know the confirm offset."""
         if self.next_offset < 0:
             return inf
-        return self._said + (CONFIRM_S if self._confirm_offset() > self._told else self._terms.heartbeat_s)
+        return self._said + (
+            CONFIRM_S if self._confirm_offset() > self._sent_confirm_offset else self._terms.heartbeat_s
+        )
 
     @property
     def _must_identify(self) -> bool:
@@ -170,7 +173,7 @@ class MasterEnd(LinkToSlave):
             self._newcomer = Newcomer(handshake.hello.broker_id, handshake.hello.addr, self._peer)
 
     def _find_plain(self) -> None:
-        """Read who a plain peer is. What it sent stays in ``_early`` until it is judged."""
+        """Read the identity of a plain peer. Its bytes stay in ``_early`` until it is judged."""
         reader = SlaveReader()
         reader.receive(self._early)
         if reader.hello is None:
@@ -179,8 +182,8 @@ class MasterEnd(LinkToSlave):
             raise ProtocolError(NO_HELLO)
         self._newcomer = Newcomer(reader.hello.broker_id, "", self._peer)
 
-    def _take(self, data: bytes, now: float) -> None:
-        """Take bytes from a slave that is accepted."""
+    def _read_reports(self, data: bytes, now: float) -> None:
+        """Process bytes from an accepted slave."""
         knew = self._reader.hello is not None
         offsets = self._reader.receive(data)
         hello = self._reader.hello
@@ -196,7 +199,7 @@ class MasterEnd(LinkToSlave):
     def _reported(self, offset: int) -> None:
         slave, bounds = self._reader.hello, self._bounds()
         assert slave is not None
-        # The first report says where the slave's log ends after its cut, and so where to go on.
+        # The first report says where the slave's log ends after its cut, and so where the sending begins.
         if self.next_offset < 0:
             if offset > bounds.end:
                 raise ProtocolError(f"it has the log up to {offset}, but the master only up to {bounds.end}")
@@ -210,7 +213,7 @@ class MasterEnd(LinkToSlave):
 class SlaveEnd(LinkToMaster):
     """The slave's end. When ``cut_at`` is set, the owner cuts the log there and calls `cut`; then pieces come.
 
-    ``epochs`` are those of the slave's log, and are kept up to date here: save them before the bytes are appended.
+    ``epochs``: the epochs of the slave's log, kept up to date here: save them before the bytes are appended.
     """
 
     encode_report = staticmethod(encode_ack)
@@ -227,7 +230,7 @@ class SlaveEnd(LinkToMaster):
         proof: tuple[Hello, LogClaim] | None = None,
         known_epoch: Callable[[], int] | None = None,
     ) -> None:
-        """``known_epoch``: the last of which the Controllers have told; its master is followed, and no later one."""
+        """``known_epoch``: the last epoch that the Controllers have reported; no later epoch's master is followed."""
         super().__init__(terms, start, end, now, proof)
         self._known_epoch = known_epoch
         self._reader = MasterReader()
@@ -235,7 +238,7 @@ class SlaveEnd(LinkToMaster):
         self._start = start
         self._slave_hello = encode_slave_hello(hello)
         self._output = self._slave_hello if proof is None else b""
-        # Where the log must be cut before it can follow; None when that is not known, or done.
+        # Where the log must be cut before it can follow; None while this is unknown, and after the cut.
         self.cut_at: int | None = None
         # All before this is in each log that an election can choose.
         self.confirm_offset = 0
@@ -265,7 +268,7 @@ class SlaveEnd(LinkToMaster):
         return pieces
 
     def cut(self, now: float) -> None:
-        """The log now ends at ``cut_at``: tell the master to send what follows."""
+        """Called when the log ends at ``cut_at``: ask the master for the bytes from there on."""
         at, self.cut_at = self.cut_at, None
         assert at is not None
         self._epochs.cut_to(at)
@@ -281,8 +284,8 @@ class SlaveEnd(LinkToMaster):
             self._report(offset, now)
 
     def _common_end(self, master: MasterHello) -> int:
-        # Bytes after the common end were written by a master that another has replaced, and were never confirmed: they
-        # go. A log whose beginning is not the master's cannot be kept at all, and an administrator decides.
+        # Bytes after the common end were written by a replaced master, and were never confirmed: they are cut. If even
+        # the beginning of the log differs from the master's, the whole log would be lost: an administrator decides.
         if self._end is None:
             return 0
         found = common_end(self._epochs, self._end, Epochs(master.epochs), master.end)
@@ -299,10 +302,10 @@ class SlaveEnd(LinkToMaster):
         return found
 
     def _check_hello(self, hello: MasterHello) -> None:
-        """ProtocolError when the master leads in an epoch of which no Controller has told.
+        """ProtocolError when the master leads in an epoch that no Controller has reported.
 
-        Kept with the log, an absurd epoch would be later than all that Controllers name, and this broker would follow
-        nobody any more. A master that was just elected again is accepted as soon as the Controllers have told of it.
+        If an absurd epoch were kept with the log, it would be later than all epochs of the Controllers, and this broker
+        would never follow any master again. A newly elected master is accepted once the Controllers have reported it.
         """
         if self._known_epoch is not None and hello.epoch > (known := self._known_epoch()):
             raise ProtocolError(f"the master says that it leads in epoch {hello.epoch}, the Controllers know {known}")

@@ -1,7 +1,7 @@
 """The epochs of this broker's log, and the file that keeps them.
 
 The file is written before the first byte of a new epoch, so that no byte is ever in the log without its epoch. So after
-a crash an epoch may have no byte yet: such ones are forgotten when the file is read.
+a crash an epoch may have no byte yet: epochs without bytes are forgotten when the file is read.
 """
 
 import trio
@@ -49,7 +49,7 @@ class LogEpochs:
         self.cover_log()
 
     def cover_log(self) -> None:
-        """What is older than the Controllers of its set has epoch 0, from the same place on in all of the set."""
+        """Give bytes older than the set's Controllers epoch 0, from the same place on in all logs of the set."""
         self.now = self._covered(self.now)
 
     def _covered(self, epochs: Epochs) -> Epochs:
@@ -61,8 +61,8 @@ class LogEpochs:
     async def begin(self, epoch: int) -> None:
         """This broker writes in ``epoch`` from the end of its log on. OSError or StoreError changes nothing."""
         if self.last < epoch:
-            # Epochs whose bytes were announced by a master, and did not come. Then the new one, on disk before this
-            # broker accepts its first message, and before `last` says that the epoch has begun.
+            # Remove epochs that a master announced but whose bytes did not come. Then add the new epoch. It must be on
+            # disk before this broker accepts its first message, and before `last` returns it.
             begun = Epochs(self.now)
             begun.cut_to(self._log.end)
             begun = self._covered(begun)

@@ -1,8 +1,8 @@
-"""A broker in Controller mode as a part: it talks with the Controllers, and changes its role as they say.
+"""A broker in Controller mode as a part: it talks with the Controllers, and changes its role by their decisions.
 
-It gets an id (enrolment.py), registers its address (1003), and asks every few seconds who is the master (1004), at once
-after a notice (1008). While there is none it asks for an election (1002). Heartbeats (904) go to all Controllers; the
-leader's answers are the lease under which a master acknowledges messages (`MasterLease`).
+It gets an id (enrolment.py), registers its address (1003), and asks every few seconds who is the master (1004), and at
+once after a notice (1008). While there is no master it asks for an election (1002). Heartbeats (904) go to all
+Controllers; the leader's answers extend the lease under which a master acknowledges messages (`MasterLease`).
 decisions.py says what follows from an answer. `_follow_decisions` changes the role, one change after another, since a
 promotion takes time. The notice is not trusted, since anybody can send one: the leader is asked.
 """
@@ -48,18 +48,18 @@ ELECT_S = 0.5
 # Heartbeats are this far apart while no Controller answers them, so that a new leader hears this broker soon.
 URGENT_BEAT_S = 0.25
 LOG_S = 60.0
-# Different reasons that are logged in that time.
+# The most different reasons that are logged in that time.
 REASONS = 5
 CONTROLLERS = "Controllers"
 # A Controller's answer to a broker whose id it does not know.
 UNKNOWN_BROKER = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
-# Stands for the leader when the others named an address of it that controllerAddr does not have.
+# Stands for the leader when other Controllers named an address of the leader that is not in controllerAddr.
 UNLISTED = ""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class MemberState:
-    """What the Controllers' answers change: the role, what a master may acknowledge, and where the master is."""
+    """The state that the Controllers' answers change: the role, the lease and confirm offset, the master's address."""
 
     role: RoleMachine
     elected: Elected
@@ -81,7 +81,7 @@ class MemberLog:
 
 
 class Membership(Part):
-    """See the module. ``leading`` gets the SyncStateSet.
+    """This broker's membership in its set. ``leading`` gets the SyncStateSet.
 
     ``followers`` are the connected slaves, and ``registered_replicas`` says which brokers may be among them.
     """
@@ -162,7 +162,7 @@ class Membership(Part):
 
     @property
     def known_epoch(self) -> int:
-        """The last epoch of which the Controllers have told."""
+        """The last epoch that the Controllers have reported."""
         return self._decisions.now.epoch if self._decisions else NO_EPOCH
 
     def ask_soon(self) -> None:
@@ -174,7 +174,7 @@ class Membership(Part):
         await self.enrolled.wait()
 
     async def prepare_to_lead(self) -> bool:
-        """Called when copying has stopped, and this broker is about to accept messages; whether it still is to lead."""
+        """Called when copying has stopped, before messages are accepted; returns whether this broker still leads."""
         while (decision := self._leading_decision) is not None:
             try:
                 await self._epochs.begin(decision.epoch)
@@ -190,7 +190,7 @@ class Membership(Part):
 
     @property
     def _leading_decision(self) -> RoleDecision | None:
-        """The present decision, if it is to lead."""
+        """The present decision, if it is a decision to lead."""
         decision = self._decisions.now if self._decisions else None
         return decision if decision is not None and decision.stand is Stand.LEADING else None
 
@@ -216,8 +216,8 @@ class Membership(Part):
     async def _enrol_again(self, requests: ControllerRequests) -> None:
         """The Controllers do not know this broker's id: take a new one, if they still know the rest of its set.
 
-        If they do not know the set, or know it with an older epoch, they have lost their state. Then a broker with a
-        short log might be elected, so an administrator must decide.
+        If the Controllers do not know the set, or know it with an older epoch, they have lost their state. Then a
+        broker with a short log might be elected, so an administrator must decide.
         """
         decisions = self._decisions
         if decisions is None or not self._role.now.follows:
@@ -256,15 +256,15 @@ class Membership(Part):
                 # Refused if the Controllers know no such id.
                 await requests.register(decisions.broker_id)
             info = await requests.replica_info()
-            self._take(info)
+            self._apply_info(info)
             await self._count_replicas(info)
             pause_s = options.sync_broker_metadata_period / 1000
             if decisions.asks_for_election:
                 pause_s = ELECT_S
-                # The Controllers choose by the logs, of which heartbeats tell.
+                # The Controllers choose by the ends of the logs, which heartbeats report.
                 heard = not decisions.must_be_silent and await self._beat(requests, requests.controllers.leader)
                 if heard and not options.async_learner:
-                    self._take(await requests.elect(decisions.broker_id))
+                    self._apply_info(await requests.elect(decisions.broker_id))
             if not decisions.asks_for_election:
                 pause_s = options.sync_broker_metadata_period / 1000
             with trio.move_on_after(pause_s):
@@ -285,7 +285,7 @@ class Membership(Part):
         self._role.numbered(broker_id)
         self.enrolled.set()
 
-    def _take(self, info: ReplicaInfo | None) -> None:
+    def _apply_info(self, info: ReplicaInfo | None) -> None:
         decisions = self._decisions
         if info is None or decisions is None:
             return
@@ -300,7 +300,7 @@ class Membership(Part):
         self._last = info
         if decision is not None:
             self._decided.set()
-            # First the lease, then the role, which follows in a task of its own: nothing is acknowledged in between.
+            # End the lease first; the role follows in a task of its own. No message is acknowledged in between.
             if decision.stand is not Stand.LEADING:
                 self._lease.end(trio.current_time())
             self._show_lease()
@@ -365,12 +365,12 @@ class Membership(Part):
         return "" if leader in self._beats else leader
 
     async def _beat(self, requests: ControllerRequests, addr: str) -> bool:
-        """Send a heartbeat to a Controller; whether it answered as the leader."""
+        """Send a heartbeat to a Controller; returns whether it answered as the leader."""
         decisions = self._decisions
         if not addr or decisions is None or decisions.must_be_silent:
             return False
-        # The lease counts from the sending, and only if nothing was decided meanwhile: the answer is for what this
-        # broker was when it asked.
+        # The lease counts from the sending, and only if no decision came meanwhile: the answer is about the state of
+        # this broker at the time of the question.
         sent_at, before = trio.current_time(), decisions.now
         beat = await requests.beat(addr, decisions.broker_id, self._epochs.last, self._counted_end(), self._elected)
         if beat is None:
@@ -406,29 +406,29 @@ class Membership(Part):
             await self._leased.wait()
 
     def _show_lease(self) -> None:
-        """A lease counts only while this broker is to lead: its role follows a moment later."""
+        """Publish the lease, which counts only while the decision is to lead: the role follows a moment later."""
         self._elected.lease_until = self._lease.until if self._leading_decision is not None else -math.inf
 
     # --- the role
 
     async def _follow_decisions(self) -> None:
-        """Bring the role to where the decisions are."""
+        """Change the role until it agrees with the decisions."""
         while True:
             await self._decided.wait()
             while self._decisions is not None and not self._step(self._decisions):
                 await self._role_changed.wait()
 
     def _step(self, decisions: Decisions) -> bool:
-        """One step; whether the role is as decided. After False the role changes."""
+        """Make one step; returns whether the role agrees with the decision. After False the role is changing."""
         role, decision = self._role, decisions.now
-        # One change at a time. A decision that comes during a promotion is looked at after it.
+        # One change at a time. A decision that comes during a promotion is applied after it.
         if role.now.kind is RoleKind.TAKING_OVER:
             return False
         if decision.stand is Stand.LEADING:
             if role.now.is_master and self._epochs.last >= decision.epoch:
                 return True
-            # Elected once more, in a new epoch: it becomes a slave first, so that the log gets the epoch between two
-            # messages and no send of the old one is acknowledged in the new.
+            # This master was elected again, in a new epoch. It becomes a slave first, so that the log gets the epoch
+            # between two messages, and no send of the old epoch is acknowledged in the new one.
             if role.now.is_master:
                 role.demoted(decisions.broker_id)
             what = "is elected the master" if decision.begins else "leads again, nobody else was elected: still"

@@ -1,10 +1,10 @@
-"""Up to where this broker has told its set that it has the log: a start that finds less must not be elected.
+"""The log's end that this broker has reported to its set: if a start finds less, the broker must not be elected.
 
-A member of the SyncStateSet may be elected without a look at what the others have. So a member whose log has lost
-messages that it reported, or confirmed as the master, takes a new id, which is not in the set. Its old id never comes
-back, and nobody is elected in its place who lacks them. The log stays, and the rest is copied from the master.
-The file is written through a map, without a sync: it tells after a kill of the process only. After a power loss the
-store compares its log with the last completed flush.
+A member of the SyncStateSet may be elected without a comparison with other members' logs. So a member whose log has
+lost messages that it reported, or confirmed as the master, takes a new id, which is not in the set. Its old id never
+comes back, so no broker that lacks these messages is elected by that id. The log stays, and the rest is copied from the
+master. The file is written through a map, without a sync: it only helps after a kill of the process. After a power loss
+the store compares its log with the last completed flush.
 """
 
 from skylark.broker.part import Part
@@ -13,7 +13,7 @@ from skylark.mqcommon.disk.files import FileSystem
 
 
 class PromisedEnd(Part):
-    """The file ``path``. `open` it before anything is reported, and `note` what is reported before it leaves."""
+    """The file ``path``. Call `open` before any report, and `promise` each end of the log before it is reported."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._mark = Mark(fs, path)
@@ -30,13 +30,13 @@ class PromisedEnd(Part):
             return f"{self._mark.path}: {damage}, so it is not known what this broker told its set"
         return ""
 
-    def note(self, end: int) -> None:
-        """The log up to ``end`` is reported, or confirmed."""
+    def promise(self, end: int) -> None:
+        """Record that the log up to ``end`` is about to be reported, or is confirmed."""
         if end > self._mark.now.promised:
             self._mark.write(Marked(promised=end, boot=self._boot))
 
     def cut(self, end: int) -> None:
-        """The log is about to be cut at ``end``, as the master does not have the rest."""
+        """Lower the promise: the log is about to be cut at ``end``, as the master does not have the rest."""
         if end < self._mark.now.promised:
             self._mark.write(Marked(promised=end, boot=self._boot))
 

@@ -1,10 +1,10 @@
 """The steps of both ends of an auto-switch HA connection, and which brokers may be at its other end.
 
-As session.py above, with epochs and the confirm offset. The master tells `Leading` which broker has the log up to
-where. The slave cuts what its master's log does not have, and saves each new epoch before the first byte of it is
+Like ../session.py, with epochs and the confirm offset. The master reports to `Leading` how far each broker has the log.
+The slave cuts bytes that its master's log does not have, and saves each new epoch before the first byte of the epoch is
 appended.
-A slave says its id on the HA link, where anybody can say any id. So the master compares it with the brokers that the
-Controllers have registered (`RegisteredReplicas`): only these may copy the log and count as copies.
+A slave claims its id on the HA link, where anybody can claim any id. So the master compares the id with the brokers
+that the Controllers have registered (`RegisteredReplicas`): only these may copy the log and count as copies.
 Neighbours: link.py (the protocol), ../session.py (what the transports need), wiring/replication.py makes these.
 """
 
@@ -40,7 +40,7 @@ ASK_S = 0.5
 
 
 def copied_identity(broker_id: int, known: str, other: str) -> str:
-    """What to do when the broker ``broker_id`` is ``known`` at one address, and one with its id is at the ``other``."""
+    """The text about two brokers with ``broker_id``, one ``known`` at its address and one at the ``other`` address."""
     return (
         f"broker {broker_id} is at {known}, and another one with this id at {other}: one of the two runs with a copied"
         " brokerIdentity file. Stop the wrong one and remove the file from its store"
@@ -50,15 +50,15 @@ def copied_identity(broker_id: int, known: str, other: str) -> str:
 class RegisteredReplicas:
     """The brokers of this set that the Controllers have registered.
 
-    ``ask`` sends 1006 and returns the addresses for clients by broker id. What it returned before is good for a slave
-    that it lists; before any other slave is turned away it is called again, since the slave may just have registered.
+    ``ask`` sends 1006 and returns the addresses for clients by broker id. An earlier answer is good enough for a slave
+    that it lists. Before any other slave is refused, ``ask`` is called again: the slave may just have registered.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[Mapping[int, str]]], plain_hosts: frozenset[str]) -> None:
-        """``plain_hosts``: written down by hand, so plain peers there may have any address."""
+        """``plain_hosts``: hosts from the options, whose plain peers may have any address."""
         self._ask = ask
         self._plain_hosts = plain_hosts
-        #: What the Controllers answered last.
+        #: The last answer of the Controllers.
         self.replicas: Mapping[int, str] = {}
         self._asked_at = -inf
         self._asking = trio.Lock()
@@ -105,10 +105,10 @@ class RegisteredReplicas:
 
 
 class ReportListener(Protocol):
-    """Is told how far slaves are."""
+    """Gets the reports of slaves."""
 
     def acked(self, broker_id: int, end: int, is_learner: bool) -> None: ...
-    def gone(self, broker_id: int) -> None: ...
+    def disconnected(self, broker_id: int) -> None: ...
 
 
 class Followers:
@@ -135,26 +135,26 @@ class Followers:
         return copied_identity(newcomer.broker_id, where, newcomer.where)
 
     def follows(self, session: "SwitchMasterSession", newcomer: Newcomer) -> None:
-        """A slave is accepted."""
-        # The new session takes the id before the old one is closed: what the old one still says, and its end, must not
+        """Record that a slave is accepted."""
+        # The new session takes the id before the old session is closed: reports and the end of the old session must not
         # count for the new one.
         _, before = self._by_id.get(newcomer.broker_id, ("", None))
         self._by_id[newcomer.broker_id] = newcomer.where, session
         if before is not None:
-            # It may have started again, with a shorter log.
-            self._copies.gone(newcomer.broker_id)
+            # The slave may have started again, with a shorter log.
+            self._copies.disconnected(newcomer.broker_id)
             before.close("the same broker has connected again")
 
     def acked(self, session: "SwitchMasterSession", hello: SlaveHello, end: int) -> None:
-        """It has the log up to ``end``."""
+        """Record that the slave has the log up to ``end``."""
         if self._is_of(session, hello.broker_id):
             self._copies.acked(hello.broker_id, end, hello.is_learner)
 
     def ended(self, session: "SwitchMasterSession", newcomer: Newcomer) -> None:
-        """Its connection is closed."""
+        """Remove the slave, whose connection is closed."""
         if self._is_of(session, newcomer.broker_id):
             del self._by_id[newcomer.broker_id]
-            self._copies.gone(newcomer.broker_id)
+            self._copies.disconnected(newcomer.broker_id)
 
     def forget_others(self, replicas: Mapping[int, str]) -> None:
         """Close the connections of brokers that the Controllers do not list in ``replicas``."""
@@ -175,7 +175,7 @@ class SwitchMasterSession(MasterSide):
         super().__init__(end, followers.acks, peer)
         self.close = peer.close
         self._followers = followers
-        # Set when it is accepted.
+        # Set when the slave is accepted.
         self._newcomer: Newcomer | None = None
 
     @property
@@ -195,7 +195,7 @@ class SwitchMasterSession(MasterSide):
         hello = link.slave
         if hello is None or link.acked < 0:
             return
-        # The ledger counts a slave from its first report on: before that the master does not know what it has.
+        # The ledger counts a slave from its first report on: before that the master does not know what the slave has.
         if self.slave is None:
             begin = 0 if link.acked else link.next_offset
             self.slave = self._acks.connected(peer.addr, peer.since, str(hello.broker_id), begin)
@@ -228,7 +228,7 @@ class SwitchMasterSession(MasterSide):
 class SlaveLog:
     """The log of a slave that follows elected masters.
 
-    ``cut`` saves and cuts what the log has after an offset. ``confirmed`` gets the confirm offset within the log.
+    ``cut`` saves and cuts the log after an offset. ``confirmed`` gets the confirm offset within the log.
     ``promised`` gets each end of the log before it is reported.
     """
 
@@ -252,8 +252,8 @@ class SwitchSlaveSession(SlaveSide):
         epochs = self._log.epochs
         before = epochs.last
         pieces = self.link.receive(data, now)
-        # First the epoch goes to disk, then its bytes into the log. After a crash in the other order the bytes would
-        # count as an earlier master's, and the next comparison with a master's epochs would keep what it must cut.
+        # The epoch is on disk before its bytes are in the log. In the other order, after a crash, the bytes would count
+        # as an earlier master's, and the next comparison with a master's epochs would keep bytes that must be cut.
         if epochs.last != before:
             await epochs.save()
         return pieces
@@ -267,7 +267,7 @@ class SwitchSlaveSession(SlaveSide):
         if link.cut_at is not None and not replica.is_empty and link.cut_at < replica.raw_end:
             await self._log.cut(link.cut_at)
         self._log.promised(replica.raw_end)
-        # Only now the master is told where to go on, so no byte of it can arrive before the cut.
+        # Only now the slave reports where the master must continue, so no byte can arrive before the cut.
         link.cut(trio.current_time())
         await self._log.epochs.save()
 
@@ -282,7 +282,7 @@ class SwitchSlaveSession(SlaveSide):
         super().flushed(end, now)
 
     def settle(self) -> None:
-        # The master may have confirmed more than this log has: what is not here is no promise of this broker.
+        # The master may have confirmed more than this log has: this broker promises only the bytes that it has.
         self._log.confirmed(min(self.link.confirm_offset, self._log.replica.raw_end))
 
 

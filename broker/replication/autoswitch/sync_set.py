@@ -1,18 +1,18 @@
-"""The SyncStateSet as its master sees it: who is in it, who should leave or join, and the confirm offset. Pure.
+"""The SyncStateSet as its master sees it: its members, who should leave or join, and the confirm offset. Pure.
 
-The Controller decides: the master only asks for a change, one at a time, with the epoch of the set that it knows. Until
-the answer it counts with the old set and the asked one together, since the Controller may have taken either:
-- The confirm offset is the least that a member of either has. All before it is in each log that an election can choose,
-  so consumers may see it. It never moves back.
-- A member that leaves still holds the confirm offset until the Controller has said yes. So the master never confirms
-  what a broker lacks that can still be elected.
-A question without an answer may come into force much later, unless the set has a new epoch by then. So it is asked
-again, and when that is refused, the members that stay are asked for: Skylark's Controllers give also an unchanged set a
-new epoch, which ends the doubt. RocketMQ's refuse an unchanged set; then both are asked by turns.
-A member leaves when it had not the whole log for ``patience_s``, and soon after its connection closed: until it has
-left, nothing is confirmed. A slave joins when it has all up to the confirm offset; learners never do. Leaving comes
-first, and slaves join one at a time: a slave that the Controllers refuse must not keep a dead member in the set, nor
-others out of it. Times are of a monotonic clock, in seconds.
+The Controller decides: the master only requests a change, one at a time, with the epoch of the set that it knows. Until
+the answer both the old set and the requested set count, since the Controller may have applied either:
+- The confirm offset is the lowest end of a log in either set. Each log that an election can choose has all bytes before
+  it, so consumers may see them. It never moves back.
+- A member that leaves still holds the confirm offset back until the Controller has agreed. So the master never confirms
+  bytes that a broker lacks which can still be elected.
+A request without an answer may take effect much later, unless the set has a new epoch by then. So it is sent again. If
+it is then refused, the remaining members are requested: Skylark's Controllers give even an unchanged set a new epoch,
+which ends the doubt. RocketMQ's Controllers refuse an unchanged set; then both requests are sent by turns.
+A member leaves when it lacked a part of the log for ``patience_s``, and soon after its connection closed: until it has
+left, nothing is confirmed. A slave joins when it has the log up to the confirm offset; learners never join. Members
+leave first, and slaves join one at a time: a slave that the Controllers refuse must not keep a dead member in the set,
+nor keep other slaves out. Times are of a monotonic clock, in seconds.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ GONE_S = 0.5
 # A slave that the Controllers refused is asked for again after this time.
 REFUSED_S = 1.0
 
-# The group of Controllers has decided against the change. After any other error it may come into force yet.
+# With these codes the Controllers have decided against the change. After any other error it may still take effect.
 DECIDED = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -43,7 +43,7 @@ DECIDED = frozenset(
 
 @lazy_dataclass(slots=True)
 class _Copy:
-    """A connected slave: its log's end, and when it last had all that the master had."""
+    """A connected slave: its log's end, and when it last had the master's whole log."""
 
     end: int
     level_at: float
@@ -51,19 +51,19 @@ class _Copy:
 
 
 class SyncSet:
-    """The set of the master ``broker_id`` in one epoch of it; make a new one at each election."""
+    """The set of the master ``broker_id`` in one of its epochs; make a new object at each election."""
 
     def __init__(
         self, broker_id: int, members: Iterable[int], epoch: int, patience_s: float, now: float, confirm_offset: int = 0
     ) -> None:
-        """``members`` and ``epoch``: as the Controller gave them; ``confirm_offset``: what was confirmed before."""
+        """``members`` and ``epoch``: from the Controller; ``confirm_offset``: the confirm offset so far."""
         self._me = broker_id
         self.members = frozenset(members) | {broker_id}
         self.epoch = epoch
         self.confirm_offset = confirm_offset
-        # What the Controller was asked for; None when no answer is awaited.
+        # The requested set; None when no answer is awaited.
         self.proposed: frozenset[int] | None = None
-        # Whether an answer did not come; whether then the present set is asked for, to end the doubt.
+        # Whether an answer did not come; and whether the present set is requested now, to end the doubt.
         self._is_in_doubt = self._fences = False
         self._patience_s = patience_s
         self._copies: dict[int, _Copy] = {}
@@ -75,7 +75,7 @@ class SyncSet:
         self._refused_at: dict[int, float] = {}
 
     def acked(self, broker_id: int, end: int, log_end: int, now: float, *, is_learner: bool = False) -> None:
-        """The slave has the log up to ``end``, and the master's ends at ``log_end``."""
+        """Record that the slave has the log up to ``end``, while the master's log ends at ``log_end``."""
         copy = self._copies.get(broker_id)
         if copy is None:
             self._gone_at.pop(broker_id, None)
@@ -85,8 +85,8 @@ class SyncSet:
             copy.level_at = now
         self.advance(log_end)
 
-    def gone(self, broker_id: int, now: float) -> None:
-        """The slave's connection is closed."""
+    def disconnected(self, broker_id: int, now: float) -> None:
+        """Record that the slave's connection is closed."""
         copy = self._copies.pop(broker_id, None)
         self._refused_at.pop(broker_id, None)
         if copy is not None:
@@ -95,8 +95,8 @@ class SyncSet:
 
     def advance(self, log_end: int) -> None:
         """Move the confirm offset as far as the members allow."""
-        # Old set and asked set together: the Controller may have taken either, and elect from it. A member that is not
-        # connected counts with 0, so nothing more is confirmed until it has left.
+        # Count the old and the requested set together: the Controller may have applied either, and elect from it. A
+        # member that is not connected counts with 0, so nothing more is confirmed until it has left.
         counted = (self.members | (self.proposed or frozenset())) - {self._me}
         ends = [copy.end if (copy := self._copies.get(member)) else 0 for member in counted]
         self.confirm_offset = max(self.confirm_offset, min([log_end, *ends]))
@@ -104,7 +104,7 @@ class SyncSet:
     def wanted(self, now: float) -> frozenset[int] | None:
         """The set to ask for now; None when it is as it should be, or an answer is awaited."""
         stay = frozenset({self._me, *(each for each in self.members if each != self._me and self._is_kept(each, now))})
-        # In doubt the same question again; if that is refused, the members that stay (see the module).
+        # In doubt, repeat the request; if it was refused, request the remaining members (see the module docstring).
         if self._is_in_doubt:
             return stay if self._fences else self.proposed
         if self.proposed is not None:
@@ -115,7 +115,7 @@ class SyncSet:
         return None if join is None else stay | {join}
 
     def propose(self, members: frozenset[int]) -> None:
-        """The Controller is being asked for ``members``, which are `wanted`: one question at a time.
+        """Record that the Controller is being asked for ``members``, which are `wanted`: one request at a time.
 
         Afterwards call `update` with the answer, `refused` or `unanswered`.
         """
@@ -125,9 +125,9 @@ class SyncSet:
             self.proposed = members
 
     def update(self, members: Iterable[int], epoch: int, log_end: int, now: float) -> None:
-        """The Controller says what the set is.
+        """Apply the Controller's view of the set.
 
-        Older news change nothing. The present epoch does not tell that an asked change will not happen.
+        Older news change nothing. News of the present epoch do not mean that a requested change will not happen.
         """
         if epoch <= self.epoch:
             return
@@ -139,8 +139,8 @@ class SyncSet:
         self.advance(log_end)
 
     def refused(self, now: float) -> None:
-        """Refused with a code of `DECIDED`: the change did not happen, unless an earlier try of it went unanswered."""
-        # This try was refused, but an earlier one may still be on its way to the group's log: the question stays open
+        """Record a refusal with a code of `DECIDED`: the change did not happen, unless an earlier try is unanswered."""
+        # This try was refused, but an earlier try may still be on its way to the group's log: the request stays open
         # until the set has a new epoch.
         if self._is_in_doubt:
             self._fences = not self._fences
@@ -150,7 +150,7 @@ class SyncSet:
         self.proposed = None
 
     def unanswered(self) -> None:
-        """No answer came, or another error: the asked change may happen yet."""
+        """Record that no answer came, or another error: the requested change may still happen."""
         self._is_in_doubt = self.proposed is not None
 
     def _may_join(self, slave: int, now: float) -> bool:

@@ -99,20 +99,20 @@ class AgreedTables:
                 raise
 
     def _ended(self, reign: int, changes: int, result: Any) -> None:
-        # Entries of an earlier reign were counted out by `give_up`. Counted again, they would end waits of this one.
+        # Entries of an earlier reign were discounted by `give_up`. Counted again, they would end waits of this reign.
         if reign == self._reign:
             self._end(changes, str(result) if isinstance(result, RaftError) else "")
 
     def give_up(self) -> None:
-        """This broker is not the master any more: the new one's tables replace these."""
-        # What becomes of entries that are under way is not told to this member in time, or never.
+        """Fail all waits: this broker is not the master any more, and the new master's tables replace these."""
+        # This member may learn too late, or never, whether entries in flight are committed.
         self._reign += 1
         self._pending = []
         if self._open:
             self._end(self._open, "another member leads the group")
 
     def _end(self, changes: int, failure: str) -> None:
-        # All who wait look again: each goes on waiting unless nothing is open any more, or this end was a failure.
+        # Wake all waiters: each waits again unless no change is open any more, or this end was a failure.
         self._open -= changes
         ended, self._round = self._round, _Round()
         ended.failure = failure

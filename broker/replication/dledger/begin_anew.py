@@ -1,7 +1,7 @@
-"""A member that has lost what it promised begins anew: its store goes aside, and it joins its group with an empty one.
+"""A member that has lost promised entries begins anew: its store is moved aside, and it joins with an empty store.
 
-It does that only while the others are a whole majority: then everything that was acknowledged is on their disks. Until
-then it waits, and nothing of its store is changed. Under its old id it never speaks again, see
+It does this only while the other members are a whole majority: then their disks have everything that was acknowledged.
+Until then it waits, and its store is not changed. It never speaks under its old id again, see
 `skylark.remoting.raft.bootstrap`.
 """
 
@@ -64,7 +64,7 @@ async def until_others_are_whole(client: RemotingClient, group: str, peers: Mapp
 
 
 def set_aside(fs: FileSystem, clock: Clock, root: str) -> str:
-    """Move the closed store in ``root`` aside; returns the directory that it is in now. Blocks."""
+    """Move the closed store in ``root`` aside; returns the directory to which it was moved. Blocks."""
     lock = fs.lock(f"{root}/lock")
     try:
         name = f"{root}/lost-{datetime.fromtimestamp(clock.now_ms() / 1000):%Y%m%d-%H%M%S}"

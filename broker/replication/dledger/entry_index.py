@@ -5,11 +5,11 @@ Files of equal size, named by the index of their first entry. Each has a head of
     magic 8 | first index 8 | position 8 | term before 8 | chain before 4 | CRC 4 | zeros
     start 8 | term 8 | size 4 | crc 4 | chain 4 | kind 1 | place 1 | zeros 2
 
-``place`` is IN_LOG for an entry whose bytes are the ``size`` bytes at ``start`` of the commit log, and INLINE for one
-whose bytes stand in the slots after its own; ``start`` is then where the log ended. ``crc`` is that of the bytes.
-``chain`` is the CRC of the slot and the index, continued from the entry before: two logs with the same chain at an
-index have the same entries up to there. A file has no entry after the first slot whose chain is wrong, so a torn write
-is no entry, nor is what a cut left behind.
+``place`` is IN_LOG for an entry whose bytes are the ``size`` bytes at ``start`` of the commit log. It is INLINE for an
+entry whose bytes are in the slots after its own; ``start`` is then where the log ended. ``crc`` is the CRC of the
+bytes. ``chain`` is the CRC of the slot and the index, continued from the entry before: two logs with the same chain at
+an index have the same entries up to that index. A file has no entry after the first slot whose chain is wrong, so torn
+writes and remains of a cut do not count as entries.
 
 Invariant: entries that are IN_LOG follow each other in the commit log without gaps, and none lies in two of its files.
 """
@@ -37,7 +37,7 @@ _CHAIN_AT, _CHAIN_END = 24, 28
 
 
 class IndexedEntry(NamedTuple):
-    """See the module."""
+    """The slot of one entry."""
 
     start: int
     term: int
@@ -54,7 +54,7 @@ class IndexedEntry(NamedTuple):
 
 
 class EntryFile:
-    """One file. ``first``: the index of its first entry; the others tell of the entry before that one."""
+    """One file. ``first``: the index of its first entry; the other arguments describe the entry before ``first``."""
 
     def __init__(self, file: MappedFile, path: str, first: int, position: int, term: int, chain: int) -> None:
         self.file = file
@@ -66,7 +66,7 @@ class EntryFile:
         self.slots = len(file.view) // SLOT_BYTES
         self.count = 0
         self.used = HEAD_SLOTS
-        # Indexes of the entries with bytes in slots, and how many such slots there are up to their ends.
+        # Indexes of the INLINE entries, and for each the number of data slots up to its end.
         self.inline: list[int] = []
         self.extra: list[int] = []
         self.is_dirty = False
@@ -91,7 +91,7 @@ class EntryFile:
         at = (slot + 1) * SLOT_BYTES
         return bytes(self.file.view[at : at + size])
 
-    def note(self, entry: IndexedEntry) -> None:
+    def add(self, entry: IndexedEntry) -> None:
         """Count the entry, whose slots are written."""
         more = data_slots(entry)
         if more:
@@ -101,11 +101,11 @@ class EntryFile:
         self.used += 1 + more
 
     def forget_after(self, index: int) -> None:
-        """Remove the slots after entry ``index``, which is of this file, or the one before its first."""
+        """Remove the slots after entry ``index``, which is in this file, or is the entry before its first."""
         if index >= self.last:
             return
         keep = self.slot_of(index + 1)
-        # Zeros: the chain of an old slot could fit to a new one before it only by chance, and zeros fit to nothing.
+        # Write zeros: an old slot could by chance fit the chain of a new slot before it; zeros never fit.
         self.file.view[keep * SLOT_BYTES : self.used * SLOT_BYTES] = bytes((self.used - keep) * SLOT_BYTES)
         self.count, self.used = index + 1 - self.first, keep
         at = bisect_right(self.inline, index)
@@ -119,7 +119,7 @@ def data_slots(entry: IndexedEntry) -> int:
 
 
 class EntryIndex:
-    """See the module. `load` or `begin` it first. ``slots``: of each new file."""
+    """All files of the index. Call `load` or `begin` first. ``slots``: the number of slots in each new file."""
 
     def __init__(self, fs: FileSystem, directory: str, slots: int = SLOTS) -> None:
         self._fs = fs
@@ -130,7 +130,7 @@ class EntryIndex:
         # The names in the directory changed since it was synced.
         self._renamed = False
         self._last: IndexedEntry | None = None
-        # Files after the last entry, which `load` found and which fit to nothing.
+        # Files after the last entry that `load` found and that do not fit the chain.
         self._left_over: list[str] = []
 
     # --- what there is
@@ -167,7 +167,7 @@ class EntryIndex:
         """Of an entry, or of the one before the first; else None."""
         if index == self.first - 1:
             return self._files[0].term
-        # The last term decides elections, so it is not read from a file that may have been damaged since.
+        # The last term decides elections, so it is kept in memory: the file may have been damaged since.
         if index == self.last and self._last is not None:
             return self._last.term
         return self.entry(index).term if self.first <= index <= self.last else None
@@ -213,8 +213,8 @@ class EntryIndex:
         Blocks: it is called once or twice in the life of a member.
         """
         self._forget_files()
-        # The new file first, or a crash in between would leave none. Until the old ones are gone it is ignored, as it
-        # does not fit to them. Only a file of the same name must go before.
+        # Make the new file first: otherwise a crash in between would leave no file. Until the old files are removed the
+        # new file is ignored, as it does not fit them. Only a file of the same name must be removed before.
         new, old = f"{base + 1:020d}", self._names()
         if new in old:
             self._fs.remove(f"{self._directory}/{new}")
@@ -238,16 +238,16 @@ class EntryIndex:
         at = file.used * SLOT_BYTES
         if data:
             file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + size] = data
-        # The slot last: until it is there the bytes after it mean nothing.
+        # Write the slot last: until it is written the bytes after it have no meaning.
         SLOT.pack_into(file.file.view, at, *entry)
-        file.note(entry)
+        file.add(entry)
         file.is_dirty = True
         self._last = entry
 
     def mend(self, index: int, entry: IndexedEntry, data: bytes) -> bool:
-        """Write the slot of entry ``index`` again, and its ``data`` if it is INLINE; whether it fits to its neighbours.
+        """Rewrite the slot of entry ``index``, and its ``data`` if INLINE; returns whether it fits its neighbours.
 
-        The chains prove that it is the entry that was there: they cover all fields of it.
+        The chains prove that it is the original entry: they cover all its fields.
         """
         file, before = self._file_of(index), self.chain_at(index - 1)
         after = self.entry(index + 1) if index < self.last else None
@@ -282,7 +282,7 @@ class EntryIndex:
         self._last = file.entry(file.last) if file.count else None
 
     def forget_before(self, index: int) -> list[str]:
-        """Forget the files that have no entry from ``index`` on; returns their paths, which the caller removes."""
+        """Forget files whose entries are all before ``index``; returns their paths, which the caller removes."""
         gone = []
         while len(self._files) > 1 and self._firsts[1] <= index:
             file = self._files.pop(0)
@@ -330,9 +330,9 @@ class EntryIndex:
     def load(self, trusted: int = 0) -> None:
         """Read the files. Blocks; changes none. StoreCorrupt when the first one is missing or damaged.
 
-        ``trusted``: entries up to there are known to be on disk. What comes after may have holes after a power loss:
-        the entries end at the first one, and the owner knows whether more were promised to somebody. If not, the owner
-        calls `accept` before it adds any.
+        ``trusted``: entries up to this index are known to be on disk. Later entries may have holes after a power loss:
+        the entries end at the first hole, and the owner knows whether more were promised to another member. If not, the
+        owner calls `accept` before it adds entries.
         """
         self._forget_files()
         names = self._names()
@@ -357,9 +357,9 @@ class EntryIndex:
             self._scan(file, follows if follows is not None and follows - 1 <= trusted else None)
 
     def accept(self, last: int, synced: int) -> None:
-        """Go on after entry ``last`` of those that `load` found; what follows it goes. Blocks.
+        """Continue after entry ``last`` of the entries that `load` found; remove later ones. Blocks.
 
-        Entries after ``synced`` may not be on disk: a killed process has written them, and perhaps failed to sync them.
+        Entries after ``synced`` may not be on disk: a killed process has written them, perhaps without a sync.
         """
         self.forget_after(last)
         for file in self._files:
@@ -395,7 +395,7 @@ class EntryIndex:
                 or (entry.place == INLINE and crc32(file.data_after(file.used, entry.size)) != entry.crc)
             ):
                 break
-            file.note(entry)
+            file.add(entry)
             self._last = entry
 
     def _names(self) -> list[str]:

@@ -37,7 +37,7 @@ class FollowerReport:
         # An address that another member has now counts as gone first: its offset must not be taken over.
         for addr in [addr for addr, name in self._shown.items() if present.get(addr) != name]:
             del self._shown[addr]
-            self._acks.gone(addr)
+            self._acks.disconnected(addr)
         for addr, name in present.items():
             if addr not in self._shown:
                 self._shown[addr] = name

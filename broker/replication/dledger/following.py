@@ -1,7 +1,7 @@
 """What a member of a DLedger group does while it does not lead: it takes the leader's entries and builds queues.
 
 Entries arrive at the group's port at any time (member.py). `LogDisk` writes them into the log of messages, but only
-between `run` and `finish`: the leader is the only one that writes its log itself.
+between `run` and `finish`: while this member leads, its broker writes the log itself.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Following:
                 logger.error("the queues of this member are not complete: %s", error)
 
     async def finish(self) -> None:
-        """Take no more entries; returns when the queues have those of all copied messages.
+        """Take no more entries; returns when the queues have the entries of all copied messages.
 
         StoreCorrupt and DiskFull as in `Replica.finish`.
         """

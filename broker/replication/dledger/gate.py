@@ -1,4 +1,4 @@
-"""Who may speak at the port of a DLedger group: it could read all messages, and replace what is not committed.
+"""Who may speak at the port of a DLedger group. A peer could read all messages, and replace uncommitted ones.
 
 With a secret (the same options as for the HA port) each request must be signed with it as a whole; RocketMQ's signature
 counts for the members and codes of ``plainSignatureCodes`` only. Without a secret, but with certificates of clients,

@@ -3,10 +3,11 @@
 In the directory ``dledger`` of the store: ``entries/`` (entry_index.py), ``state`` (who this node is, its term and
 vote, and up to where entries were committed), ``mark`` (mark.py: how many entries it had). Bytes are in the commit log.
 
-Invariant: the commit log ends where the last entry ends, or later by bytes that are no entry yet: what a leader's
-broker has just stored, or what a crash or a deposed leader left. The second kind is cut before anything follows it
-(`align`). A start forgets entries after the mark that are not whole, and raises `LostDisk` when one before it is not.
-A conflicting tail is forgotten first and cut then: a member that stands for election meanwhile does not count it.
+Invariant: the commit log ends where the last entry ends, or later by bytes that are no entry yet: messages that a
+leader's broker has just stored, or bytes that a crash or a deposed leader left. The second kind is cut before any byte
+follows it (`align`). A start forgets entries after the mark that are not whole, and raises `LostDisk` when an entry
+before the mark is not whole. A conflicting tail is first forgotten and then cut: a member that stands for election
+meanwhile does not count it.
 """
 
 import logging
@@ -58,7 +59,7 @@ DIRECTORY = "dledger"
 # Version 1 may have no mark.
 _VERSION_WITHOUT_MARK, _VERSION = 1, 2
 _POSITION = Struct(">Q")
-# After an entry that found no room on the disk.
+# The pause after an entry for which the disk had no room.
 FULL_PAUSE_S = 1.0
 # At most one log line in this time about bytes that cannot be read.
 UNREAD_LOG_S = 10.0
@@ -69,9 +70,9 @@ PAUSE_DESCRIPTORS_S = 1.0
 
 
 class LostDisk(StoreCorrupt):
-    """This member has less than it promised to the others: it must not speak for its id any more.
+    """This member has fewer entries than it promised to other members: it must not speak for its id any more.
 
-    It must not stand for election, nor vote, since it would do so with the shorter log.
+    It must neither stand for election nor vote, since it would do so with the shorter log.
     """
 
     def __str__(self) -> str:
@@ -105,7 +106,7 @@ class CopyingTo:
 
 
 class LogDisk:
-    """See the module. ``directory`` is the store's. `load` waits until this broker follows; see `follow`."""
+    """The disk of a member. ``directory`` is the store's. `load` waits until this broker follows; see `follow`."""
 
     def __init__(self, fs: FileSystem, directory: str, group: GroupLog) -> None:
         self.node = ""
@@ -119,7 +120,7 @@ class LogDisk:
         self._snapshot: Snapshot | None = None
         self._mark = Mark(fs, f"{self._directory}/mark")
         self._boot = boot_of(fs)
-        # Held while the log is flushed, and while entries go that the mark counts.
+        # Held while the log is flushed, and while entries that the mark counts are removed.
         self._marking = trio.Lock()
         self._has_mark = False
         self._copying: CopyingTo | None = None
@@ -149,7 +150,7 @@ class LogDisk:
     # --- the role
 
     async def follow(self, copying: CopyingTo) -> None:
-        """This broker may get entries of a leader from now on; returns when its log ends with the last entry."""
+        """Take entries of a leader from now on; returns when this log ends with its last entry."""
         async with self._changing:
             self._copying = copying
         if self._is_loaded:
@@ -158,7 +159,7 @@ class LogDisk:
         self._opened.set()
 
     async def end_following(self, copying: CopyingTo) -> None:
-        """No more entries of a leader are taken, and the queues have what the log has."""
+        """Take no more entries of a leader; returns when the queues have all messages of the log."""
         self.entries.writer = None
         # A message may wait for an event that is not set, as when the log could not be cut.
         if self._opened.is_set():
@@ -174,7 +175,7 @@ class LogDisk:
             copying.queues.grown()
 
     async def align(self) -> None:
-        """Cut what follows the last entry. Nothing may append to the log meanwhile. DiskFull: it can be repeated."""
+        """Cut bytes after the last entry. Nothing may append to the log meanwhile. Repeatable after DiskFull."""
         async with self._changing:
             await self._cut_rest()
 
@@ -205,7 +206,7 @@ class LogDisk:
     # --- Disk
 
     async def load(self) -> Loaded | None:
-        """LostDisk when this member has less than it promised."""
+        """The stored state of the node; LostDisk when this member has fewer entries than it promised."""
         if not await trio.to_thread.run_sync(self._read_state):
             return None
         await trio.to_thread.run_sync(self._load_index)
@@ -233,7 +234,7 @@ class LogDisk:
 
     def _begin(self, node: str, snapshot: Snapshot) -> None:
         self._fs.mkdirs(self._directory)
-        # The entries and the mark first: the state says that there must be some.
+        # Write the entries and the mark before the state, which says that they must exist.
         self.index.begin(snapshot.index, snapshot.term, self._log.end)
         self._mark.begin(Marked(snapshot.index, 0, snapshot.index, 0, self._boot))
         self.node, self._snapshot, self._has_mark = node, snapshot, True
@@ -257,7 +258,7 @@ class LogDisk:
             self._note_promised()
 
     async def compact(self, log: RaftLog, snapshot: Snapshot, keep: int) -> None:
-        """Note up to where entries are committed. They stay as long as their files of the commit log."""
+        """Record up to where entries are committed. They stay as long as their files of the commit log."""
         await self.flush()
         self._snapshot = snapshot
         await self._save_state()
@@ -266,11 +267,11 @@ class LogDisk:
         return travelling_bytes(data)
 
     def encode_now(self, messages: Sequence[RaftMessage]) -> bytes | None:
-        """None if bytes are needed that are on disk only, are damaged, or are sent again; or for a snapshot."""
+        """The encoded messages; None if they need bytes that are only on disk, damaged or sent again, or a snapshot."""
         whole: list[RaftMessage] = []
         for message in messages:
             if isinstance(message, AppendRequest) and message.entries:
-                # The member may have refused what was sent before: `encode` checks the bytes.
+                # The member may have refused these entries before: `encode` checks their bytes.
                 if self._is_repeated(message) or not all(map(self._is_at_hand, message.entries)):
                     return None
                 entries = tuple([self._with_bytes(entry, self._log.copy) for entry in message.entries])
@@ -290,9 +291,9 @@ class LogDisk:
         return is_repeated
 
     async def encode(self, messages: Sequence[RaftMessage]) -> bytes:
-        """Without the messages whose bytes cannot be read or are damaged, as if they were lost on the way.
+        """The encoded messages, without messages whose bytes are unreadable or damaged, as if these were lost.
 
-        If the bytes are not there any more, the member needs a snapshot.
+        If the bytes were removed, the member needs a snapshot.
         """
         return await trio.to_thread.run_sync(encode_messages, await self._all_whole(messages))
 
@@ -441,7 +442,7 @@ class LogDisk:
                 raft.forget_after(last)
 
     async def _prepare_restart(self, raft: Raft, snapshot: Snapshot) -> bool:
-        """Let the empty log begin where the leader's does."""
+        """Let the empty log begin where the leader's log begins."""
         await self._opened.wait()
         copying, log = self._copying, self._log
         if copying is None or not _replaces(raft, snapshot):
@@ -472,7 +473,7 @@ class LogDisk:
         await self._sync(with_mark=True)
 
     async def flush_often(self, interval_s: Callable[[], float]) -> None:
-        """Flush in this interval what is not on disk, until cancelled."""
+        """Flush new entries and the mark at this interval, until cancelled."""
         flushed = Marked()
         while True:
             await trio.sleep(interval_s())
@@ -489,8 +490,8 @@ class LogDisk:
     async def _sync(self, *, with_mark: bool) -> None:
         async with self._marking:
             last, chain = self.index.last, self.index.chain
-            # The order is that of the promise. The bytes first: an entry on disk whose bytes are not would be a promise
-            # that cannot be kept. The mark last: it must never claim what is not on disk.
+            # The order matters. Flush the bytes first: an entry on disk without its bytes would be a promise that
+            # cannot be kept. Write the mark last: it must never claim entries that are not on disk.
             await self._group.flush()
             await trio.to_thread.run_sync(self.index.sync)
             now = self._mark.now
@@ -500,7 +501,7 @@ class LogDisk:
                 await trio.to_thread.run_sync(self._mark.sync)
 
     def _note_promised(self) -> None:
-        """Note that all entries are promised: the kernel has them, and a start of the same boot must find them."""
+        """Record that all entries are promised: the kernel has them, and a start in the same boot must find them."""
         index, now = self.index, self._mark.now
         if index.last != now.promised:
             self._mark.write(Marked(now.flushed, now.flushed_chain, index.last, index.chain, self._boot))
@@ -509,7 +510,7 @@ class LogDisk:
         """Remove files of entries whose files of the commit log are gone."""
         if not self._is_loaded or self._snapshot is None:
             return
-        # A start goes on from the snapshot, so entries after it stay.
+        # A start continues from the snapshot, so later entries stay.
         for path in self.index.forget_before(min(self.entries.base, self._snapshot.index)):
             await trio.to_thread.run_sync(self._fs.remove, path)
 
@@ -543,7 +544,7 @@ class LogDisk:
             logger.warning("%s: %s; the other one is sound, and replaces it", self._mark.path, damage)
         had = marked or Marked()
         most = max(had.flushed, had.promised, snapshot.index)
-        # What the state counts as committed was flushed before it was written.
+        # Entries that the state counts as committed were flushed before the state was written.
         flushed = max(had.flushed, snapshot.index)
         try:
             index.load(flushed)
@@ -564,7 +565,7 @@ class LogDisk:
             if index.first - 1 <= entry <= last and entry and index.chain_at(entry) != chain:
                 raise LostDisk(self._directory, 0, f"entry {entry} is another one than the mark counted")
         index.accept(last, flushed)
-        # What is here counts from now on, as if this process had written it.
+        # The entries found here count from now on, as if this process had written them.
         self._mark.begin(Marked(had.flushed, had.flushed_chain, last, index.chain, self._boot))
 
     def _last_whole(self, flushed: int) -> int:
@@ -616,9 +617,9 @@ class LogDisk:
             return None
 
     async def mend(self, index: int, entry: IndexedEntry, data: bytes) -> bool:
-        """Write entry ``index`` again as another member has it; whether it is the one that was here, and is whole now.
+        """Rewrite entry ``index`` as another member has it; returns whether it is the original entry, and whole now.
 
-        The chain of entries proves that it is the same one.
+        The chain of entries proves that it is the original entry.
         """
         if not self.entries.base < index <= self.index.last or crc32(data) != entry.crc or len(data) != entry.size:
             return False
@@ -640,7 +641,7 @@ class LogDisk:
     def _read_state(self) -> bool:
         """Whether there is a state. LostDisk when it is damaged, or gone while entries are there."""
         if not self._fs.exists(self._state_path):
-            # Without messages nothing is forgotten by a new beginning: the node joins a group that exists as a new one.
+            # Without messages a new beginning loses nothing: the node joins an existing group as a new node.
             if self._log.raw_end > self._log.start and has_entries(self._fs, self._directory):
                 raise LostDisk(self._state_path, 0, "the file is gone: it is not known what this member promised")
             return False
@@ -705,7 +706,7 @@ def has_entries(fs: FileSystem, directory: str) -> bool:
 
 
 def is_group_store(fs: FileSystem, directory: str) -> bool:
-    """Whether the store in ``directory`` is that of a member of a DLedger group, perhaps a damaged one."""
+    """Whether the store in ``directory`` belongs to a member of a DLedger group; it may be damaged."""
     return fs.exists(f"{directory}/{DIRECTORY}/state") or has_entries(fs, f"{directory}/{DIRECTORY}")
 
 
@@ -749,7 +750,7 @@ def _replaces(raft: Raft, snapshot: Snapshot) -> bool:
 
 
 def _ignored(index: int) -> None:
-    """Before the member runs."""
+    """Does nothing: the default of `on_damaged` before the member runs."""
 
 
 def _is_in_log(entry: RaftEntry) -> bool:

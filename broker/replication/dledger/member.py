@@ -1,8 +1,9 @@
 """A member of a DLedger group as a part: its port, its node of the Raft group, and the role that follows from it.
 
-The node runs whatever this broker is. When it leads and knows all that former leaders committed, this broker is
-promoted; when it does not lead any more, it is demoted, and stores nothing from that moment on (`Elected.lease_until`).
-An acknowledgement needs no lease: it is sent for a committed entry only, and that stays whoever leads.
+The node runs whatever role this broker has. When the node leads and knows all entries that former leaders committed,
+this broker is promoted. When the node does not lead any more, this broker is demoted, and stores nothing from that
+moment on (`Elected.lease_until`). An acknowledgement needs no lease: it is only sent for a committed entry, which stays
+committed whoever leads.
 Neighbours: log_disk.py (the log), following.py, proposing.py; role.py, replication.py (the steps of a change).
 """
 
@@ -51,7 +52,7 @@ CLEAN_S = 60.0
 READ_MS = 1_000.0
 HAND_OVER_MS = 2_000.0
 MEMBERS_MS = 3_000.0
-# How often a leader that is not preferred looks for one that is, and how many entries that one may lack.
+# How often a leader that is not preferred looks for a preferred member, and how many entries that member may lack.
 PREFER_S = 1.0
 PREFER_LAG = 100
 
@@ -113,7 +114,7 @@ class GroupPort:
 
 
 class GroupMember(Part):
-    """See the module."""
+    """This broker's membership in its DLedger group."""
 
     tick_interval_ms = 100
 
@@ -187,7 +188,7 @@ class GroupMember(Part):
         return {name: addr for name, addr in self.node.members.all.items() if name != self.node.node}
 
     async def _step_aside(self) -> None:
-        """Let another member lead, which may have what is damaged here."""
+        """Let another member lead, which may have the entry that is damaged here."""
         if self.node is not None and self.node.is_leader:
             logger.warning("this leader steps aside: an entry that members need is damaged here")
             await self.stop()
@@ -256,7 +257,7 @@ class GroupMember(Part):
             await self._disk.finish()
 
     async def prepare_to_lead(self) -> bool:
-        """Called when copying has stopped, and this broker is about to accept messages; whether it still is to lead."""
+        """Called when copying has stopped, before messages are accepted; returns whether this broker still leads."""
         node = self.node
         assert node is not None
         # A new leader may not know yet what the former one committed. A read that succeeds shows that a majority still
@@ -296,7 +297,7 @@ class GroupMember(Part):
         self._elected.lease_until = math.inf if leads else -math.inf
 
     async def _follow_leadership(self) -> None:
-        """Bring the role to where the node is, one change after another."""
+        """Change the role until it agrees with the node, one change after another."""
         role, node = self._role, self.node
         assert node is not None
         while True:

@@ -50,7 +50,7 @@ class Mending:
         self._damaged: dict[int, None] = {}
         self._stepped_aside: set[int] = set()
         self._found = Signal()
-        #: What is damaged here and could not be mended yet; "" if nothing is.
+        #: A text about damaged entries that could not be mended yet; "" if there are none.
         self.problem = ""
         disk.on_damaged = self.found
 
@@ -61,7 +61,7 @@ class Mending:
             self._found.set()
 
     async def run(self) -> None:
-        """Mend what is found, until cancelled."""
+        """Mend the damaged entries that are found, until cancelled."""
         while True:
             await self._found.wait()
             while self._damaged:
@@ -80,8 +80,8 @@ class Mending:
                 del self._damaged[index]  # found again if it is needed again
 
     async def _mend_with_those_before(self, index: int) -> str:
-        """Why it is not whole; "" when it is."""
-        # A slot is judged by the chain of the one before it, so the first damaged one comes first.
+        """Mend the entry, and damaged entries before it; returns why it is not whole, "" when it is."""
+        # A slot is judged by the chain of the slot before it, so the first damaged entry must be mended first.
         first = index
         while first > self._disk.entries.base + 1 and not self._disk.index.is_sound(first - 1):
             first -= 1
@@ -94,7 +94,7 @@ class Mending:
         reason = await self._disk.damage_of(index)
         if not reason:
             return ""
-        if reason not in self.problem:  # told once, however often it is tried
+        if reason not in self.problem:  # log a reason once, however often mending is tried
             logger.error("%s: the other members are asked for it", reason)
         for name, addr in self._others().items():
             try:
@@ -105,7 +105,7 @@ class Mending:
             if await self._disk.mend(index, entry, data):
                 logger.warning("entry %d is whole again: it was written again as %s has it", index, name)
                 return ""
-            logger.warning("entry %d of %s is not the one that was here", index, name)
+            logger.warning("entry %d of %s is not the original entry", index, name)
         return f"{reason}, and no other member has given it: members that need it cannot catch up"
 
     async def _ask(self, addr: str, index: int) -> tuple[IndexedEntry, bytes]:
@@ -116,7 +116,7 @@ class Mending:
         return IndexedEntry(*fields), answer.body()
 
     async def asked(self, channel: Channel, request: Command) -> Command:
-        """7113: another member's entry is damaged."""
+        """7113: answer with an entry that is damaged in another member's log."""
         header = DLEDGER_ENTRY.header(request)
         if header.group != self._group:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"group {header.group} is not served here")

@@ -1,7 +1,7 @@
-"""What the leader's broker has stored becomes entries: all of a turn together.
+"""Makes entries of the messages that the leader's broker has stored: all messages of a turn together.
 
-The broker appends to its commit log as a broker without a group does; it costs a message nothing. At the end of the
-turn the bytes that are no entry yet are proposed. They count as stored when a majority has them (`Elected.confirmed`).
+The broker appends to its commit log like a broker without a group, without extra cost for a message. At the end of the
+turn the new bytes are proposed as entries. They count as stored when a majority has them (`Elected.confirmed`).
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""The accounts and white lists of one file. Pure: of a YAML document, whose values are texts.
+"""The accounts and white lists of one file. Pure: reads a YAML document whose values are texts.
 
-Every mistake is an error that names the file and the key. RocketMQ takes unknown keys and wrong permissions as if they
-were not there; then an account has other rights than its file seems to say.
+Every mistake is an error that names the file and the key. RocketMQ ignores unknown keys and wrong permissions; an
+account may then have other rights than its file seems to say.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ _ACCOUNT_KEYS: Final = (
 
 @lazy_dataclass(frozen=True, slots=True)
 class Account:
-    """One account. Its secret is in no repr."""
+    """One account. Its repr does not show the secret."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -51,13 +51,13 @@ class Account:
     topics: Mapping[str, int]
     #: By group, without the prefix of retry topics.
     groups: Mapping[str, int]
-    #: The file.
+    #: The file of the account.
     source: str
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class AccountFile:
-    """What is in one file."""
+    """The contents of one file."""
 
     path: str
     white: Addresses

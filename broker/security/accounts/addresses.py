@@ -3,7 +3,7 @@
     10.1.2.3    192.168.*.*    192.168.1-20.*    192.168.0.{1,2}    10.1.2.3,10.1.2.4    *
     fd00::5     fd00::*        fd00::1-ff        fd00::{1,2}        fd00::1,fd00::2
 
-Lists may have elements of any form. Every part of an address counts; in RocketMQ those after the first ``*`` do not.
+Lists may have elements of any form. Every part of an address counts; RocketMQ ignores all parts after the first ``*``.
 """
 
 import re
@@ -27,7 +27,7 @@ _MAX_CACHED_BYTES: Final = 64 * 1024
 
 
 class Addresses:
-    """What the texts name. Raises ValueError, which says what to give, for a text that is no address."""
+    """The addresses that some texts name. ValueError, which says what is valid, for a text that is no address."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = tuple(element for text in texts for element in split_list(text))

@@ -1,6 +1,6 @@
 """Changes of a file of accounts, as administrators ask for them. Pure: from the text of the file to its new text.
 
-What is not changed stays as it is written, except comments, which RocketMQ's brokers lose as well.
+Unchanged parts of the file stay as they are written, except comments, which RocketMQ's brokers lose as well.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _TAG: Final = "tag:yaml.org,2002:"
 
 @lazy_dataclass(frozen=True, slots=True)
 class AccountChange:
-    """What to set in an account, or in a new one; what is None stays as it is."""
+    """The values to set in an existing or a new account; a value of None stays as it is."""
 
     access_key: str
     secret_key: str | None = field(default=None, repr=False)

@@ -1,7 +1,7 @@
 """Reads and writes the files of accounts. All of this blocks.
 
-These are plain_acl.yml and, as in RocketMQ, the files in the folder ``acl`` beside it. A file that cannot be used keeps
-what was read of it before. Files have mode 0600, as they hold secrets.
+The files are plain_acl.yml and, as in RocketMQ, the files in the folder ``acl`` beside it. If a file cannot be used,
+its previous accounts stay in force. Files have mode 0600, as they hold secrets.
 """
 
 import os
@@ -22,7 +22,7 @@ from skylark.mqcommon.yaml_documents import parse_yaml
 FOLDER = "acl"
 _ENDINGS = (".yml", ".yaml")
 _MAX_FILES = 1_000
-# An editor may empty a file before it writes it. What was read twice in this distance is what it has written.
+# An editor may empty a file before it writes it. Two equal reads this far apart: the editor has finished writing.
 _SETTLE_S = 0.05
 _MOST_READS = 20
 
@@ -34,7 +34,7 @@ class _Read:
 
 
 class AccountFiles:
-    """The files at ``path`` and beside it. `refresh` reads them; ``rules`` are those of the last good reading."""
+    """The file at ``path`` and the files beside it. `refresh` reads them; ``rules`` are of the last good reading."""
 
     def __init__(self, path: str, *, white_skips_all: bool) -> None:
         self.path = os.path.abspath(path)
@@ -44,7 +44,10 @@ class AccountFiles:
         self.rules = AccountRules(())
 
     def refresh(self) -> list[str]:
-        """Read what has changed, and make ``rules`` of it. Returns what is wrong; there the old accounts stay."""
+        """Read the changed files, and make ``rules`` of all files. Returns the problems.
+
+        The previous accounts of a file with a problem stay in force.
+        """
         try:
             read, problems = self._read_all()
         except (OSError, UserError) as error:
@@ -54,7 +57,7 @@ class AccountFiles:
                 files = [each.file for each in read.values()]
                 self.rules = AccountRules(files, white_skips_all=self._white_skips_all)
             except ConfigError as error:
-                # Whatever file is meant: read all of them again the next time.
+                # It is not known which file is wrong, so all files are read again the next time.
                 return [*problems, str(error)]
             self._read = read
         return problems
@@ -63,7 +66,7 @@ class AccountFiles:
         """Change the file, or make it. UserError when it cannot be used, or could not be used after the change."""
         files = OsFiles()
         try:
-            # The instances of a broker have one file: none may undo what another has just changed.
+            # The instances of a broker share one file: no instance may undo a change that another has just made.
             with exclusive(files, path):
                 write_atomic(files, path, self._changed(path, edit, now_ms).encode())
         except (OSError, StoreError) as error:
@@ -71,7 +74,7 @@ class AccountFiles:
 
     def _changed(self, path: str, edit: Callable[[AccountDocument], None], now_ms: int) -> str:
         """The text of the file after the change."""
-        # A file that is gone still has its accounts in force: a new one in its place would end them.
+        # The accounts of a removed file stay in force. A new file in its place would end them, so this is an error.
         text = read_secret_file(path) if path in self._read or os.path.exists(path) else ""
         version = parse_file(parse_yaml(text, path), path).version
         document = AccountDocument(text, path)
@@ -82,7 +85,7 @@ class AccountFiles:
         return new_text
 
     def _check_together(self, changed: AccountFile) -> None:
-        """UserError when ``changed`` could not be put in force with the other files, as they are now."""
+        """UserError when ``changed`` could not be put in force together with the other files."""
         try:
             read, _ = self._read_all()
         except OSError as error:
@@ -90,7 +93,7 @@ class AccountFiles:
         AccountRules([*(each.file for path, each in read.items() if path != changed.path), changed])
 
     def _read_all(self) -> tuple[dict[str, _Read], list[str]]:
-        """All files by their paths, and what is wrong: there is what was read before, if anything was."""
+        """All files by their paths, and the problems. A file with a problem has its previous contents, if any."""
         problems: list[str] = []
         read: dict[str, _Read] = {}
         for path in self._paths():
@@ -104,7 +107,7 @@ class AccountFiles:
         return read, problems
 
     def _paths(self) -> list[str]:
-        """In the order of RocketMQ: the folder, and then plain_acl.yml."""
+        """The paths in RocketMQ's order: the folder, and then plain_acl.yml."""
         found = sorted(
             os.path.join(folder, name)
             for folder, _, names in os.walk(self._folder, onerror=_raise_unless_gone)
@@ -113,13 +116,13 @@ class AccountFiles:
         )
         if len(found) > _MAX_FILES:
             raise ConfigError(f"{self._folder}: {len(found)} files; {_MAX_FILES} are the most: put accounts together")
-        # Without it there may be others; once it was there, something has gone wrong.
+        # plain_acl.yml may be absent from the start if there are other files, but must not disappear.
         has_default = not found or self.path in self._read or os.path.exists(self.path)
         return [*found, self.path] if has_default else found
 
 
 def _raise_unless_gone(error: OSError) -> None:
-    """A folder that cannot be listed is a problem: its accounts would be gone without a word."""
+    """Raise ``error`` unless the folder is missing: if a folder cannot be listed, its accounts must not just vanish."""
     if not isinstance(error, FileNotFoundError):
         raise error
 

@@ -1,9 +1,9 @@
 """Asks of each request whether the account that signed it may send it: the first hook of all requests with aclEnable.
 
 `LiveRules` are the rules in force: read again every few seconds, and changed by administrators. Files are read and
-written in a worker thread, one after another. A file that cannot be used is logged once, and what was read of it before
-stays in force. A change of the files counts from the next request on, also on open connections. Refusals are logged,
-see audit.py. Neighbours: rules.py decides, files.py reads and writes.
+written in a worker thread, one after another. A file that cannot be used is logged once, and its previous accounts stay
+in force. A change of the files counts from the next request on, also on open connections. Refusals are logged, see
+audit.py. Neighbours: rules.py decides, files.py reads and writes.
 """
 
 import logging
@@ -28,12 +28,12 @@ from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD
 
 logger = logging.getLogger(__name__)
 
-# As RocketMQ's brokers look at theirs.
+# RocketMQ's brokers check their files as often.
 RELOAD_INTERVAL_S = 5.0
 
 
 class LiveRules:
-    """``rules`` are those in force. ConfigError when the files cannot be used at first."""
+    """The rules in force, as ``rules``. ConfigError when the files cannot be used at the start."""
 
     def __init__(self, files: AccountFiles, clock: Clock) -> None:
         self._files = files
@@ -57,12 +57,12 @@ class LiveRules:
             await self.reload()
 
     async def reload(self) -> None:
-        """Read the files again, and put in force what can be used."""
+        """Read the files again, and put the usable ones in force."""
         async with self._lock:
             await self._refresh()
 
     async def change(self, path: str, edit: Callable[[AccountDocument], None]) -> None:
-        """Change a file, and put it in force. UserError when it cannot be changed so."""
+        """Change a file, and put it in force. UserError when the change is not possible."""
         async with self._lock:
             now_ms = self._clock.now_ms()
             await trio.to_thread.run_sync(self._files.change, path, edit, now_ms)

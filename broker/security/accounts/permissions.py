@@ -1,7 +1,7 @@
 """What an account may do with a topic or a group, as bits. Pure.
 
-DENY refuses everything. ANY is never owned: a request that needs it may be made by who has PUB or SUB. ADMIN is needed
-for what only administrators may do; no permission contains it.
+DENY refuses everything. ANY is never owned: a request that needs ANY is allowed to owners of PUB or SUB. Requests that
+only administrators may send need ADMIN; no permission contains ADMIN.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ ADMIN: Final = 16
 _BY_TEXT: Final[Mapping[str, int]] = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 _TEXTS: Final[Mapping[int, str]] = {DENY: "DENY", PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB|SUB"}
 _NEEDED_TEXTS: Final[Mapping[int, str]] = {ANY: "PUB or SUB", PUB: "PUB", SUB: "SUB", ADMIN: "admin"}
-# One of the actions of a need is enough, so the one that is easiest to have counts.
+# One of the actions of a need is enough, so the weakest of them counts.
 _NEEDED: Final[Mapping[tuple[str, ...], int]] = {
     ("Pub",): PUB,
     ("Sub",): SUB,
@@ -37,20 +37,20 @@ def parse_permission(text: str) -> int:
 
 
 def permission_text(bits: int) -> str:
-    """As files have it."""
+    """A permission as files write it."""
     return _TEXTS[bits]
 
 
 def needed_bits(need: Need) -> int:
-    """What must be owned: PUB, SUB, either of them (ANY), or ADMIN."""
+    """The bits that an account must own for ``need``: PUB, SUB, either of them (ANY), or ADMIN."""
     return ADMIN if need.kind == CLUSTER else _NEEDED.get(need.actions, ADMIN)
 
 
 def needed_text(bits: int) -> str:
-    """For people."""
+    """The text for ``needed`` bits in logs and refusals."""
     return _NEEDED_TEXTS[bits]
 
 
 def permits(owned: int, needed: int) -> bool:
-    """Whether ``owned`` allows what ``needed`` says."""
+    """Whether an account with the bits ``owned`` may do something that needs ``needed``."""
     return not owned & DENY and bool(owned & (PUB | SUB if needed == ANY else needed))

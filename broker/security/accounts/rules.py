@@ -6,7 +6,7 @@
 4. An administrator may do everything, and only an administrator may change topics, groups and the broker.
 5. The permission for the topic or group decides, or the default permission if there is none. DENY always refuses.
 
-As an option, 1 and 2 spare a client the signature only: it still names an account, which needs the rights.
+With an option, 1 and 2 only excuse a client from signing: it must still name an account that has the rights.
 Refusals have RocketMQ's texts. `refusal` is asked for each request; `explain` says what it would answer, and why.
 """
 
@@ -33,12 +33,12 @@ class Refusal(NamedTuple):
     """Why a request is refused."""
 
     text: str
-    #: The rule that decided, if it was one.
+    #: The rule that decided; "" if no rule did.
     rule: str = ""
 
     @property
     def remark(self) -> str:
-        """What the client gets."""
+        """The text that the client gets."""
         return f"{_EXCEPTION}: {self.text}"
 
 
@@ -102,7 +102,7 @@ class AccountRules:
         return None
 
     def may(self, access_key: str, host: str, needs: Sequence[Need]) -> bool:
-        """Whether the account may do all of ``needs`` from ``host``, when it has signed, or need not sign."""
+        """Whether the account, if it has signed or need not sign, may do all of ``needs`` from ``host``."""
         is_white = self._white.naming(host)
         if is_white and self._white_skips_all:
             return True
@@ -114,7 +114,7 @@ class AccountRules:
         return all(_allows(account, need, needed_bits(need)) for need in needs)
 
     def explain(self, access_key: str, host: str, needs: Sequence[Need], code: int) -> Explanation:
-        """What `refusal` says to a request ``code`` that is signed as it should be, and which rules decide."""
+        """What `refusal` decides about a correctly signed request ``code``, and by which rules."""
         steps: list[ExplanationStep] = []
         white = self._white.naming(host)
         steps.append(
@@ -156,7 +156,7 @@ def _allows(account: Account, need: Need, needed: int) -> bool:
 
 
 def _rule(account: Account, need: Need, needed: int) -> str:
-    """What `_allows` has looked at, as the file says it."""
+    """The entry of the file by which `_allows` has decided, as the file writes it."""
     if needed == ADMIN:
         return "admin: false"
     is_topic = need.kind == TOPIC

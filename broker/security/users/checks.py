@@ -1,7 +1,7 @@
 """Users and policies that administrators send: checked, and merged into a subject's policies. Pure.
 
-What is wrong is refused with RocketMQ's codes, and texts that begin as RocketMQ's and go on with what to do. What
-passes has one spelling: names of kinds, actions and decisions may come in any case.
+Wrong input is refused with RocketMQ's codes, and with texts that begin as RocketMQ's and continue with what to do.
+Accepted input is normalized to one spelling: names of kinds, actions and decisions may come in any case.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ ENABLE: Final = "enable"
 DISABLE: Final = "disable"
 
 MAX_USERS: Final = 10_000
-#: Entries of one subject, and of all. They are listed in one answer.
+#: Limits of the entries of one subject, and of all subjects: one answer lists all of them.
 MAX_ENTRIES: Final = 1_000
 MAX_ALL_ENTRIES: Final = 20_000
 MAX_NAME: Final = USERNAME_MAX_LENGTH
@@ -40,7 +40,7 @@ _STATES: Final = (ENABLE, DISABLE)
 
 
 def refuse(text: str) -> RequestRefused:
-    """RocketMQ answers everything that is wrong about users and policies with NO_PERMISSION."""
+    """The refusal with ``text``. RocketMQ answers all errors about users and policies with NO_PERMISSION."""
     return RequestRefused(ResponseCode.NO_PERMISSION, text)
 
 
@@ -53,7 +53,7 @@ def checked_username(name: str) -> str:
 
 
 def checked_user(info: UserInfo, name: str, old: UserInfo | None) -> UserInfo:
-    """The user to store: ``info``, and what it does not say as ``old`` has it, or as a new user has it."""
+    """The user to store: ``info``, with missing fields from ``old``, or from the defaults if the user is new."""
     password = info.password if info.password and info.password.strip() else old.password if old else None
     if not password:
         raise refuse("password can not be blank: a user needs one")
@@ -73,7 +73,7 @@ def user_of_subject(subject: str) -> str:
 
 
 def subject_of(username: str) -> str:
-    """As policies name the user."""
+    """The subject by which policies name the user."""
     return f"{_USER}:{username}"
 
 
@@ -102,7 +102,7 @@ def check_size(acl: AclInfo, others: int) -> None:
 
 
 def checked_policy_type(text: str | None) -> str:
-    """Custom when it is not given."""
+    """The type of a policy in one spelling; Custom when it is not given."""
     return _one_of(text or CUSTOM, (CUSTOM, DEFAULT), "policy type")
 
 

@@ -24,10 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 def make_first_users(options: BrokerOptions, users: Users) -> None:
-    """Create them at the start of the broker, as RocketMQ does; those that exist stay as they are.
+    """Create the first users at the start of the broker, as RocketMQ does; users that exist stay as they are.
 
-    These are the one for administrators, and the one as whom the brokers of a set sign what they ask each other.
-    ConfigError for a wrong name.
+    The first users are the administrators' user, and the user as whom the brokers of a set sign their requests to each
+    other. ConfigError for a wrong name.
     """
     if options.first_user is not None:
         _make("initAuthenticationUser", users, *options.first_user)
@@ -57,7 +57,10 @@ _ACTIONS: Final = {"PUB": "Pub", "SUB": "Sub"}
 
 
 def migrate(options: BrokerOptions, users: Users, acls: Acls) -> None:
-    """Add what is missing. Blocks; ConfigError when the file cannot be used. Slaves have their master's users."""
+    """Add the missing users and policies. Blocks; ConfigError when the file cannot be used.
+
+    Not needed on slaves, which copy their master's users.
+    """
     if not options.migrate_auth_from_v1_enabled or options.is_slave:
         return
     path = options.acl_path

@@ -6,9 +6,9 @@ With authenticationEnabled every request must be signed by an enabled user. With
 the user must allow all that the request needs; a super user may do everything. Both white lists name request codes.
 A code in authenticationWhitelist whose request needs a right is still checked, unless authorizationWhitelist names it,
 too: otherwise anyone could claim a user's name.
-Requests of administrators with RocketMQ's signature are served for those only whom plainSignatureCodes names.
-Without these options no request is looked at. Refusals are logged, see audit.py; they are RocketMQ's: NO_PERMISSION,
-with its texts. Neighbour: policies.py (decides).
+Administrators' requests with RocketMQ's signature are served only for the users that plainSignatureCodes names.
+Without these options no request is checked. Refusals are logged, see audit.py. They have RocketMQ's code NO_PERMISSION
+and RocketMQ's texts. Neighbour: policies.py (decides).
 """
 
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ class Logins:
         self._users = users
         self._acls = acls
         self.plain = plain
-        # Of each subject: the row, and what was made of it. Rows are replaced, never changed in place.
+        # By subject: the row, and the parsed policies. Rows are replaced, never changed in place.
         self._made: dict[str, tuple[AclInfo, Policies]] = {}
         acls.on_change.append(self._made.clear)
 
@@ -74,7 +74,7 @@ class Logins:
         return user
 
     def enabled(self, name: str) -> UserInfo | None:
-        """The user of this name, who may send signed requests; None when there is none, or a disabled one."""
+        """The enabled user of this name; None when there is no such user, or the user is disabled."""
         user = self._users.get(name)
         return None if user is None or user.user_status == DISABLE else user
 
@@ -115,7 +115,7 @@ class UserCallers:
 
     def user_of(self, channel: Channel, request: Command) -> str:
         if self._guard.hook(request.code) is None:
-            # Nobody has looked at the signature, so the name may be anybody's.
+            # The signature was not checked, so anybody may have claimed this name.
             try:
                 return self._logins.user_of(channel, request).username
             except RequestRefused:
@@ -148,7 +148,7 @@ class UserGuard(Part):
 
     def hook(self, code: int) -> Hook | None:
         needs_right = self._authorizes and code not in self._open
-        # None: requests of this code pass without a look at them, so an open code costs nothing.
+        # None: requests of this code pass without a check, so an open code costs nothing.
         if not self._authenticates or (code in self._unsigned and not needs_right):
             return None
         return self._check if needs_right else self._check_signature

@@ -22,7 +22,7 @@ from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
 from skylark.remoting.protocol.rights import CLUSTER, GROUP, TOPIC
 
 NAMESPACE: Final = "Namespace"
-#: Of the resource ``*``.
+#: The kind of the resource ``*``.
 ANY_KIND: Final = "Any"
 
 _KINDS: Final = {kind.lower(): kind for kind in (CLUSTER, NAMESPACE, TOPIC, GROUP)}
@@ -81,7 +81,7 @@ DENY: Final = "Deny"
 CUSTOM: Final = "Custom"
 DEFAULT: Final = "Default"
 
-#: Of the decisions of one subject that are remembered.
+#: The limit for the remembered decisions of one subject.
 MAX_DECIDED_BYTES: Final = 256 * 1024
 
 Network = IPv4Network | IPv6Network
@@ -99,7 +99,7 @@ class PolicyEntry:
     is_allow: bool
 
     def matches(self, action: str, address: Address | None) -> bool:
-        """Whether it is about ``action`` of a client at ``address``; the caller has compared the resource."""
+        """Whether the entry applies to ``action`` of a client at ``address``; the caller has compared the resource."""
         if action not in self.actions and ALL not in self.actions and action != ANY:
             return False
         return not self.networks or (address is not None and any(address in network for network in self.networks))
@@ -129,7 +129,7 @@ class _ResourceEntries:
         entries.setdefault(entry.name, []).append(entry)
 
     def tiers(self, name: str) -> Iterator[list[PolicyEntry]]:
-        """Entries about ``name``, the most specific first; those of one tier are equally specific."""
+        """Tiers of entries about ``name``, the most specific tier first; entries of one tier are equally specific."""
         if (named := self._named.get(name)) is not None:
             yield named
         # Prefixes of one subject are few, as its entries are bounded: looking at all of them needs no tree.
@@ -143,7 +143,7 @@ class Policies:
 
     def __init__(self, acl: AclInfo) -> None:
         self._types: list[tuple[str, dict[str, _ResourceEntries]]] = []
-        # What was decided before, as clients ask for the same again and again.
+        # Earlier decisions, as clients ask for the same again and again.
         self._decided = BoundedCache[tuple[str, str, tuple[str, ...], str], PolicyDecision](MAX_DECIDED_BYTES)
         for policy_type in (CUSTOM, DEFAULT):
             kinds: dict[str, _ResourceEntries] = {}
@@ -179,8 +179,8 @@ class Policies:
             for tier in _tiers(kinds, kind, name):
                 matching = [entry for entry in tier if entry.matches(action, address)]
                 if matching:
-                    # The first tier that has a matching entry decides alone: a general Deny does not end what a more
-                    # specific entry allows, nor the other way round.
+                    # The first tier with a matching entry decides alone: a general Deny does not override a more
+                    # specific Allow, nor a general Allow a more specific Deny.
                     deciding = next((entry for entry in matching if not entry.is_allow), matching[0])
                     return PolicyDecision(deciding.is_allow, deciding.text, policy_type)
         return _NONE

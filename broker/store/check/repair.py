@@ -61,7 +61,7 @@ class Repair:
             view = file.view
             start, end = damage.offset, damage.end if whole else file_bytes
             cut = view[start:end].rstrip(b"\0")
-            # Saved and synced before it is overwritten: a repair may be wrong, and then the bytes are needed.
+            # Save and sync the bytes before they are overwritten: they are needed if the repair turns out to be wrong.
             if cut:
                 saved = f"{path}.damaged-{start}"
                 self._save(saved, cut)

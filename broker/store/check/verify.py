@@ -68,7 +68,7 @@ class Damage:
 
 @lazy_dataclass
 class VerifyReport:
-    """What was read, and what is wrong. ``torn_tail``: never durable; the next start cuts it."""
+    """The numbers of a reading, and the damage. ``torn_tail``: never durable; the next start cuts these bytes."""
 
     records: int = 0
     log_start: int = 0
@@ -121,7 +121,7 @@ class Verification:
         return report
 
     def _lost_bases(self) -> range:
-        """Where the files begin that are missing before the first one. RocketMQ may have cleaned them up."""
+        """The starts of files that are missing before the first file. RocketMQ may have cleaned them up."""
         # Only the inventory knows that the log once began earlier: the files themselves show no gap at their start.
         start, _ = read_inventory(self._fs, self._directory)
         files, size = self._log.files, self._log.file_bytes
@@ -142,19 +142,22 @@ class Verification:
             if magic == BLANK_MAGIC and at + length == end:
                 break
             record, reason = valid_record(view[at - base : min(at + length, end) - base], at)
-            # Only what was not flushed can be torn; before that a sound record is whole.
+            # Only bytes that were not flushed can be torn; earlier sound records are whole.
             if record is not None and at >= self._known_end:
                 reason = why_torn(self._state, self._last_stop, view, at - base, record)
             if record is None or reason:
-                return self._look_past(file, at, reason if length or magic else "")
-            self._take(record)
+                return self._skip_damage(file, at, reason if length or magic else "")
+            self._add_record(record)
             at += record.size
         self._report.log_end = end
         return end
 
-    def _look_past(self, file: LogFile, at: int, reason: str) -> int | None:
-        """There is no sound record at ``at``: the log ends there, or it is damaged up to the next sound record."""
-        # A sound record further on shows that the log went on: then this is damage, and not the torn end of a crash.
+    def _skip_damage(self, file: LogFile, at: int, reason: str) -> int | None:
+        """Return where to continue after ``at``, where no sound record is; None if the log ends there.
+
+        If a sound record follows, the bytes before it are reported as damage.
+        """
+        # A sound record further on shows that the log continued: then this is damage, and not the torn end of a crash.
         following = self._log.next_sound_after(at)
         if following is None:
             self._report.log_end = at
@@ -173,7 +176,7 @@ class Verification:
                 self._damage(between.path, 0, between.size, "no sound record in the whole file")
         return following
 
-    def _take(self, record: Record) -> None:
+    def _add_record(self, record: Record) -> None:
         report = self._report
         report.records += 1
         self._compare(record)
@@ -182,8 +185,8 @@ class Verification:
 
     def _judge_end(self) -> None:
         """Report damage if the log ends before the offset up to which it was on disk."""
-        # The checkpoint and its flush mark say up to where the log was on disk. What is missing before that is no torn
-        # tail that the next start may cut.
+        # The checkpoint and its flush mark say up to where the log was on disk. If bytes before that are missing, this
+        # is not a torn tail that the next start may cut.
         report, known = self._report, self._known_end
         if not self._log.files or known <= report.log_end:
             return
@@ -218,8 +221,8 @@ class _QueueFiles(ABC):
         self._first_wrong = ("", 0, "")
 
     def finish(self, log_end: int, *, is_known: bool) -> Iterator[tuple[str, int, str]]:
-        """(path, offset in it, what is wrong). ``is_known``: the queue was there when the ends were last noted."""
-        # A queue that is younger than the last note of the ends may have had no time to write its first file.
+        """(path, offset in it, what is wrong). ``is_known``: the queue existed when the ends were last noted."""
+        # A queue that is newer than the last noted ends may have had no time to write its first file.
         if not self.sizes and self.next_offset >= 0:
             if is_known:
                 yield self.directory, 0, f"no file, but the log has messages up to {self.next_offset - 1}"
@@ -235,7 +238,7 @@ class _QueueFiles(ABC):
             yield path, offset, reason + (f"; {self._wrong - 1:,} more are wrong" if self._wrong > 1 else "")
 
     def _begin_again(self, offset: int) -> None:
-        """Forget earlier differences at message 0: they were of a topic that was deleted and made again."""
+        """Forget earlier differences at message 0: the topic was deleted and made again."""
         if offset == 0:
             self._wrong = 0
 
@@ -246,7 +249,7 @@ class _QueueFiles(ABC):
 
     @abstractmethod
     def _check_end(self, log_end: int) -> None:
-        """Note entries after the last message's that point into the log, which ends at ``log_end``."""
+        """Report entries after the last message's entry that point into the log, which ends at ``log_end``."""
 
 
 class _Queue(_QueueFiles):
@@ -316,7 +319,8 @@ class BatchFiles(_QueueFiles):
         offset, physical, messages = record.queue_offset, record.physical_offset, messages_in(record)
         self._begin_again(offset)
         self.next_offset = offset + messages
-        # Entries and records are both in the order of the log, so they are merged: what one side has alone is wrong.
+        # Entries and records are both in the order of the log, so they are merged: an element of one side alone is an
+        # error.
         while self._next is not None and self._next[1].physical < physical:
             self._note_stray()
         if self._next is None or self._next[1].physical > physical:
@@ -334,7 +338,7 @@ class BatchFiles(_QueueFiles):
             self._note_stray()
 
     def _note_stray(self) -> None:
-        """The next entry points to no record of the queue: its message is gone with the log's start, or it is wrong."""
+        """Skip the next entry, which names no record of the queue: its message was cleaned up, or it is wrong."""
         assert self._next is not None
         place, entry = self._next
         if entry.physical >= self._log_start:
@@ -397,7 +401,7 @@ class QueueCheck:
 
     def finish(self, log_end: int, ends: QueueEnds | None) -> Iterator[tuple[str, int, str]]:
         """(path, offset in it, what is wrong) of each queue that differs from the log."""
-        # Queues whose messages are all gone from the log still have files, which are checked for their sizes.
+        # Queues whose messages were all removed from the log still have files, whose sizes are checked.
         for directory in (self._directory, self._batch_directory):
             for topic in self._fs.listdir(directory):
                 for name in self._fs.listdir(f"{directory}/{topic}"):
@@ -409,7 +413,7 @@ class QueueCheck:
                 queue.close()
 
     def _add(self, topic: str, queue_id: int, *, batch: bool = False) -> _Queue | BatchFiles:
-        """``batch``: whether it is a batch queue, if no files tell."""
+        """Add the check of a queue. ``batch``: whether it is a batch queue, if no files show this."""
         log_start = self._log.files[0].base if self._log.files else 0
         of_batches = BatchFiles(self._fs, f"{self._batch_directory}/{topic}/{queue_id}", log_start)
         queue = _Queue(self._fs, f"{self._directory}/{topic}/{queue_id}", self._note_map)
@@ -427,7 +431,7 @@ class QueueCheck:
 
 
 class _Facts(NamedTuple):
-    """What the index entries of a message must contain."""
+    """The values that the index entries of a message must have."""
 
     hashes: frozenset[int]
     seconds: int

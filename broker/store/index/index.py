@@ -22,7 +22,7 @@ from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD
 
 # The most records that one step reads before it writes their entries.
 _STEP = 4096
-# The year 9998. No CRC covers a record's time, so it may be any number, and not every number is a date.
+# The year 9998. No CRC covers a record's time, so the time may be any number, and not every number is a date.
 _LATEST_MS = 253_370_000_000_000
 # How many bytes of the log must be in memory before a step reads them: more than most steps need.
 _LOOK_BYTES = 1024 * 1024
@@ -60,7 +60,7 @@ class Index:
         self.files: list[IndexFile] = []
 
     def use_columns(self, np: Any) -> None:
-        """numpy is loaded: many entries are made at once from now on, with the same bytes."""
+        """Use numpy from now on: many entries are made at once, with the same bytes as before."""
         self._np = self._keys.np = np
 
     def load(self) -> None:
@@ -80,9 +80,9 @@ class Index:
     def open_at(
         self, log: CommitLog, ends: QueueEnds | None, *, synced_to: int | None, used_by_rocketmq: bool = False
     ) -> None:
-        """Find the position to go on from. The first file that is missing or wrong is removed with all later ones.
+        """Find the position at which to continue. A missing or wrong file is removed with all later files.
 
-        They are rebuilt from the log, as an index with a hole in the middle would silently miss messages.
+        They are rebuilt from the log: an index with a hole in the middle would silently miss messages.
         ``synced_to``: given after a power loss, the offset up to which the log is known to be on disk. The newest file
         is removed then, as any of its pages may be missing.
         ``used_by_rocketmq``: RocketMQ has used the store since ``ends`` were noted. It may have skipped messages that
@@ -113,7 +113,7 @@ class Index:
         if used_by_rocketmq:
             while sound and self.files[sound - 1].end_physical > known.get(self.files[sound - 1].name, -1):
                 sound -= 1
-        # What is removed is read again from the log: the index goes on after the last message that it still has.
+        # Removed entries are made again from the log: the index continues after the last message that it still has.
         self._remove_from(sound)
         self.position = log.start
         if self.end_physical >= log.start:
@@ -265,7 +265,7 @@ def _next_record(segment: Segment, at: int, end: int) -> int:
     position = at - segment.base
     if end - at < MIN_RECORD or SIZE_MAGIC.unpack_from(segment.file.view, position)[1] == BLANK_MAGIC:
         return end  # the rest of the file, too short for a record
-    # The record is damaged. Those after it in the file must be found by their keys all the same.
+    # The record is damaged. Later records in the file must be found by their keys all the same.
     stop = min(at + _LOOK_BYTES, end)
     check_resident(segment.file, position, stop - at)
     found = LogFile(segment.path, segment.base, segment.file).next_sound(at + 1, stop)
@@ -276,8 +276,8 @@ def _next_record(segment: Segment, at: int, end: int) -> int:
 def _whole_messages(physicals: Sequence[int], start: int, end: int) -> int:
     """The last position up to ``end`` that is between two messages: all keys of a message go into one file.
 
-    A start goes on after the last message in the files. If the keys of a message were in two files and the second was
-    lost, those in it would be missing for good.
+    A start continues after the last message in the files. If the keys of a message were in two files and the second
+    file was lost, its keys of this message would be missing for good.
     """
     while start < end < len(physicals) and physicals[end - 1] == physicals[end]:
         end -= 1

@@ -26,10 +26,10 @@ ENTRY_BYTES = ENTRY.size
 MAX_SECONDS = 0x7FFFFFFF
 
 _unpack_entry = ENTRY.unpack_from
-# A file has its full size at once, as RocketMQ's has (420 MB). Its blocks are allocated in steps, as entries need them.
+# A new file has its full size, as in RocketMQ (420 MB). Its blocks are allocated in steps, as entries need them.
 ALLOCATED_BYTES = 4 * 1024 * 1024
 _SLOTS_AT_ONCE = 65_536
-# numpy's calls cost more than fewer entries do.
+# For fewer entries numpy's calls would cost more than a loop.
 LEAST_COLUMNS = 64
 _ENTRIES_AT_ONCE = 1024
 
@@ -89,7 +89,7 @@ class IndexFile:
         """
         if not hashes:
             return
-        # Disk blocks and memory before anything changes: after that nothing may fail half way.
+        # Get disk blocks and memory before anything changes: after that no step may fail half way.
         self._check_slots()
         first = self.count
         end = self.entries_at + (first + len(hashes)) * ENTRY_BYTES
@@ -121,7 +121,7 @@ class IndexFile:
         seconds = self._seconds(times_ms)
         entries["seconds"] = next(seconds) if isinstance(seconds, repeat) else seconds
         places = entries["hash"].astype(np.int64) % self.slots
-        # Dropped before the file may be closed: a mapped file with an array on it cannot be.
+        # This array must be dropped before the file is closed: a mapped file with an array on it cannot be closed.
         slots = np.frombuffer(self._slots, ">i4")
         previous = slots[places].astype(np.int64)
         if int(previous.max()) >= self.count or int(previous.min()) < 0:
@@ -133,11 +133,11 @@ class IndexFile:
         self.slot_count += int((previous == 0).sum())
         entries["previous"] = previous
         self._write_entries(entries.tobytes())
-        # Of several numbers for one slot the last one stays.
+        # If a slot gets several numbers, the last one stays.
         slots[places] = numbers
 
     def _write_entries(self, data: bytes) -> None:
-        """Write new entries behind the others, and count them."""
+        """Write new entries after the present ones, and count them."""
         at = self.entries_at + self.count * ENTRY_BYTES
         self.view[at : at + len(data)] = data
         self.count += len(data) // ENTRY_BYTES
@@ -171,19 +171,19 @@ class IndexFile:
             # Entries hold whole seconds only.
             if found_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
                 found.append(physical)
-            # Numbers fall along a slot: one that does not is damage, and the walk would go round for ever.
+            # Entry numbers fall along a slot. A number that does not fall is damage, and the walk would never end.
             at = previous if previous < at else 0
         return found, looked, at if 0 < at < self.count else 0
 
     def cut(self, physical: int) -> None:
         """Remove the entries of messages at or after ``physical``, durably; at least the first one must stay.
 
-        Blocks: for a thread. A crash at any time leaves a file for which this can be repeated: the entries themselves
-        stay, and say what was in their slots before them. The header follows when the slots are on disk.
+        Blocks: for a thread. After a crash at any time the cut can be repeated: the entries themselves stay, and each
+        says what was in its slot before. The header is written when the slots are on disk.
         """
         self.file.pread(SLOTS_AT, self.entries_at - SLOTS_AT)  # so that no page fault blocks the interpreter below
-        # Slots that a kill left past the count go first: they would point at entries of other messages once new ones
-        # come. Then each entry that goes puts its predecessor back into its slot, newest first.
+        # First reset slots that a kill left past the count: they would point at entries of other messages once new
+        # entries come. Then, newest first, each cut entry puts its predecessor back into its slot.
         self._settle_slots()
         count, kept = self.count, self._count_before(physical)
         if kept == count:
@@ -206,7 +206,7 @@ class IndexFile:
         self.file.sync()
 
     def _settle_slots(self) -> None:
-        """Let no slot point past the count, as a kill may leave some: entries of other messages will come there."""
+        """Reset slots that point past the count, as a kill may leave some: other messages' entries will come there."""
         for at in range(0, self.slots, _SLOTS_AT_ONCE):
             numbers = _swapped_bytes(self._slots[at : at + _SLOTS_AT_ONCE].tobytes())
             if max(numbers) >= self.count or min(numbers) < 0:

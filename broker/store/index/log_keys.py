@@ -46,7 +46,7 @@ _MAX_STARTS_OF_SHAPE = 256
 _MAX_START = 512
 # What `_of_inner` looks at: only uncompressed batches with IPv4 hosts that are in no transaction have just `WRAPPED`.
 _FLAGS_OF_INNER = WRAPPED | COMPRESSED | HOSTS_V6 | TRANSACTION_MASK
-# A record counts once more for each so many keys.
+# A record counts once more for each multiple of this many keys.
 MANY_KEYS = 8
 
 
@@ -59,7 +59,7 @@ class Entries(NamedTuple):
 
 
 class LogKeys:
-    """Reads keys. Caches what records have in common."""
+    """Reads keys. Caches the hashes of parts that records have in common."""
 
     def __init__(self, hasher: KeyHasher) -> None:
         self._hasher = hasher
@@ -98,7 +98,7 @@ class LogKeys:
             entries.physicals.extend([base + at] * len(hashes))
             entries.times_ms.extend([store_ms] * len(hashes))
             at += size
-            # One message may have hundreds of keys, such as a trace has.
+            # One message may have hundreds of keys, as a trace has.
             done += 1 + len(hashes) // MANY_KEYS
         return entries, at, done
 
@@ -142,7 +142,7 @@ class LogKeys:
         start, end = at + _BODY_AT, at + _BODY_AT + body_bytes
         tail = view[end : at + size]
         prefix = tail[_TOPIC_AT : tail[0] + _TOPIC_AT] + b"#"
-        # Caught here: a file cannot be closed while the frames of an error hold arrays on it.
+        # The error is caught here: a file cannot be closed while the frames of an error hold arrays on it.
         try:
             return self._of_uniform(prefix, view, start, end, tail[tail[0] + TAIL_BYTES_V1 :]), store_ms
         except KeyError:
@@ -151,7 +151,7 @@ class LogKeys:
     def _of_uniform(self, prefix: bytes, data: bytes | mmap.mmap, start: int, end: int, properties: bytes) -> list[int]:
         """The hashes of an inner batch whose messages are of one size, column by column. KeyError for any other.
 
-        The batch is ``data`` from ``start`` to ``end``; ``properties``: those of its record.
+        The batch is ``data`` from ``start`` to ``end``; ``properties``: the properties of its record.
         """
         count = uniform_rows(data, start, end)
         if not count:
@@ -161,7 +161,7 @@ class LogKeys:
         key_at = OVERHEAD + body_length + len(_UNIQ_KEY)
         if stride - 1 - key_at < TAIL:
             raise KeyError
-        # The batch's own key may be that of one of its messages; a second entry of a hash would find nothing new.
+        # The batch's own key may equal the key of one of its messages; a second entry of a hash would find nothing new.
         own = [self._hasher.index_hash(prefix + key) for key in index_keys(properties)]
         if self.np is not None:
             rows = self.np.frombuffer(data, self.np.uint8, end - start, start).reshape(count, stride)
@@ -200,7 +200,7 @@ class LogKeys:
         return run.records
 
     def _both_hashes(self, two: "_TwoKeys", columns: Sequence[Sequence[bytes]]) -> list[int]:
-        """Of each message the hash of its unique key, then that of its other key, as `index_keys` has them."""
+        """For each message the hash of its unique key, then the hash of its other key, in the order of `index_keys`."""
         unique, other = [columns[at : at + 3] for at in (two.unique_at, two.other_at)]
         if any([b" " in b"".join(pairs) for pairs in other[1:]]):
             raise KeyError("KEYS has several words")
@@ -210,7 +210,7 @@ class LogKeys:
     def _hashes(
         self, starts: dict[bytes, int], heads: Sequence[bytes], high: Sequence[bytes], low: Sequence[bytes]
     ) -> list[int]:
-        """The hash of each key, from that of its start and its last two pairs; KeyError if unusual."""
+        """The hash of each key, computed from the hash of its start and its last two pairs; KeyError if unusual."""
         pairs, last_pairs = self._hasher.high, self._hasher.low
         return [
             h if (h := starts[a] + pairs[b] + last_pairs[c] & 0xFFFFFFFF) < 0x80000000 else 0x100000000 - h & 0x7FFFFFFF
@@ -322,7 +322,7 @@ def _unique_key_at(tail: bytes) -> int:
 
 
 def record_keys(record: Record) -> list[bytes]:
-    """The keys of a record, each once: an inner batch has its own keys and those of its messages."""
+    """The keys of a record, each once: an inner batch has its own keys and its messages' keys."""
     keys = index_keys(record.properties)
     if record.sys_flag & WRAPPED != WRAPPED:
         return keys

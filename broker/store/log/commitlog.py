@@ -18,7 +18,7 @@ from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, 
 from skylark.mqcommon.message.record import Record
 
 # The last bytes written are almost certainly in the page cache: the kernel evicts the oldest pages first, and some of
-# these are not on disk yet. At worst one read waits for the disk.
+# the last bytes are not on disk yet. At worst one read waits for the disk.
 RECENT_BYTES = 32 * 1024 * 1024
 # How many bytes of pages are made ready ahead of the end, in all and at once. The first write to a page costs 5 µs, and
 # sometimes many ms, when the kernel reads ahead or its journal is busy.
@@ -44,16 +44,16 @@ class CommitLog:
         self._copied = 0
         # How many times `flush` has synced a file.
         self.syncs = 0
-        # Entries of queues that were wrong and were made again, and messages that are damaged and are skipped.
+        # The number of wrong queue entries that were made again, and of damaged messages that are skipped.
         self.entries_mended = self.messages_skipped = 0
-        # Where damaged batches are that were told about.
+        # Where the damaged batches are that were logged.
         self.damaged_batches: set[int] = set()
         self._view: mmap.mmap | None = None
         self._base = 0
         self._limit = 0
         self._opened_at = 0
         self._opened_start = 0
-        # All pages before this offset are ready to be written to, or a thread is making them ready.
+        # All pages before this offset are ready for writes, or a thread is preparing them.
         self._populated = 0
         #: `take_unpopulated` has nothing to do until the log has grown past this.
         self.populate_at = 0
@@ -82,7 +82,7 @@ class CommitLog:
         self._use_segment()
 
     def write_again(self, start: int) -> None:
-        """Write all from ``start`` on to its place once more: an earlier process may have failed to sync it. Blocks."""
+        """Rewrite all bytes from ``start`` on in place: an earlier process may have failed to sync them. Blocks."""
         for segment in self.chain.between(start, self.end):
             write_again(segment.file, max(start - segment.base, 0), min(self.end - segment.base, segment.size))
 
@@ -99,7 +99,7 @@ class CommitLog:
         )
 
     def make_file(self, after: int) -> None:
-        """Make the file after the one that ends at ``after``, so that a roll need not wait for the disk.
+        """Make the file after the file that ends at ``after``, so that a roll need not wait for the disk.
 
         For any thread; DiskFull.
         """
@@ -127,9 +127,9 @@ class CommitLog:
     def write_batch(self, offset: int, records: bytes) -> None:
         """As `write`, for several records.
 
-        A copy need not begin with the first byte, so a killed process may leave whole records after a torn one. That
-        would look like damage. So until all of the batch is there, it begins with its size and UNFINISHED_MAGIC, which
-        are replaced by the 8 bytes of the first record in one store.
+        A memory copy need not begin with the first byte, so a killed process may leave whole records after a torn one.
+        This would look like damage. So until the whole batch is written, it begins with its size and UNFINISHED_MAGIC,
+        which are then replaced by the first 8 bytes of the first record in a single store.
         """
         view = self._view
         assert view is not None
@@ -157,7 +157,7 @@ class CommitLog:
         return Span(segment.file, at - segment.base, min(size, segment.end - at))
 
     def copied(self, size: int) -> None:
-        """Note that ``size`` bytes were written where `room` said."""
+        """Record that ``size`` bytes were written at the place that `room` returned."""
         self._copied = self.raw_end + size
 
     def read(self, offset: int, size: int) -> bytes:
@@ -218,7 +218,7 @@ class CommitLog:
 
     def flush(self) -> int:
         """Make all bytes written so far durable; returns the end of the log. Runs in any thread, one at a time."""
-        # Both ends are taken before the sync: what is appended during it may miss it, and counts for the next one.
+        # Both ends are read before the sync: bytes that are appended during the sync count for the next one.
         end, raw_end = self.end, self.raw_end
         if raw_end > self.raw_flushed:
             for segment in self.chain.segments[:]:
@@ -253,7 +253,7 @@ class CommitLog:
     def _roll(self, size: int) -> int:
         if size > self.max_record_bytes:
             raise StoreError(f"{size} bytes do not fit into a commit log file of {self.chain.segment_bytes} bytes")
-        # First the next file, which may raise DiskFull; only then the filler, after which nothing fits into this one.
+        # Add the next file first, which may raise DiskFull. Only then write the filler, after which this file is full.
         segment = self.chain.extend()
         left = self._limit - self.end
         if self._view is not None and left >= BLANK_BYTES:
@@ -273,7 +273,7 @@ class CommitLog:
 def refuse_other_size(fs: FileSystem, directory: str, configured: int, *, ours: bool) -> None:
     """ConfigError if the files in ``directory`` were made with another size.
 
-    ``ours``: Skylark has used the store. A single short file is then one that a crash kept from being allocated.
+    ``ours``: Skylark has used the store. A single short file then means that a crash came before it was allocated.
     """
     names = file_names(fs, directory)
     if not names:
@@ -301,7 +301,7 @@ IsTorn = Callable[[mmap.mmap, int, Record], str]
 
 @lazy_dataclass
 class ScanResult:
-    """``end``: one past the last sound record; ``reason``: what is wrong there in ``file``, "" if nothing follows."""
+    """``end``: the end of the last sound record; ``reason``: the damage there in ``file``, "" if nothing follows."""
 
     end: int
     records: int = 0

@@ -72,7 +72,7 @@ class LogFile:
 
 
 class LogFiles:
-    """All files of ``directory`` that can be mapped. ``problems``: (path, size, what is wrong)."""
+    """All files of ``directory`` that can be mapped. ``problems``: (path, size, problem) of the other files."""
 
     def __init__(self, fs: ReadableFiles, directory: str) -> None:
         names = file_names(fs, directory)

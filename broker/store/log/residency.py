@@ -1,7 +1,7 @@
 """Reads that refuse to wait for the disk.
 
-Within `resident_only`, a read of bytes that are not in memory raises NotResident, which names them. The caller has a
-thread read them (`warm`) and repeats the operation with these bytes. So code that reads the store stays plain, and no
+Within `resident_only`, a read of bytes that are not in memory raises NotResident, which names the bytes. The caller has
+a thread read the bytes (`warm`) and repeats the operation with them. So code that reads the store stays plain, and no
 page fault blocks the event loop. Reads outside of `resident_only` are not checked.
 Neighbour: cold_reads.py (repeats the operation).
 """
@@ -26,7 +26,7 @@ class Span(NamedTuple):
 class NotResident(SkylarkError):
     """``spans`` are on disk only or, if not ``on_disk``, so large that a thread should copy them.
 
-    ``find``: makes other bytes for the first one, which is damaged. It blocks.
+    ``find`` returns bytes that replace the first span, which is damaged. It blocks.
     """
 
     def __init__(self, spans: Sequence[Span], *, on_disk: bool = True, find: Callable[[], bytes] | None = None) -> None:
@@ -36,7 +36,7 @@ class NotResident(SkylarkError):
         self._find = find
 
     def read(self) -> dict[Span, bytes]:
-        """Get what the operation lacks. Blocks; for a thread."""
+        """Read the bytes that the operation lacks. Blocks; for a thread."""
         if self._find is not None:
             return {self.spans[0]: self._find()}
         got: dict[Span, bytes] = {}

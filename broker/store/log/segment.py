@@ -15,7 +15,7 @@ from skylark.mqcommon.disk.files import FileSystem, MappedFile, ReadableFiles
 from skylark.mqcommon.errors import FileClosed, StoreCorrupt
 
 NAME_DIGITS = 20
-# How much of a file is looked at at once.
+# How much of a file is read at once.
 PIECE_BYTES = 1024 * 1024
 
 OnMap = Callable[["Segment"], None]
@@ -59,7 +59,7 @@ class Segment:
         return file
 
     def let_go(self) -> None:
-        """Unmap the file as soon as nobody reads it any more. Only for files whose bytes are synced by others."""
+        """Unmap the file as soon as nobody reads it any more. Only for files that their owner syncs without the map."""
         self._file = None
 
     @property
@@ -103,7 +103,7 @@ class Segment:
         """Make all written bytes durable. Does nothing if the file is not mapped."""
         file = self._file
         if file is not None:
-            with suppress(FileClosed):  # the cleaner has removed the file from the front of the log
+            with suppress(FileClosed):  # the cleaner has removed this file from the front of the log
                 file.sync()
 
     def remove(self) -> None:
@@ -163,7 +163,7 @@ class SegmentChain:
         self.loaded_end = 0
         # Removed from the chain but not yet from disk; oldest first.
         self.retired: list[Segment] = []
-        # Made ahead by `prepare`, not yet in the chain.
+        # The segment made ahead by `prepare`, not yet in the chain.
         self._next: Segment | None = None
         # Files after the end are being removed by their names, so none may be made there.
         self._is_cut = False
@@ -297,7 +297,7 @@ class SegmentChain:
 
     def clear_from(self, offset: int) -> None:
         """Make all bytes from ``offset`` on zero, and remove the segments after it."""
-        # Newer files first: after a crash in between, the log must not have a gap before records that still look sound.
+        # Remove newer files first: after a crash in between, the log must not have a gap before sound records.
         self.cut_after(offset)
         segment = self.at(offset)
         if segment is not None:

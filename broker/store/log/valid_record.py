@@ -3,13 +3,13 @@
 Sends, queues, recovery, slaves and verifyStore share this definition, so that a record that a send accepted stays
 valid. A record's properties may hold any byte.
 
-A record can be torn only where the log is not known to be on disk. Slaves, too, write whole records only
+A record can be torn only where the log is not known to be on disk. Slaves, too, only write whole records
 (replication/whole_records.py), so no sector has a part of a record and zeros after it. Bytes that never got to disk are
-zeros, as files are zeroed before use: whole sectors after a power loss, everything from some byte on after a kill.
-Zeros in the head or in a length make the record unsound, zeros in the body fail its CRC, and no topic has any. Two
-cases are left:
+zeros, as files are zeroed before use: whole sectors after a power loss, all bytes from some byte on after a kill.
+Zeros in the head or in a length make the record unsound, zeros in the body fail its CRC, and no topic has zeros. Two
+cases remain:
 - The properties end in a zero, and nothing follows the record. Properties that Skylark stores end in ``\\x02`` (the
-  callers of `put` ensure that), so the record is torn, or a Java broker's whose last value ends in a NUL.
+  callers of `put` ensure that). So the record is torn, or it is a Java broker's whose last value ends in a NUL.
 - A whole sector of the properties is zeros (power loss only). Properties with that many NULs in a row are `sealed` when
   they are stored: a CRC follows them.
 Neighbours: scan.py and verify.py (read the log), recovery.py (knows what is on disk).
@@ -86,9 +86,9 @@ def torn_reason(view: _View, at: int, record: Record, *, lost_sectors: bool) -> 
 
 
 def past_torn(view: _View, at: int) -> int:
-    """The byte up to which the bytes at ``at``, which are no sound record, may hold whole records and yet be torn.
+    """Where torn bytes at ``at``, which are no sound record, may end although they contain whole records.
 
-    That is the end of a batch which was being written, else ``at``.
+    This is the end of a batch that was being written, else ``at``.
     """
     head = view[at : at + BLANK_BYTES]
     if len(head) < BLANK_BYTES:

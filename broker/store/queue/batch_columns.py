@@ -1,6 +1,7 @@
 """Makes the records of a uniform batch by columns, with numpy: a field of all its messages at once.
 
-The bytes are those of batch_records.py, which serves all other batches, and brokers without numpy (the extra ``fast``).
+The bytes are the same as batch_records.py makes, which serves all other batches, and brokers without numpy (the extra
+``fast``).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -86,14 +87,14 @@ class UniformBatch:
         return self.properties.startswith(_UNIQ_KEY) and self.properties.count(_PAIR_END) == len(self)
 
     def _codes(self, tag_code: TagCode) -> int | list[int]:
-        """The tags code of all messages, or that of each."""
+        """One tags code for all messages, or a list with the tags code of each message."""
         properties, size = self.properties, self.most_properties
         tagged = 0 if self.has_only_keys else properties.count(TAGS)
         if not tagged:
             return 0
         first = properties[:size]
         start = first.find(TAGS)
-        # With more of them than messages it must be looked which of a message's counts.
+        # With more tags than messages, some message has several, and the valid tag of each must be searched for.
         if tagged == len(self) and start >= 0 and self._is_same(max(start - 1, 0), first.index(_PAIR_END, start) + 1):
             return tag_code(first)
         return [tag_code(properties[at : at + size]) for at in range(0, len(properties), size)]

@@ -1,12 +1,12 @@
 """A batch queue: the consume queue of a topic with ``queue.type=BatchCQ``, whose entries stand for whole batches.
 
-An entry (entry.py) has the queue offset of its first message and their number. So its place in the files is no offset:
-a message is found by bisection. Messages that are missing between two entries leave no blank; readers go on with the
-next entry. A batch with one message is a plain record whose sysFlag has INNER_BATCH, so each record tells the kind of
-its queue.
+An entry (entry.py) has the queue offset of its first message and the number of messages. So the place of an entry in
+the files is not an offset: a message is found by bisection. Missing messages between two entries leave no blank;
+readers continue with the next entry. A batch with one message is a plain record whose sysFlag has INNER_BATCH, so each
+record shows the kind of its queue.
 Invariants: offsets and physical offsets rise along the entries, and no two entries have a message in common.
-Recovery is simpler than that of a plain queue: after a crash all entries that point past the checkpoint are dropped,
-and the scan of the log makes them again.
+Recovery is simpler than for a plain queue: after a crash all entries that point past the checkpoint are dropped, and
+the scan of the log makes them again.
 Neighbours: consumequeue.py (tail, checkpoints and threads are the same here), store/reader.py.
 """
 
@@ -47,7 +47,7 @@ class BatchAt(NamedTuple):
 
     @property
     def is_entry(self) -> bool:
-        """False for zeros, and for an entry of which a crash left a part."""
+        """Whether this is a whole entry: False for zeros, and for a part of an entry that a crash left."""
         return self.physical >= 0 < self.size and self.base >= 0 < self.messages and self.compacted != 0
 
 
@@ -98,7 +98,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self._first = self.chain.start // _BYTES
         end = self._find_last()
         last = self._in_file(end - 1) if end > self._first else _ZEROS
-        # The noted ends are ahead of the entries on disk, or behind them: the caller searches for the end instead.
+        # The noted ends differ from the entries on disk: the caller searches for the end instead.
         if last.end != high:
             return None
         self._stored = end
@@ -108,7 +108,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return last.physical, last.size
 
     def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> bool:
-        """As in a plain queue. ``is_sound`` is asked after any crash; it says no to what comes after the checkpoint."""
+        """As in a plain queue. ``is_sound`` is called after any crash; it is False for entries past the checkpoint."""
         segments = self.chain.segments
         while len(segments) > 1 and not self._in_file(segments[-1].base // _BYTES).is_entry:
             self.chain.cut_after(segments[-1].base)
@@ -140,7 +140,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return last.base, last.physical, last.size
 
     def is_after_previous(self, offset: int, physical: int) -> bool:
-        """Whether the last entry, of which that is asked while the end is searched, points past the one before it."""
+        """Whether the last entry points past the entry before it; called only while the end is searched for."""
         place = self._stored - 1
         if place * _BYTES == self.chain.start:
             return True
@@ -168,14 +168,14 @@ class BatchConsumeQueue(ConsumeQueue):
     # --- entries
 
     def append(self, physical_offset: int, size: int, tags_code: int, stored_ms: int = 0, messages: int = 1) -> None:
-        """Add the next record, which holds so many messages."""
+        """Append a record that holds ``messages`` messages."""
         self._tail += _pack(physical_offset, size, tags_code, stored_ms, self.next_offset, messages, NOT_COMPACTED, 0)
         self.next_offset += messages
 
     def put_record(self, record: Record, tags_code: int) -> None:
         offset = record.queue_offset
         if offset != self.next_offset:
-            # The scan begins at the checkpoint, and a kill may have left entries of messages after it: these stay.
+            # The scan begins at the checkpoint, and a kill may have left entries of later messages: these stay.
             if self.min_offset <= offset < self.next_offset:
                 known = self.at(self.place_of(offset))
                 if (known.physical, known.base) == (record.physical_offset, offset):
@@ -200,7 +200,7 @@ class BatchConsumeQueue(ConsumeQueue):
                 break
 
     def batches(self, offset: int) -> Iterator[BatchAt]:
-        """The entries from the one that contains message ``offset``, or the next one."""
+        """Entries from the entry that contains message ``offset``, or else from the next entry."""
         place = self.place_of(offset)
         while place < self._end:
             raw = self._raw(place, _READ)

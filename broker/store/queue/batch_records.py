@@ -26,9 +26,9 @@ class RecordPlace(NamedTuple):
     """What the records of a batch have in common, and where they go."""
 
     head: BatchHead
-    #: Between body and properties, without the length of these.
+    #: The bytes between body and properties, without the length of the properties.
     topic_tail: bytes
-    #: Encoded properties after those of each message.
+    #: Encoded properties that are appended to the properties of each message.
     suffix: bytes
     #: The bytes of each record besides its body and properties.
     overhead: int

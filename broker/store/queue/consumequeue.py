@@ -3,8 +3,8 @@
  physicalOffset 8 | size 4 | tagsCode 8        20 bytes per message; its position is the queue offset
 
 New entries stay in memory, in the tail. A checkpoint copies the tail (`unwritten`), has a thread write the copy
-(`QueueWrite`), and drops it from memory (`written`). So no append waits for a file. A crash loses only the tail: all
-of it comes after the last checkpoint, and recovery makes it again from the log.
+(`QueueWrite`), and drops the written entries from memory (`written`). So no append waits for a file. A crash loses only
+the tail: its entries are newer than the last checkpoint, and recovery makes them again from the log.
 Invariants: entries before `_stored` are in files, later ones in the tail. Physical offsets rise along a queue. No entry
 has size 0: zeros mark the end of a file's entries, and bisection finds it. So whatever makes a queue shorter must zero
 the bytes after its new end: an old entry left there would be part of the queue after the next start.
@@ -43,8 +43,8 @@ IsSound = Callable[[int, int, int], bool]
 class QueueWrite:
     """New entries for a thread to write: ``data`` goes to position ``at`` of files that have ``segment_bytes``.
 
-    A file has its full size at once, as RocketMQ's has. Its blocks are allocated as needed, before they are written, so
-    that a full disk raises DiskFull: 4 KiB at first, then twice as much each time up to 80 KiB, then steps of 80 KiB.
+    A new file has its full size, as in RocketMQ. Its blocks are allocated as needed, before they are written, so that a
+    full disk raises DiskFull: 4 KiB at first, then twice as much each time up to 80 KiB, then steps of 80 KiB.
     """
 
     directory: str
@@ -53,7 +53,7 @@ class QueueWrite:
     data: bytes
 
     def run(self, fs: FileSystem) -> list[MappedFile]:
-        """Write it; the caller syncs and closes the files. Blocks. After DiskFull or OSError it may be half written."""
+        """Write the data; the caller syncs and closes the files. Blocks. An error may leave a part written."""
         files: list[MappedFile] = []
         try:
             at, end = self.at, self.at + len(self.data)
@@ -158,7 +158,7 @@ class ConsumeQueue:
         self.levels = levels
         #: Entries before this offset are of an earlier process: they came from the disk.
         self.loaded_to = 0
-        #: Of these, the offsets of the messages that were compared whole, and with their CRCs, since the start.
+        #: The offsets before `loaded_to` whose messages were compared whole, and with their CRCs, since the start.
         self.checked = _NOTHING
         self.next_offset = 0
         self.min_offset = 0
@@ -196,8 +196,8 @@ class ConsumeQueue:
 
         Returns (physical offset, size) of the last entry. Reads one file, as there may be 100,000 queues.
         """
-        # The last noted entry must be there, and none after it: then the file is as it was noted. The rest of it was
-        # synced before the ends were noted.
+        # If the last noted entry exists, and no entry follows, the file is as it was noted. All its entries were synced
+        # before the ends were noted.
         last = (high - 1) * ENTRY_BYTES
         base = last // self._segment_bytes * self._segment_bytes
         if low * ENTRY_BYTES < base or last + ENTRY_BYTES == base + self._segment_bytes:
@@ -228,8 +228,8 @@ class ConsumeQueue:
         first = self.chain.start // ENTRY_BYTES
         end = found = self._find_end(known[1])
         if is_sound is not None:
-            # Zeros after the new end, durably if entries go: an old entry left there would belong to the queue again
-            # after the next start.
+            # Write zeros after the new end, durably if entries are dropped: an old entry left there would belong to the
+            # queue again after the next start.
             end = self._last_sound(first, found, is_sound)
             if end == first:
                 # No entry is sound, so the start is not known either: files before this one may be lost.
@@ -293,8 +293,8 @@ class ConsumeQueue:
 
     def written(self, write: QueueWrite) -> None:
         """Drop from the tail what ``write`` has put into the files."""
-        # The tail may have grown since the copy was made: only what was copied leaves it. The chain first gets the
-        # files that the thread made, since a read finds the entries there from now on.
+        # The tail may have grown since the copy was made: only the copied entries leave it. The chain first gets the
+        # files that the thread made, since reads find the entries in these files from now on.
         start, size = write.at, len(write.data)
         self.chain.cover(start, start + size)
         del self._tail[:size]
@@ -304,8 +304,8 @@ class ConsumeQueue:
         """Move the entries from ``offset`` on out of the files and into the tail; for recovery.
 
         A killed process may have written them without a sync. The next checkpoint writes and syncs the whole tail.
-        ``tags_code``: that of the message at ``offset``. The kernel ends the write of a killed process at a page, which
-        may be in the middle of an entry: then physical offset and size are there, and the code is not.
+        ``tags_code``: the code of the message at ``offset``. The kernel ends the write of a killed process at a page,
+        which may be in the middle of an entry: then the entry has its physical offset and size, but not its code.
         """
         if offset < self._stored:
             start, end = offset * ENTRY_BYTES, self._stored * ENTRY_BYTES
@@ -390,7 +390,7 @@ class ConsumeQueue:
         return log_end
 
     def note_checked(self, first: int, end: int) -> None:
-        """Messages ``first`` to ``end`` were compared whole. Of several readers at several places one is remembered."""
+        """Record that messages ``first`` to ``end`` were compared whole. Only one range of a queue is remembered."""
         low, high = self.checked
         self.checked = (min(low, first), max(high, end)) if low <= end and first <= high else (first, end)
 
@@ -427,8 +427,9 @@ class ConsumeQueue:
         """Make ``queue_offset`` the next offset, because the log has a record with that number.
 
         The log decides, and an entry's position is its offset, so the kept entries must not move. Backwards: the
-        entries from there on are wrong and are zeroed. Forwards: the log lost messages, and blanks fill the hole. An
-        empty queue starts there; files before that one are removed, and blanks fill its file up to the entry.
+        entries from ``queue_offset`` on are wrong and are zeroed. Forwards: the log lost messages, and blanks fill the
+        hole. An empty queue starts at ``queue_offset``; earlier files are removed, and blanks fill its file up to the
+        entry.
         """
         if queue_offset < self.next_offset:
             self._cut(queue_offset)
@@ -447,7 +448,7 @@ class ConsumeQueue:
 
     def _cut(self, offset: int) -> None:
         """End the queue at ``offset``, which is before its present end, also in its files."""
-        # Files before memory, and durably: the caller goes on to append other entries at these offsets.
+        # Cut the files before memory, and durably: the caller then appends other entries at these offsets.
         if offset < self._stored:
             if offset * ENTRY_BYTES < self.chain.start:
                 self.chain.remove_all()
@@ -495,7 +496,7 @@ class ConsumeQueue:
         # The true end is the noted one, or close after it.
         at, step = max(low, min(known, high)), 1
         if at > low and not self._has_entry(at - 1):
-            # Shorter than noted: the topic was deleted since, and made again. Search from the file's start.
+            # The queue is shorter than noted: the topic was deleted and made again. Search from the file's start.
             at = low
         if at < high and not self._has_entry(at):
             return at

@@ -1,4 +1,4 @@
-"""The ends of all queues as last noted: with them a start need not open each queue, and notices lost ones.
+"""The noted ends of all queues: with them a start need not open each queue, and notices lost queues.
 
 File ``queueEnds``: crc 4 | CBOR [version, log start, {topic: {queueId: [min, next]}}, [[index file, end physical]],
 [[topic, queueId] whose rebuilding has begun]]
@@ -7,8 +7,8 @@ It is written at open, at a clean stop, and every 10 s with a checkpoint. After 
 it is a lower bound. The store works without it (RocketMQ has none): queues are then taken as they are found.
 
 File ``queueEnds.since``: crc of ``queueEnds`` 4 | for each later checkpoint: crc 4 | size 4 | CBOR [[topics removed],
-{topic: {queueId: [min, next]}} of the queues that it has written]. A killed process leaves all of it, so the next start
-misses what is gone of any queue file. After a power loss it is not used, as it is not synced.
+{topic: {queueId: [min, next]}} of the queues that it has written]. A killed process leaves this file whole, so the next
+start notices any missing part of a queue file. After a power loss the file is not used, as it is not synced.
 """
 
 import struct
@@ -93,7 +93,7 @@ class EndsTable:
         """Forget the queues of ``topic``."""
         self._topics.pop(topic, None)
 
-    def note(self, topic: str, ends: Mapping[int, tuple[int, int]]) -> None:
+    def set(self, topic: str, ends: Mapping[int, tuple[int, int]]) -> None:
         """Set the (min, next) offsets of some queues of ``topic``."""
         known = self._topics.get(topic)
         self._topics[topic] = cbor2.dumps({**(cbor2.loads(known) if known else {}), **ends})
@@ -105,7 +105,7 @@ class EndsTable:
             parts += (cbor2.dumps(topic), ends)
         parts += (cbor2.dumps(list(index_files.items())), cbor2.dumps(()))
         data = b"".join(parts)
-        # First the additions go: `queueEnds` may have the same bytes as before, and then they would be added to it.
+        # Remove the additions first: if `queueEnds` gets the same bytes as before, they would still seem to be its own.
         remove_since(fs, directory)
         self._written = _CRC.pack(crc32(data)) if _write(fs, directory, data) else None
         self._is_since = False
@@ -128,14 +128,14 @@ class EndsTable:
             finally:
                 file.close()
         except DiskFull:
-            # A part of the frame may be there, and no later one would be read.
+            # A part of the frame may have been written, and no later frame would be read.
             self._written = None
         else:
             self._is_since = True
 
 
 def remove_since(fs: FileSystem, directory: str) -> None:
-    """Remove `queueEnds.since`. A start does so unless the last process was killed: not all of it is true then."""
+    """Remove `queueEnds.since`. A start does so unless the last process was killed: else the file may be wrong."""
     path = f"{directory}/{SINCE_NAME}"
     if fs.exists(path):
         fs.remove(path)
@@ -167,7 +167,7 @@ def _add_since(fs: ReadableFiles, directory: str, written: bytes, ends: dict[str
         crc, size = _FRAME.unpack_from(raw, at)
         at += _FRAME.size
         data = raw[at : at + size]
-        # No data is no frame: the CRC of nothing is 0, so zeros at the end of the file would look like one.
+        # A frame has data: the CRC of no bytes is 0, so zeros at the end of the file would look like an empty frame.
         if not data or len(data) < size or crc32(data) != crc:
             return
         gone, changed = cbor2.loads(data)

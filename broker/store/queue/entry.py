@@ -1,4 +1,4 @@
-"""One entry in a file of a consume queue: that of a message, or in a batch queue that of a whole batch. Pure.
+"""One entry in a file of a consume queue: for a message, or in a batch queue for a whole batch. Pure.
 
 message: physicalOffset 8 | size 4 | tagsCode 8
 batch:   physicalOffset 8 | size 4 | tagsCode 8 | storeTime 8 | queue offset of its first message 8 | messages 2
@@ -31,7 +31,7 @@ MIXED_TAGS = -(1 << 31) - 1
 _TAGS = b"TAGS"
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 _SIZE = struct.Struct(">i")
-# Of a message in a batch: where the length of its body is, where the body begins, and how long that of properties is.
+# Of a message in a batch: where its body's length is, where the body begins, and the size of its properties' length.
 _BODY_LENGTH_AT, _BODY_AT, _LENGTH_BYTES = 16, 20, 2
 
 

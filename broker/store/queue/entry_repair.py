@@ -1,9 +1,9 @@
-"""Entries of a queue that do not name its messages: they are found when they are used, and made again from the log.
+"""Queue entries that do not name the queue's messages: they are found when they are used, and made again from the log.
 
 A disk may return other bytes than were written. An entry with a wrong physical offset or size would make a pull return
 another queue's messages, or bytes that are no message. So a read compares the first and the last entry of each run of
-adjacent messages with the records that they name. What lies between them is right then: the log has all messages of the
-queue in order. Entries that this process made lately are not compared: they are right.
+adjacent messages with the records that they name. If both are right, the entries between them are right, too: the log
+has all messages of the queue in order. Entries that this process made lately are right, and are not compared.
 
 The first reader after a start compares each message that an earlier process stored, and its body with the CRC.
 
@@ -47,9 +47,9 @@ _HEAD_BYTES = HEAD_V4.size
 # The bytes of an entry of a batch queue that are compared: RocketMQ may use those after them.
 _COMPARED = 38
 _FIRST = struct.Struct(">q")
-# From so many ranges on, all messages are compared at once.
+# From this many ranges on, all messages are compared in one pass.
 _MANY = 6
-# Ranges of so many messages each are long: comparing their ends costs less than comparing all messages.
+# Ranges of this many messages each are long: comparing their ends costs less than comparing all messages.
 _LONG = 20
 _ALIKE = HEAD_V4.places("size", "magic", "queue_id", "body_length")
 _PHYSICAL_AT, _OFFSET_AT = HEAD_V4.starts["physical_offset"], HEAD_V4.starts["queue_offset"]
@@ -70,7 +70,7 @@ def names_message(queue: ConsumeQueue, offset: int, physical: int, size: int, da
         tail, end = queue.topic_tail, at + _HEAD_BYTES + body
         if data[end : end + len(tail)] == tail:
             return True
-    # Of a light queue, with IPv6 hosts, or not this message.
+    # The record is of a light queue, has IPv6 hosts, or is another message.
     return _is_message(data[at : at + size], queue.topic, queue.queue_id, offset, physical) and head[0] == size
 
 
@@ -273,8 +273,8 @@ class EntriesDamaged(SkylarkError):
 
         For the event loop. NotResident when a thread has to look for them first.
         """
-        # Outside of the event loop the search may run here. Within it a thread runs it, as a read from disk, and this
-        # is called again with the result. Meanwhile the entries may have changed, so only those still as they were go.
+        # Outside of the event loop the search may run here. In the event loop a thread runs it, like a read from disk,
+        # and `mend` is called again with the result. Entries that have changed meanwhile are not replaced.
         got = bytes_got()
         found = self._search.run() if got is None else got.get(self._span)
         if found is None:
@@ -285,12 +285,12 @@ class EntriesDamaged(SkylarkError):
         # Replaced only where the bytes are still those that the thread has seen.
         places = self.queue.replace_entries(first, seen, right)
         if places:
-            self._tell(places, first, seen, right)
+            self._report_repair(places, first, seen, right)
         return bool(places)
 
-    def _tell(self, places: list[int], first: int, seen: bytes, right: bytes) -> None:
-        # A blank in place of an entry means that the log has no sound message there: that is lost, and an ERROR. The
-        # others were found again.
+    def _report_repair(self, places: list[int], first: int, seen: bytes, right: bytes) -> None:
+        # A blank in place of an entry means that the log has no sound message there: the message is lost, which is an
+        # ERROR. The other messages were found again.
         queue, size = self.queue, self.queue.entry_bytes
         name = f"{queue.topic}/{queue.queue_id}"
         lost = [place for place in places if not queue.is_batch and right.startswith(_BLANK, (place - first) * size)]
@@ -383,13 +383,13 @@ class _Search:
                 break
         found: list[Record] = []
 
-        def note(record: Record) -> None:
+        def collect(record: Record) -> None:
             if (record.topic, record.queue_id) == (queue.topic, queue.queue_id) and is_queued(record.sys_flag):
                 found.append(record)
 
-        # A record of light queues stands in several queues, of which this one may be any.
+        # A record of light queues is in several queues, and this queue may be any of them.
         for record in self._log.records(start, end):
-            in_each_queue(note)(record)
+            in_each_queue(collect)(record)
         # Entries of a batch queue have no place by offset: they can be made again only if the log has as many.
         if isinstance(queue, BatchConsumeQueue):
             if len(found) != last - first:
@@ -489,7 +489,7 @@ class _LogPart:
         return record if record is not None and record.size == size else None
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """All records from ``start``, where one begins, to ``end``. What is no record is passed over."""
+        """All records from ``start``, where a record begins, to ``end``. Bytes that are no record are skipped."""
         at = start
         while (file := self._file(at)) is not None and at < end:
             if at + BLANK_BYTES > file.end:

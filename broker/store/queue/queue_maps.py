@@ -1,7 +1,7 @@
-"""Which files of queues are mapped for reads: as many as the limit of open files allows, the ones that were used last.
+"""Which files of queues are mapped for reads: as many as the limit of open files allows, the last used ones.
 
-A file that is let go is mapped again at its next read. It is not closed here: a reader in a thread may have it, and the
-last reader closes it.
+An unmapped file is mapped again at its next read. It is not closed here: a reader in a thread may use it, and the last
+reader closes it.
 """
 
 import threading
@@ -13,7 +13,7 @@ from skylark.mqcommon.daemons.open_files import open_files_limit
 # More maps than this gain nothing: each takes some address space.
 MOST_MAPS = 2_000
 LEAST_MAPS = 16
-# Of an open file, a map has a copy of the descriptor.
+# A mapped file takes two descriptors: the open file's, and the copy that the map has.
 DESCRIPTORS_OF_MAP = 2
 # Descriptors for all that is no connection of a client; at most half of all. Besides maps these are files of the log,
 # of the index and of metadata, links to slaves and connections to NameServers.
@@ -39,8 +39,8 @@ class QueueMaps:
         #: How many files may be mapped. A daemon raises its limit of open files before it opens a store.
         self.most = most_maps(open_files_limit())
 
-    def note(self, segment: Segment) -> None:
-        """``segment`` was mapped just now."""
+    def add(self, segment: Segment) -> None:
+        """Add a segment that was just mapped; unmaps others if there are too many."""
         with self._lock:
             self._mapped.append(segment)
             while len(self._mapped) > self.most:

@@ -1,7 +1,7 @@
 """All consume queues of a store, by topic and number, and which of them the next checkpoint must write.
 
-A queue is plain or a batch queue (batch_queue.py), in one of two directories. Its topic says which when it is made;
-from then on its files and records tell. A queue of the wrong kind would be slower, and not wrong.
+A queue is plain or a batch queue (batch_queue.py), in one of two directories. Its topic decides the kind when the queue
+is made; from then on its files and records show the kind. A queue of the wrong kind would be slower, but not wrong.
 """
 
 import os
@@ -45,14 +45,14 @@ class Queues:
         #: The files that are mapped for reads.
         self.maps = QueueMaps()
         fs.on_shortage(self.maps.make_room)
-        self._files = QueueFiles(fs, directory, segment_bytes, self.maps.note)
-        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self.maps.note)
+        self._files = QueueFiles(fs, directory, segment_bytes, self.maps.add)
+        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self.maps.add)
         self._levels = levels
         # Whether the queues of a topic are batch queues, see `use_kinds`.
         self._is_batch: Callable[[str], bool] = lambda topic: False
         self._head_bytes = FIXED_BYTES + len(store_host)
-        # Directories of queues that were removed since the last checkpoint, and those of them whose files are still
-        # there.
+        # Directories of queues that were removed since the last checkpoint, and the directories among them that still
+        # have files.
         self._emptied: list[str] = []
         self._unremoved: list[str] = []
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
@@ -79,7 +79,7 @@ class Queues:
             if self.find(topic, queue_id) is None:
                 yield self._add(topic, queue_id, batch=False)
                 continue
-            # The topic was deleted and made again as one with batch queues, and a power loss brought old files back.
+            # The topic was deleted and made again with batch queues, and a power loss brought its old files back.
             self._empty(f"{self.directory}/{topic}/{queue_id}")
             self.remove_files()
 
@@ -118,8 +118,8 @@ class Queues:
         plain = self.find(topic, queue_id)
         if plain is None or plain.is_batch:
             return plain or self._add_storable(topic, queue_id, batch=True)
-        # Its entries are copied before its files go, and move into the new queue's memory. The log has the records, so
-        # a crash in between loses nothing.
+        # The entries are copied before the files are removed, and move into the new queue's memory. The log has the
+        # records, so a crash in between loses nothing.
         kept: list[tuple[int, int, int]] = []
         low = plain.min_offset
         while plain.next_offset == offset > low + len(kept):
@@ -159,7 +159,7 @@ class Queues:
         removed = [queue for queue in queues if wanted(queue)]
         gone = {queue.queue_id for queue in removed}
         kept = {queue.queue_id: queue for queue in queues if queue.queue_id not in gone}
-        # The noted ends of the topic go as a whole: the next checkpoint notes those of the queues that stay.
+        # All noted ends of the topic are removed: the next checkpoint notes the ends of the remaining queues again.
         self._gone.append(topic)
         self._by_topic.pop(topic, None)
         if kept:
@@ -200,7 +200,7 @@ class Queues:
             directory = self._unremoved[0]
             for name in self._fs.listdir(directory):
                 self._fs.remove(f"{directory}/{name}")
-            # The directories go with the files. A later queue of the same name makes them again with its first file.
+            # Remove the directories, too. A later queue of the same name makes them again with its first file.
             if self._fs.is_dir(directory):
                 self._fs.remove_empty_dir(directory)
                 self._fs.remove_empty_dir(os.path.dirname(directory))

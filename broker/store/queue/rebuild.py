@@ -1,11 +1,11 @@
 """Finds consume queues with missing entries, by comparison with the whole log, and rebuilds them from it.
 
-Invariant: a rebuilt queue has an entry at each queue offset that the log has a record for, and nothing else. All of it
-comes from the log; nothing of the old files is kept, as they are known to be wrong somewhere. The danger is to number
-messages anew: consumers have committed offsets, so each message must return to the offset that its record names. The
-first record may have any offset, as older files of the log are removed. After that, a gap is accepted only if the log
-before it could have held the missing messages (a repair leaves such gaps), and an offset that goes back only if it is 0
-(the topic was deleted and made again). Anything else means that the log itself is wrong: StoreCorrupt, not a guess.
+Invariant: a rebuilt queue has an entry at each queue offset for which the log has a record, and no other entry. All
+entries come from the log; no part of the old files is kept, as they are known to be wrong somewhere. The danger is to
+renumber messages: consumers have committed offsets, so each message must return to the offset that its record names.
+The first record may have any offset, as older files of the log are removed. After that, a gap is accepted only if the
+log before it could have held the missing messages (a repair leaves such gaps), and an offset that goes back only if it
+is 0 (the topic was deleted and made again). Anything else means that the log itself is wrong: StoreCorrupt, no guess.
 recovery.py writes the names of the queues to queueEnds before the first file goes. So if this start is killed half way,
 the next one rebuilds them again.
 """
@@ -32,14 +32,14 @@ def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> 
     """The queues that lack a message of the log, or have more than the log."""
     found: dict[tuple[str, int], tuple[int, int]] = {}
 
-    def note(record: Record) -> None:
+    def count(record: Record) -> None:
         if is_queued(record.sys_flag):
             place, offset = (record.topic, record.queue_id), record.queue_offset
             # A topic that was deleted and made again starts at 0.
             first = found[place][0] if place in found and offset else offset
             found[place] = first, offset + messages_in(record)
 
-    _scan_all(log, in_each_queue(note), on_progress)
+    _scan_all(log, in_each_queue(count), on_progress)
     return [
         queue
         for (topic, queue_id), (first, end) in found.items()

@@ -3,9 +3,9 @@
 crc 4 | CBOR [version, start, end, timestamp, [[topic, queueId, low, next offset, next offset before the cut,
               first place cut, end of the places]]]
 
-Invariant: until this file is on disk, nothing of the store is changed; once it is, everything that follows can be done
-again from it, any number of times, with the same result. Nothing is appended to the log before the file is gone. So a
-crash at any time leaves the old log or the cut one.
+Invariant: until this file is on disk, the store is not changed; once it is, all later steps can be repeated from it,
+any number of times, with the same result. Nothing is appended to the log before the file is removed. So a crash at any
+time leaves the old log or the cut one.
 RocketMQ does not know the file: after a crash in a truncation, start Skylark once before a Java broker uses the store.
 
 `truncate_log` and `truncate_queues` do the work on disk. No file gets shorter, not even for a moment: the event loop
@@ -97,7 +97,7 @@ def withdraw_intent(fs: FileSystem, directory: str) -> None:
 def truncate_log(fs: FileSystem, directory: str, start: int, end: int) -> None:
     """Remove bytes ``start`` to ``end`` of the log in ``directory``, durably."""
     names = file_names(fs, directory)
-    # The newest first, and each removal durable before the next, so that there is never a gap.
+    # Remove the newest first, each removal durable before the next, so that there is never a gap.
     while len(names) > 1 and int(names[-1]) >= start:
         fs.remove(f"{directory}/{names.pop()}")
         fs.fsync_dir(directory)
@@ -177,7 +177,7 @@ def resume_truncation(
         fs.remove(file.file.path)
         file.close()
     index.cut(intent.start)
-    # The checkpoint and the noted ends claim what is gone: they are lowered before the intent goes.
+    # The checkpoint and the noted ends still claim the cut bytes: lower them before the intent is removed.
     state = checkpoint.state
     if state.log_offset is not None:
         offset, timestamp = min(state.log_offset, intent.start), min(state.log_timestamp, intent.timestamp)

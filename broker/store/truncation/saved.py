@@ -4,7 +4,7 @@ FROM and TO are offsets of the log, and the file has exactly these bytes. The ne
 The start after a crash keeps here, too, what it cuts after a gap in the log.
 The directory is bounded: after each truncation, old files go as long as there are more than KEEP_FILES, or KEEP_BYTES
 beside the newest.
-`Survey` learns on the way which messages go, and which queues lose some.
+`Survey` also finds how many messages are cut, and which queues lose messages.
 Neighbours: tasks/truncate.py; recovery.py; commands/diverged_slave.py (prints the messages of a file).
 """
 
@@ -62,13 +62,13 @@ class Survey:
         self.queues: set[tuple[str, int]] = set()
         # When the first message of a plain queue was stored (ms); None if there is none.
         self.first_ms: int | None = None
-        # Up to here all bytes are sound records and fillers. What follows is a part of a record, or damaged.
+        # Up to here all bytes are sound records and fillers. Later bytes are a part of a record, or damaged.
         self.read_to = start
 
     def pieces(self) -> Iterator[bytes]:
         """The bytes, in order. Blocks: reads files."""
-        # Each byte is saved, whatever it is. While the bytes are whole records, these are counted; after the first that
-        # is not, it is unknown which queues lose messages, and `read_to` says so.
+        # Each byte is saved, whatever it is. While the bytes are whole records, these are counted. After the first
+        # bytes that are not, it is unknown which queues lose messages; `read_to` is where they begin.
         rest, is_sound, at = b"", True, self._start
         while at < self._end:
             file_end = at + self._file_bytes - (at - self._log_start) % self._file_bytes
@@ -77,11 +77,11 @@ class Survey:
             at += len(piece)
             if is_sound:
                 data = rest + piece
-                used, is_sound = self._look_at(data, at - len(data), file_end)
+                used, is_sound = self._read_records(data, at - len(data), file_end)
                 rest = data[used:]
 
-    def _look_at(self, data: bytes, base: int, file_end: int) -> tuple[int, bool]:
-        """Read the whole records of ``data``: (how many bytes that took, False if something else follows)."""
+    def _read_records(self, data: bytes, base: int, file_end: int) -> tuple[int, bool]:
+        """Read the whole records of ``data``: (how many bytes they have, False if unsound bytes follow)."""
         at = 0
         while True:
             if file_end - base - at < BLANK_BYTES:
@@ -111,7 +111,7 @@ class Survey:
 
     def _count(self, record: Record) -> None:
         self.messages += messages_in(record)
-        # Those of `BY_CLOCK` have the clock's time, which may be earlier than the store times before them.
+        # Messages of `BY_CLOCK` have the clock's time, which may be earlier than the store times before them.
         if self.first_ms is None and record.topic not in BY_CLOCK:
             self.first_ms = record.store_timestamp
         in_each_queue(lambda each: self.queues.add((each.topic, each.queue_id)))(record)

@@ -115,7 +115,7 @@ async def test_commits_are_ignored_until_a_connected_consumer_has_noticed() -> N
     commit = {"consumerGroup": "g", "topic": "T", "queueId": 1, "commitOffset": 3}
     assert (await desk.ask(COMMIT, commit, channel=caller.channel)).remark == "Offset has been previously reset"
     assert committed(desk) == 0
-    assert desk.resets.take(caller.channel, "g", "T", 1) == 0
+    assert desk.resets.pop(caller.channel, "g", "T", 1) == 0
     assert (await desk.ask(COMMIT, commit)).remark is None
     assert committed(desk) == 3
 

@@ -50,7 +50,7 @@ def test_a_java_brokers_directory_is_given_back_as_it_was_with_what_changed(tmp_
     metadata.topics.put(TopicConfig("New", 2, 2))
     metadata.groups.put(SubscriptionGroupConfig("new_group", retry_max_times=3))
     metadata.consumer_offsets.commit("golden_group", "GoldenA", 1, 16)
-    metadata.consumer_offsets.append_changed(metadata.consumer_offsets.take_changed())
+    metadata.consumer_offsets.append_changed(metadata.consumer_offsets.pop_changed())
     metadata.journal.close()
     assert run(str(store)).exit_code == 0
     topics = json.loads((store / "config" / "topics.json").read_bytes())
@@ -72,7 +72,7 @@ def test_what_is_exported_elsewhere_can_be_taken_over_there(tmp_path: Path) -> N
     meta.topics.put(TopicConfig("T", 3, 3, attributes={"message.type": "FIFO"}))
     meta.groups.put(SubscriptionGroupConfig("g", consume_timeout_minute=3))
     meta.offsets.commit("g", "T", 2, 7)
-    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.offsets.append_changed(meta.offsets.pop_changed())
     meta.journal.close()
     meta.fs.mkdirs("/other")
     export(meta.fs, meta.clock, "/store", "/other/store/config")
@@ -127,7 +127,7 @@ def stopped(**files: str) -> MetadataDir:
     meta = MetadataDir()
     meta.topics.put(TopicConfig("Ours"))
     meta.offsets.commit("g", "Ours", 0, 3)
-    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.offsets.append_changed(meta.offsets.pop_changed())
     meta.journal.close()
     for name, text in files.items():
         meta.fs.overwrite(f"{DIRECTORY}/{name}.json", text.encode())

@@ -63,7 +63,7 @@ class _Later:
         self.make_part(
             Background(
                 self.store, self.writer, self.clock, lambda: self.is_master, self.flush, self.turned,
-                self.meta.topics.deletions.covers, self.dropped.note,
+                self.meta.topics.deletions.covers, self.dropped.add,
             )
         )  # fmt: skip
 

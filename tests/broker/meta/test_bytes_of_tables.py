@@ -37,11 +37,11 @@ def changed() -> MetadataDir:
     offsets.mirror({"A@gA": {0: 9}, "E@gE": {0: 1, 3: 4}}, is_whole=True)
     finish(offsets.keep_only(["A@gA", "E@gE"]))
     flush(meta)
-    offsets.take_version(DataVersion(7, 8, 9))
+    offsets.adopt_version(DataVersion(7, 8, 9))
     meta.metadata.delay_offsets.put(DelayOffsetTable({1: 5, 18: 7}, DataVersion(0, 9, 3)))
     meta.metadata.delay_offsets.advance(DelayOffsetTable({1: 6}))
     meta.fs.overwrite(f"{DIRECTORY}/topics.json", b"{}")
-    meta.metadata.json_files.note()
+    meta.metadata.json_files.remember()
     meta.topics.put(TopicConfig("F"))
     return meta
 

@@ -120,9 +120,9 @@ def test_silent_clients_are_found_by_their_last_heartbeat_in_any_group() -> None
     consume(clients, ONE, subscription("T"), now_ms=0)
     clients.join_producer_group(ONE, HeartbeatData("c"), "p", "JAVA", 479, 100_000)
     consume(clients, TWO, subscription("T"), now_ms=50_000)
-    assert clients.silent(120_000, 120_000) == []
-    assert clients.silent(170_001, 120_000) == [TWO]
-    assert clients.silent(300_000, 120_000) == [ONE, TWO]
+    assert clients.expired_channels(120_000, 120_000) == []
+    assert clients.expired_channels(170_001, 120_000) == [TWO]
+    assert clients.expired_channels(300_000, 120_000) == [ONE, TWO]
 
 
 CHANNELS = st.sampled_from(["c1", "c2", "c3"])

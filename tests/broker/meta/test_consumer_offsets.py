@@ -18,7 +18,7 @@ from tests.broker.meta.support import MetadataDir
 
 
 def flush(meta: MetadataDir) -> None:
-    changed = meta.offsets.take_changed()
+    changed = meta.offsets.pop_changed()
     for start in range(0, len(changed), SLICE):
         meta.offsets.append_changed(changed[start : start + SLICE])
 
@@ -147,7 +147,7 @@ def test_removals_are_journalled_at_once_and_not_undone_by_later_flushes() -> No
     for group in "gh":
         for topic in "TU":
             meta.offsets.commit(group, topic, 0, 5)
-    changed = meta.offsets.take_changed()
+    changed = meta.offsets.pop_changed()
     finish(meta.offsets.remove_group("g"))
     finish(meta.offsets.remove_topic("U"))
     finish(meta.offsets.remove_topic("nothing"))

@@ -175,7 +175,7 @@ def test_changes_after_the_import_are_exported_with_a_higher_version() -> None:
     meta = MetadataDir(fs=with_files(topics_json='{"dataVersion":{"counter":5,"timestamp":9},"topicConfigTable":{}}'))
     meta.topics.put(TopicConfig("T"))
     meta.offsets.commit("g", "T", 0, 7)
-    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.offsets.append_changed(meta.offsets.pop_changed())
     recovered = Metadata(meta.fs.killed(), DIRECTORY, meta.clock, options())
     recovered.recover()
     after = {name: json.loads(data) for name, data in exported(recovered).items() if name != "consumerOffset.json"}
@@ -406,7 +406,7 @@ def test_any_tables_survive_export_and_import(tables: dict[str, Any]) -> None:
     for (topic_name, group_name), queues in tables["offsets"].items():
         for queue_id, offset in queues.items():
             meta.offsets.commit(group_name, topic_name, queue_id, offset)
-    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.offsets.append_changed(meta.offsets.pop_changed())
     meta.metadata.delay_offsets.put(DelayOffsetTable(tables["delays"]))
     for (topic_name, group_name), mode in tables["modes"].items():
         meta.metadata.request_modes.put(MessageRequestMode(group_name, topic_name, mode, 7))

@@ -26,7 +26,7 @@ def take_over(slave: MetadataDir, master: MetadataDir) -> int:
     finish(slave.offsets.keep_only(master.offsets.table()))
     slave.offsets.mirror(master.offsets.table(), is_whole=True)
     flush(slave)
-    slave.offsets.take_version(master.offsets.data_version)
+    slave.offsets.adopt_version(master.offsets.data_version)
     slave.metadata.delay_offsets.put(master.metadata.delay_offsets.table)
     slave.journal.on_append = before
     return len(appended)

@@ -45,8 +45,8 @@ def test_only_the_latest_reset_is_taken_and_only_once(events: list[tuple[str, in
             table.set("g", "T", queue_id, offset)
             pending[queue_id] = offset
         elif event == "take":
-            assert table.take(object(), "g", "T", queue_id) is None  # type: ignore[arg-type]
-            assert table.take(channel, "g", "T", queue_id) == pending.pop(queue_id, None)
+            assert table.pop(object(), "g", "T", queue_id) is None  # type: ignore[arg-type]
+            assert table.pop(channel, "g", "T", queue_id) == pending.pop(queue_id, None)
 
 
 def test_a_group_without_consumers_has_nothing_pending() -> None:
@@ -62,5 +62,5 @@ def test_an_offset_that_was_set_ends_with_its_topic() -> None:
     for topic in ("T", "U"):
         table.set("g", topic, 0, 7)
     table.topic_deleted("T")
-    assert table.take(channel, "g", "T", 0) is None
-    assert table.take(channel, "g", "U", 0) == 7
+    assert table.pop(channel, "g", "T", 0) is None
+    assert table.pop(channel, "g", "U", 0) == 7

@@ -3,7 +3,7 @@
 from typing import Any
 
 from skylark.broker.meta import pull_positions
-from skylark.broker.meta.pull_positions import furthest_pulled, note_pulled
+from skylark.broker.meta.pull_positions import furthest_pulled, record_pull
 from skylark.remoting.net.channel import Channel
 from tests.support.caller import Caller
 
@@ -14,12 +14,12 @@ def channel() -> Channel:
 
 async def test_the_furthest_of_all_members() -> None:
     one, other, silent = channel(), channel(), channel()
-    note_pulled(one, "g", "T", 0, 5)
-    note_pulled(one, "g", "T", 0, 7)
-    note_pulled(one, "g", "U", 0, 100)
-    note_pulled(one, "h", "T", 0, 100)
-    note_pulled(other, "g", "T", 0, 6)
-    note_pulled(other, "g", "T", 1, 2)
+    record_pull(one, "g", "T", 0, 5)
+    record_pull(one, "g", "T", 0, 7)
+    record_pull(one, "g", "U", 0, 100)
+    record_pull(one, "h", "T", 0, 100)
+    record_pull(other, "g", "T", 0, 6)
+    record_pull(other, "g", "T", 1, 2)
     assert furthest_pulled([one, other, silent], "g", "T") == {0: 7, 1: 2}
     assert furthest_pulled([other], "g", "T") == {0: 6, 1: 2}
     assert furthest_pulled([], "g", "T") == {}
@@ -29,8 +29,8 @@ async def test_a_connection_notes_so_many_queues(monkeypatch: Any) -> None:
     monkeypatch.setattr(pull_positions, "MAX_QUEUES", 3)
     one = channel()
     for queue_id in range(5):
-        note_pulled(one, "g", "T", queue_id, 1)
-    note_pulled(one, "g", "U", 0, 1)
-    note_pulled(one, "g", "T", 0, 9)
+        record_pull(one, "g", "T", queue_id, 1)
+    record_pull(one, "g", "U", 0, 1)
+    record_pull(one, "g", "T", 0, 9)
     assert furthest_pulled([one], "g", "T") == {0: 9, 1: 1, 2: 1}
     assert furthest_pulled([one], "g", "U") == {}

@@ -127,7 +127,7 @@ class TableModel(RuleBasedStateMachine):
             if self.rows.get(name) != row:
                 self.was_put(row)
         version = DataVersion(0, 1, counter)
-        self.notes.take_version(version)
+        self.notes.adopt_version(version)
         if version != self.version:
             self.version = version
             self.states.append(State(self.states[-1].rows, version))
@@ -192,7 +192,7 @@ def test_each_change_is_told_once_and_what_changes_nothing_is_not() -> None:
     master = {name: Note(name, "") for name in "bcd"}
     for _ in range(2):
         finish(notes.mirror_rows(master))
-        notes.take_version(DataVersion(0, 1, 9))
+        notes.adopt_version(DataVersion(0, 1, 9))
     assert told == [2, 3, 9]
 
 

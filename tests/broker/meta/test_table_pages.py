@@ -96,17 +96,17 @@ async def test_a_page_begins_where_the_last_one_ended() -> None:
 
 def test_rows_added_after_the_last_page_are_found() -> None:
     cursor, table = Cursor(), {"a": "1", "b": "2"}
-    assert cursor.take(table, 0, 0, 5, lambda row: 1) == {"a": "1", "b": "2"}
+    assert cursor.read(table, 0, 0, 5, lambda row: 1) == {"a": "1", "b": "2"}
     table["c"] = "3"
-    assert cursor.take(table, 2, 0, 5, lambda row: 1) == {"c": "3"}
+    assert cursor.read(table, 2, 0, 5, lambda row: 1) == {"c": "3"}
 
 
 def test_a_row_put_and_another_removed_are_seen() -> None:
     cursor, table = Cursor(), dict.fromkeys("abcdef", "v")
-    assert list(cursor.take(table, 0, 0, 2, lambda row: 1)) == ["a", "b"]
+    assert list(cursor.read(table, 0, 0, 2, lambda row: 1)) == ["a", "b"]
     del table["a"]
     table["z"] = "v"
-    assert list(cursor.take(table, 2, 1, 2, lambda row: 1)) == ["d", "e"]
+    assert list(cursor.read(table, 2, 1, 2, lambda row: 1)) == ["d", "e"]
 
 
 async def test_a_page_that_is_too_large_is_made_smaller(caplog: pytest.LogCaptureFixture) -> None:

@@ -126,9 +126,9 @@ def test_recent_changes_tell_all_names_or_none(notes: str, limit: int, asked: in
     changes = RecentChanges(limit)
     for note in notes:
         if note == "-":
-            changes.note_all()
+            changes.add_all()
         else:
-            changes.note(note)
+            changes.add(note)
     found = changes.since(asked)
     missed = notes[max(asked, 0) :]
     if 0 <= asked <= len(notes) and len(missed) <= limit and "-" not in missed:

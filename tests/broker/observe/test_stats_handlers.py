@@ -280,7 +280,7 @@ async def test_all_that_tools_show_of_groups_comes_with_their_progress() -> None
     connect(desk, "g", "T")
     connect(desk, "new", "U")
     client = ProxiedClient("proxied", "10.0.0.9:1", "GO", 500, [], [ConsumerData("h", consume_type="CONSUME_POP")])
-    assert desk.proxied.note(Caller().channel, client, 0)
+    assert desk.proxied.register(Caller().channel, client, 0)
     desk.stats.put("T", 30, 3)
     desk.stats.get("g", "T", 20, 2)
     plain = decode_body(ConsumeStatsList, (await desk.ask(ALL, {"isOrder": "false"})).body)

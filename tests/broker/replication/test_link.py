@@ -312,9 +312,9 @@ def test_a_peer_must_say_who_it_is_in_time_however_it_trickles() -> None:
     log = Log(text(9000))
     link = master_link(log, replace(TERMS, hello_s=3.0))
     link.receive(b"\xffSKY", 2.9)
-    assert link.silent_at() == 3.0
+    assert link.times_out_at() == 3.0
     with pytest.raises(ProtocolError, match="did not identify itself in 3 s"):
         link.check(3.0)
     plain = master_link(log, replace(TERMS, hello_s=3.0))
     plain.receive(encode_report(0), 2.9)
-    assert plain.silent_at() == 22.9
+    assert plain.times_out_at() == 22.9

@@ -217,7 +217,7 @@ def test_of_many_strangers_those_go_first_that_come_from_where_no_slave_came_fro
     door: HaConnections[int] = HaConnections()
     door.arrived(0, "slave")
     assert door.follows(0, said_hello=True) == (True, None)
-    door.gone(0)
+    door.disconnected(0)
     door.arrived(1, "slave")
     for number in range(2, MAX_STRANGERS + 1):
         assert door.arrived(number, f"other{number}") is None
@@ -287,7 +287,7 @@ def test_there_are_never_too_many_and_a_slave_that_is_quick_gets_in(
                 here = [said for its_ip, said in followers.values() if its_ip == ip]
                 assert len(here) == MAX_FOLLOWERS_OF_A_NETWORK or len(followers) == MAX_FOLLOWERS
         elif what == "goes":
-            door.gone(int(value))
+            door.disconnected(int(value))
             strangers.pop(int(value), None)
             followers.pop(int(value), None)
         assert len(strangers) <= MAX_STRANGERS and len(followers) <= MAX_FOLLOWERS
@@ -302,5 +302,5 @@ def test_no_more_than_so_many_addresses_are_remembered() -> None:
     for number in range(MAX_KNOWN_NETWORKS + 5):
         door.arrived(number, f"slave{number}")
         assert door.follows(number, said_hello=True) == (True, None)
-        door.gone(number)
+        door.disconnected(number)
     assert len(door._known) == MAX_KNOWN_NETWORKS

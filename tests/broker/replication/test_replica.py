@@ -213,7 +213,7 @@ def copy_and_compare(seed: int, ends: list[str]) -> None:
     records, received = replica.whole_records(), 0
     for how in ends:
         upto = min(received + random.randrange(1500), its_master.log.end)
-        feed(replica, records.take(memoryview(log_bytes(its_master, received, upto))))
+        feed(replica, records.add(memoryview(log_bytes(its_master, received, upto))))
         received = upto
         replica.build(random.randrange(12), guarded=True)
         if random.random() < 0.3:

@@ -141,7 +141,7 @@ def fill(meta: MetadataDir) -> None:
     meta.topics.put_static(TopicConfig("S", 2, 2), mapping)
     meta.groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
     meta.offsets.commit("g", "T", 2, 77)
-    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.offsets.append_changed(meta.offsets.pop_changed())
     meta.metadata.delay_offsets.put(DelayOffsetTable({1: 5}, DataVersion(0, 1, 1)))
 
 

@@ -73,7 +73,7 @@ def test_what_gone_slaves_left_is_forgotten() -> None:
     for number in range(5):
         master.acks.connected(f"10.0.0.1:{number}", 0.0)
         master.second(1)
-        master.acks.gone(f"10.0.0.1:{number}")
+        master.acks.disconnected(f"10.0.0.1:{number}")
     master.second(1)
     assert master.stats.slaves() == [] and master.stats._sent == {}
 
@@ -104,13 +104,13 @@ def test_a_slave_that_is_away_is_told_for_a_day_if_it_gave_its_address() -> None
     master.second(1)
     away = "slaveAwayMs_10.0.0.1:10911"
     assert away not in master.stats.table()
-    master.acks.gone(SLAVE)
-    master.acks.gone("10.0.0.2:1")
+    master.acks.disconnected(SLAVE)
+    master.acks.disconnected("10.0.0.2:1")
     master.second(1)
     assert {key: value for key, value in master.stats.table().items() if "Away" in key} == {away: "2000"}
     master.acks.connected("10.0.0.1:2", 0.0, "10.0.0.1:10911")
     assert away not in master.stats.table()
-    master.acks.gone("10.0.0.1:2")
+    master.acks.disconnected("10.0.0.1:2")
     master.clock.advance(AWAY_MS)
     assert away not in master.stats.table()
 

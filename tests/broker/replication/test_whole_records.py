@@ -37,7 +37,7 @@ def taken(records: WholeRecords, data: bytes, sizes: list[int]) -> list[bytes]:
     found, at, number = [], 0, 0
     while at < len(data):
         size = sizes[number % len(sizes)]
-        found.append(bytes(records.take(memoryview(data[at : at + size]))))
+        found.append(bytes(records.add(memoryview(data[at : at + size]))))
         at += size
         number += 1
     return found
@@ -65,7 +65,7 @@ def test_pieces_of_large_records_end_where_a_page_does(seed: int, sizes: list[in
         records, at, received, connections = WholeRecords(FILE_BYTES, 0), 0, 0, 1
         while received < len(whole):
             upto = received + random.choice(sizes)
-            at += len(piece := bytes(records.take(memoryview(whole[received:upto]))))
+            at += len(piece := bytes(records.add(memoryview(whole[received:upto]))))
             assert piece == whole[at - len(piece) : at]
             received = upto
             start, end = max(e for e in ends if e <= at), min(e for e in ends if e >= at)
@@ -80,10 +80,10 @@ def test_pieces_of_large_records_end_where_a_page_does(seed: int, sizes: list[in
 def test_nothing_is_held_back_longer_than_its_record_lasts() -> None:
     records = WholeRecords(FILE_BYTES, 0)
     both = record(100) + record(200)
-    assert bytes(records.take(memoryview(both[:99]))) == b""
+    assert bytes(records.add(memoryview(both[:99]))) == b""
     assert not records.is_empty
-    assert bytes(records.take(memoryview(both[99:101]))) == both[:100]
-    assert bytes(records.take(memoryview(both[101:]))) == both[100:]
+    assert bytes(records.add(memoryview(both[99:101]))) == both[:100]
+    assert bytes(records.add(memoryview(both[101:]))) == both[100:]
     assert records.is_empty
 
 

@@ -386,11 +386,11 @@ def test_a_clock_that_is_set_while_the_broker_runs_makes_no_file_older_or_younge
     for set_by_ms in (100 * HOUR_MS, -100 * HOUR_MS):
         fs, clock = MemoryFiles(), ManualClock()
         store = open_store(fs, clock)
-        store.look_at_clock()
+        store.check_clock()
         for _ in range(2):
             fill_file(fs, store)
         clock.set_by(set_by_ms)
-        store.look_at_clock()
+        store.check_clock()
         assert old_files(fs, store, clock) == 0, "nothing is deleted because the clock was set forward"
         clock.advance(RULES.reserved_ms)
         assert old_files(fs, store, clock) == len(files_of(fs, "commitlog")) - 1

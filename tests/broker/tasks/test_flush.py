@@ -564,7 +564,7 @@ async def test_the_cleaner_makes_room_for_the_queues(free: int) -> None:
     with pytest.raises(RequestRefused, match="no room"):
         parts.admission.check_room()
     noted = store.log.start
-    assert await cleaner._clean(await cleaner._look(asked=True))
+    assert await cleaner._clean(await cleaner._decide(asked=True))
     assert noted < store.log.start <= store.ends_noted_to
     await parts.flusher.checkpoint()
     assert bodies(store, "u", 0) == [b"last"]

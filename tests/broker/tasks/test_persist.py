@@ -159,7 +159,7 @@ async def test_offsets_that_change_again_and_again_take_bounded_room(monkeypatch
     monkeypatch.setattr("skylark.broker.meta.journal.COMPACT_MIN_BYTES", 1024)
     alone = MetadataDir()
     commit_1_000_each(alone, 10)
-    changed = alone.offsets.take_changed()
+    changed = alone.offsets.pop_changed()
     for start in range(0, len(changed), SLICE):
         alone.offsets.append_changed(changed[start : start + SLICE])
     one_interval = alone.fs.used()

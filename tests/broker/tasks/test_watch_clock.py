@@ -20,7 +20,7 @@ def test_a_clock_that_was_set_is_logged_once_with_how_far(caplog: pytest.LogCapt
     watch.tick()
     clock.set_by(-3_600_000)
     # As the delivery of delayed messages does, which looks more often.
-    store.look_at_clock()
+    store.check_clock()
     for _ in range(3):
         watch.tick()
         clock.advance(1_000)
@@ -46,5 +46,5 @@ class _StalledClock(ManualClock):
 def test_a_process_that_stands_still_between_two_reads_sees_no_step() -> None:
     store = open_store(MemoryFiles(), _StalledClock())
     for _ in range(3):
-        store.look_at_clock()
+        store.check_clock()
     assert store.clock_steps.count == 0

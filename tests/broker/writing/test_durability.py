@@ -140,7 +140,7 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool, cop
             assert all(answers[number] for number, at in sent.items() if at + wait_s <= now)
         elif what.startswith("gone"):
             acked.pop(SLAVES[int(what[4:])], None)
-            master.acks.gone(SLAVES[int(what[4:])])
+            master.acks.disconnected(SLAVES[int(what[4:])])
         elif what.startswith("ack"):
             addr = SLAVES[int(what[3:])]
             if addr not in acked:

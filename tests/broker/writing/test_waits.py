@@ -65,7 +65,7 @@ class LedgerModel(RuleBasedStateMachine):
 
     @rule(addr=ADDRS)
     def close(self, addr: str) -> None:
-        self.ledger.gone(addr)
+        self.ledger.disconnected(addr)
         self.identities.pop(addr, None)
         self.acked.pop(addr, None)
 
@@ -111,7 +111,7 @@ def test_a_connection_that_was_given_up_does_not_take_the_place_of_the_next() ->
     ledger.connected("10.0.0.1:2", 2.0, "slave 1")
     ledger.connected("10.0.0.1:1", 1.0, "slave 1")
     ledger.acked("10.0.0.1:1", 5)
-    ledger.gone("10.0.0.1:1")
+    ledger.disconnected("10.0.0.1:1")
     ledger.acked("10.0.0.1:2", 10)
     assert [(slave.addr, slave.acked) for slave in ledger.slaves()] == [("10.0.0.1:2", 10)]
     assert ledger.reached(1) == 10
@@ -137,12 +137,12 @@ def test_sends_do_not_wait_for_long_for_a_slave_that_is_gone() -> None:
     ledger.connected("a", 0.0)
     ledger.acked("a", 0)
     ledger.wait(10, 1, 3.0, lambda in_time: heard.append((10, in_time)))
-    ledger.gone("a")
+    ledger.disconnected("a")
     assert ledger.expire(0.1) == 0 and ledger.expire(0.1 + ABSENCE_S - 0.01) == 0
     # It is back in time: they wait for it again.
     ledger.connected("b", 0.5)
     assert ledger.expire(0.1 + ABSENCE_S) == 0
-    ledger.gone("b")
+    ledger.disconnected("b")
     ledger.wait(30, 1, 3.1, lambda in_time: heard.append((30, in_time)))
     assert ledger.expire(1.0) == 0 and heard == []
     assert ledger.expire(1.0 + ABSENCE_S) == 2

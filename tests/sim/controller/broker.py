@@ -279,7 +279,7 @@ class Broker(Process):
 
     def slave_gone(self, slave: SlaveHello) -> None:
         if self.sync is not None:
-            self.sync.gone(slave.broker_id, self.now)
+            self.sync.disconnected(slave.broker_id, self.now)
 
     def told_confirm_offset(self, offset: int) -> None:
         self._confirmed = max(self._confirmed, offset)

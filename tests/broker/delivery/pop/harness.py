@@ -111,7 +111,7 @@ class Pops:
         await trio.sleep(FLUSH_S)
 
     async def persist(self) -> None:
-        self.meta.offsets.append_changed(self.meta.offsets.take_changed())
+        self.meta.offsets.append_changed(self.meta.offsets.pop_changed())
         self.meta.journal.sync()
 
     async def delete_topic(self, topic: str) -> None:

@@ -38,7 +38,7 @@ async def test_messages_come_back_once_while_too_few_slaves_are_in_sync(autojump
         for body in (b"a", b"b"):
             pops.send(body, 0)
         assert len(pops.pop(32, 1_000)) == 2
-        pops.ledger.gone(SLAVE)
+        pops.ledger.disconnected(SLAVE)
         await trio.sleep(5)
         assert pops.bodies(RETRY) == [b"a", b"b"]
         assert pops.pop(32, 1_000) == [], "no check point is stored now"
@@ -53,7 +53,7 @@ async def test_order_one_dead_letter_of_a_message_while_too_few_slaves_are_in_sy
         pops.meta.groups.put(SubscriptionGroupConfig("g", retry_max_times=0))
         pops.send(b"a", 0)
         assert len(pops.pop(32, 100, is_ordered=True)) == 1
-        pops.ledger.gone(SLAVE)
+        pops.ledger.disconnected(SLAVE)
         for _ in range(3):
             await trio.sleep(1)
             assert pops.pop(32, 100, is_ordered=True) == []

@@ -53,7 +53,7 @@ class Copies:
         if is_learner:
             self.learners.add(broker_id)
 
-    def gone(self, broker_id: int) -> None:
+    def disconnected(self, broker_id: int) -> None:
         # One that is refused by its log has reported nothing.
         if self.ends.pop(broker_id, None) is not None:
             self.left.append(broker_id)

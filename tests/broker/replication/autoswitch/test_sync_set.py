@@ -34,7 +34,7 @@ def test_what_is_confirmed_is_in_each_log_that_can_be_elected(history: list[tupl
             ends[slave] = min(ends[slave] + number, log_end)
             tracked.acked(slave, ends[slave], log_end, now, is_learner=slave == 4)
         elif kind == "gone":
-            tracked.gone(slave, now)
+            tracked.disconnected(slave, now)
         elif kind == "wait":
             now += number
         elif kind == "ask" and (asked := tracked.wanted(now)) is not None:
@@ -101,8 +101,8 @@ def test_a_member_that_never_connects_leaves_and_one_that_reconnects_stays() -> 
     tracked = SyncSet(ME, {ME, 2, 3}, 5, PATIENCE_S, 0.0, 40)
     assert tracked.confirm_offset == 40
     tracked.acked(2, 50, 50, 10.0)
-    tracked.gone(2, 10.0)
-    tracked.gone(2, 10.4)
+    tracked.disconnected(2, 10.0)
+    tracked.disconnected(2, 10.4)
     assert tracked.wanted(10.4) is None
     tracked.acked(2, 50, 60, 10.4)
     assert tracked.wanted(14.0) is None
@@ -115,7 +115,7 @@ def test_a_member_whose_connection_stays_closed_leaves_soon() -> None:
     tracked = SyncSet(ME, {ME, 2, 3}, 5, PATIENCE_S, 0.0)
     for slave in (2, 3):
         tracked.acked(slave, 50, 50, 1.0)
-    tracked.gone(2, 1.0)
+    tracked.disconnected(2, 1.0)
     assert tracked.wanted(1.4) is None
     assert tracked.wanted(1.0 + GONE_S) == {ME, 3}
 
@@ -141,7 +141,7 @@ def test_a_question_in_doubt_is_asked_again_and_then_fenced() -> None:
     tracked.propose(joined)
     # The slave is dead now, but the first question may be on its way.
     tracked.refused(1.0)
-    tracked.gone(2, 1.0)
+    tracked.disconnected(2, 1.0)
     assert (tracked.wanted(1.0), tracked.proposed) == ({ME}, joined)
     tracked.advance(20)
     assert tracked.confirm_offset == 10
@@ -162,7 +162,7 @@ def test_a_slave_that_the_controllers_refuse_keeps_no_dead_member_in_the_set() -
     tracked = SyncSet(ME, {ME, 2}, 1, PATIENCE_S, 0.0)
     for slave in (2, 3, 99):
         tracked.acked(slave, 50, 50, 1.0)
-    tracked.gone(2, 1.0)
+    tracked.disconnected(2, 1.0)
     assert tracked.wanted(2.0) == {ME}
     tracked.propose(frozenset({ME}))
     tracked.update({ME}, 2, 50, 2.0)

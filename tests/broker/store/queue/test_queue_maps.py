@@ -54,7 +54,7 @@ def test_all_queues_are_read_though_few_files_may_be_open(tmp_path: Path, few_de
 
 
 def segment(fs: MemoryFiles, maps: QueueMaps, number: int) -> Segment:
-    made = Segment(fs, f"/{number}", 0, 100, maps.note)
+    made = Segment(fs, f"/{number}", 0, 100, maps.add)
     made.allocate()
     return made
 
