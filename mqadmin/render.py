@@ -29,10 +29,14 @@ class Table:
         head_format = self.head_format or re.sub(r"%(-?\d*)d", r"%\1s", self.row_format)
         return head_format % tuple(head for head, _ in self.columns)
 
-    def row(self, row: Row) -> str:
-        """One line; ``row`` is a report with the member of every column, by its name in Python."""
+    def row(self, row: Row, **texts: object) -> str:
+        """One line; ``row`` is a report with the member of every column, by its name in Python.
+
+        ``texts``: columns that are no members of the report, or that are shown in another form.
+        """
         return self.row_format % tuple(
-            row[name] if isinstance(row, Mapping) else getattr(row, name) for _, name in self.columns
+            texts[name] if name in texts else row[name] if isinstance(row, Mapping) else getattr(row, name)
+            for _, name in self.columns
         )
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:

@@ -18,7 +18,7 @@ import click
 
 from skylark.mqadmin.params import option
 from skylark.mqadmin.render import to_json
-from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.sdk.admin.failures import error_document, explain
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from skylark.remoting.net.tls.settings import Tls
     from skylark.remoting.protocol.signature import Credentials
     from skylark.sdk.admin.client import Admin
+    from skylark.sdk.admin.reports.asking import Unanswered
     from skylark.sdk.consumer.pull import PullConsumer
     from skylark.sdk.endpoint import Answers
     from skylark.sdk.producer.producer import Producer
@@ -152,20 +153,16 @@ class Session:
         self._complain(document, document["error"])
         return explain(error)
 
+    def fail_each(self, unanswered: "Iterable[Unanswered]") -> None:
+        """Print an error for each question that was not answered."""
+        for one in unanswered:
+            self.fail(one.error, one.where)
+
     async def check_whole(self, topics: Iterable[str]) -> None:
         """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""
-        from skylark.sdk.routes import absent_text
+        from skylark.sdk.admin.reports.topics import absent_brokers
 
-        said: set[str] = set()
-        for topic in topics:
-            try:
-                absent = (await self.admin.topic_route(topic)).absent_brokers or ()
-            except RouteNotFound:
-                continue  # a light queue, or a topic that was deleted meanwhile: nothing is missing
-            new = [one for one in absent if one.broker_name not in said]
-            said.update(one.broker_name for one in new)
-            if new:
-                self.fail(UserError(f"topic {topic}: {absent_text(new)}: its queues are not shown"))
+        self.fail_each(await absent_brokers(self.admin, topics))
 
     def _complain(self, document: dict[str, Any], text: str) -> None:
         self.clear_progress()

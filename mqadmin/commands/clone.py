@@ -8,11 +8,11 @@ import click
 
 from skylark.mqadmin.command import command
 from skylark.mqadmin.commands.export import user_groups, user_topics
-from skylark.mqadmin.order_records import NAMESPACE, parse_order_conf
 from skylark.mqadmin.render import Table
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.names import MASTER_ID
+from skylark.sdk.admin.order_records import NAMESPACE, parse_order_conf
 from skylark.sdk.admin.targets import Target, all_targets
 
 if TYPE_CHECKING:
