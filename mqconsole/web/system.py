@@ -1,14 +1,12 @@
 """What waits to be delivered, replicas, accounts and policies, and the doctor."""
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Final
 
-from skylark.mqadmin.commands.accounts import RequestKind, explain_acl, get_acl_config
+from skylark import Admin
 from skylark.mqadmin.commands.doctor import doctor
-from skylark.mqadmin.commands.users import list_acl, list_user
-from skylark.mqadmin.scope import Scope
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqconsole.people.person import Person
@@ -23,6 +21,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.raft import RaftMembers
 from skylark.remoting.protocol.requests.shrinking import DrainStatus
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.accounts import BrokerAccounts, accounts_at, explain_access, request_code
 from skylark.sdk.admin.reports.broker_load import SlaveLag
 from skylark.sdk.admin.reports.controllers import (
     ControllerMetadata,
@@ -32,6 +31,8 @@ from skylark.sdk.admin.reports.controllers import (
     replica_sets,
 )
 from skylark.sdk.admin.reports.report import FLAT, named
+from skylark.sdk.admin.reports.users import PolicyRow, UserRow, policies_at, users_at
+from skylark.sdk.admin.scope import Scope, addrs_in
 from skylark.sdk.admin.topology import role_text
 from skylark.sdk.endpoint import Answers, ask_all
 
@@ -57,7 +58,7 @@ POLICIES = (
     Column("resource", "Resource"),
     Column("actions", "Actions", lambda value: ", ".join(value or ())),
     Column("decision", "Decision"),
-    Column("sourceIps", "From", lambda value: ", ".join(value or ()) or "anywhere"),
+    Column("sourceIps", "From", lambda value: ", ".join(value) or "anywhere"),
     Column("policyType", "Kind"),
     Column("brokerAddr", "Broker"),
 )
@@ -87,7 +88,7 @@ def add_system(site: Site) -> None:
     site.page("/waiting", Role.READER, "waiting.html", waiting)
     site.page("/replicas", Role.READER, "replicas.html", replicas)
     site.page("/accounts", Role.READER, "accounts.html", accounts)
-    site.page("/accounts/explain", Role.READER, "explain.html", explain_access)
+    site.page("/accounts/explain", Role.READER, "explain.html", access_page)
     site.page("/doctor", Role.READER, "doctor.html", doctor_page)
 
 
@@ -235,51 +236,68 @@ async def replicas(ask: Asked) -> View:
     return View("Replicas", data, {"replicas": shown}, problems=list(found.problems))
 
 
+@lazy_dataclass(slots=True)
+class _Accounts:
+    """Users, policies and accounts in files of a cluster; ``problems``: what could not be found out."""
+
+    users: list[UserRow] = field(default_factory=list)
+    policies: list[PolicyRow] = field(default_factory=list)
+    files: list[BrokerAccounts] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+async def _accounts_of(admin: Admin, cluster: str) -> _Accounts:
+    found = _Accounts()
+    addrs = await addrs_in(admin, Scope(None, cluster))
+    try:
+        found.users = await users_at(admin, addrs)
+    except BrokerError as error:
+        found.problems.append(explain(error))
+    try:
+        found.policies = await policies_at(admin, addrs)
+    except BrokerError as error:
+        found.problems.append(explain(error))
+    try:
+        found.files = await accounts_at(admin, addrs)
+    except BrokerError as error:
+        # Brokers without files of accounts say so with the code of any failure.
+        if error.code == ResponseCode.NO_PERMISSION:
+            found.problems.append(explain(error))
+    return found
+
+
 async def accounts(ask: Asked) -> View:
     clusters = ask.snapshot.clusters()
-    view = View("Accounts", {"clusters": clusters, "files": []})
     asked = wanted(ask.fields.values)
-    scopes = [Scope(None, name) for name in clusters]
-    users: list[dict[str, Any]] = []
-    policies: list[dict[str, Any]] = []
-    for scope in scopes:
-        for found, command, more in (
-            (users, list_user, {"filter": None}),
-            (policies, list_acl, {"subject": None, "resource": None}),
-            (view.data["files"], get_acl_config, {}),
-        ):
-            try:
-                rows, problems = await ask.person.recent(
-                    f"{command.name} {scope}", partial(ask.person.look, command, scope=scope, **more)
-                )
-            except BrokerError as error:
-                # Brokers without files of accounts say so with the code of any failure.
-                if command is not get_acl_config or error.code == ResponseCode.NO_PERMISSION:
-                    view.problems.append(explain(error))
-                continue
-            found += rows
-            view.problems += problems
+    admin = ask.person.admin
+    found: list[_Accounts] = [
+        await ask.person.recent(f"accounts {name}", partial(_accounts_of, admin, name)) for name in clusters
+    ]
+    files = [one for each in found for one in each.files]
+    view = View("Accounts", {"clusters": clusters, "files": files})
+    view.problems = [problem for each in found for problem in each.problems]
+    users = [row for each in found for row in each.users]
     view.tables["users"] = table(users, USERS, asked, searched=("username",), sort="username")
     # No address means every address.
-    policies = [row | {"sourceIps": row["sourceIps"] or []} for row in policies]
+    policies = [replace(row, source_ips=row.source_ips or []) for each in found for row in each.policies]
     view.tables["policies"] = table(policies, POLICIES, asked, searched=("subject", "resource"), sort="subject")
     return view
 
 
-async def explain_access(ask: Asked) -> View:
-    fields = ask.fields
+async def access_page(ask: Asked) -> View:
+    fields, admin = ask.fields, ask.person.admin
     view = View("May this client do that?", {"clusters": ask.snapshot.clusters(), "answers": None})
     if not fields.text("account"):
         return view
     kind = fields.text("request")
-    view.data["answers"], view.problems = await ask.person.look(
-        explain_acl,
-        scope=Scope(None, ask.cluster()),
-        access_key=fields.text("account"),
-        remote_address=fields.needed("address", "the address of the client"),
+    view.data["answers"] = await explain_access(
+        admin,
+        await addrs_in(admin, Scope(None, ask.cluster())),
+        fields.text("account"),
+        fields.needed("address", "the address of the client"),
         topic=fields.text("topic") or None,
         group=fields.text("group") or None,
-        request=RequestKind().convert(kind, None, None) if kind else None,
+        request=request_code(kind) if kind else None,
     )
     return view
 

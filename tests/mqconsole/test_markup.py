@@ -22,6 +22,8 @@ from skylark.mqconsole.web.members import QUEUES as MEMBER_QUEUES
 from skylark.mqconsole.web.messages import MESSAGES, STEPS
 from skylark.mqconsole.web.system import FINDINGS, POLICIES, USERS
 from skylark.mqconsole.web.topics import TOPICS
+from skylark.remoting.protocol.requests.acl import AccessExplanation, AccessStep, PlainAccessConfig
+from skylark.sdk.admin.reports.accounts import AccessAnswer, BrokerAccounts
 from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.
@@ -117,9 +119,7 @@ def list_views(text: str) -> dict[str, View]:
         "kind": text, "kinds": (text,), "types": (text,), "clusters": [text, "b"], "group": text, "topic": text,
         "isCut": True, "most": 5, "by": "key", "choices": {"key": text}, "searched": True, "msgId": text,
         "traceTopic": text, "counts": dict.fromkeys(("FAIL", "WARN", "INFO", "OK"), 1),
-        "files": [
-            {"brokerAddr": text, "accounts": [{"accessKey": text, "topicPerms": [text]}]}
-        ],
+        "files": [BrokerAccounts(text, [], [PlainAccessConfig(text, topic_perms=[text])])],
     }  # fmt: skip
     return {
         "topics.html": View(text, facts, {"topics": one(TOPICS)}),
@@ -149,8 +149,7 @@ def list_views(text: str) -> dict[str, View]:
             "properties": {f"a{text}": text},
         }, {"queues": one(MEMBER_QUEUES), "rates": one(RATES)}, problems=[text]),
         "explain.html": View(text, facts | {"answers": [
-            {"brokerAddr": text, "allowed": False, "text": text,
-             "steps": [type("Step", (), {"step": text, "outcome": text, "rule": text})]}
+            AccessAnswer(text, AccessExplanation(False, text, [AccessStep(text, text, text)]))
         ]}),
     }  # fmt: skip
 

@@ -9,5 +9,6 @@ clusters.py     each broker with its load; broker_load.py: the load of one, the 
 cluster_topology.py  sets, topics and groups
 controllers.py  Controllers, the sets whose masters they elect, DLedger groups; topics.py: offsets, clusters and groups
 counters.py     messages into a topic and out of it
+users.py        users and policies; accounts.py: accounts in files, and why a client is refused
 brokers.py      counters, options and replication of brokers
 """
