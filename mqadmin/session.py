@@ -18,10 +18,11 @@ import click
 
 from skylark.mqadmin.params import option
 from skylark.mqadmin.render import to_json
-from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.sdk.admin.failures import error_document, explain
+from skylark.sdk.admin.reports.problems import ReportProblem, ask_each, note_absent_queues
 
 if TYPE_CHECKING:
     from skylark.mqcommon.message.message import MessageExt
@@ -152,20 +153,16 @@ class Session:
         self._complain(document, document["error"])
         return explain(error)
 
+    def note(self, problem: ReportProblem) -> None:
+        """Print a problem of a report: an error is a failure, the rest a warning."""
+        if problem.error is None:
+            self.warn(problem.about)
+        else:
+            self.fail(problem.error, problem.about)
+
     async def check_whole(self, topics: Iterable[str]) -> None:
         """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""
-        from skylark.sdk.routes import absent_text
-
-        said: set[str] = set()
-        for topic in topics:
-            try:
-                absent = (await self.admin.topic_route(topic)).absent_brokers or ()
-            except RouteNotFound:
-                continue  # a light queue, or a topic that was deleted meanwhile: nothing is missing
-            new = [one for one in absent if one.broker_name not in said]
-            said.update(one.broker_name for one in new)
-            if new:
-                self.fail(UserError(f"topic {topic}: {absent_text(new)}: its queues are not shown"))
+        await note_absent_queues(self.admin, topics, self.note)
 
     def _complain(self, document: dict[str, Any], text: str) -> None:
         self.clear_progress()
@@ -193,21 +190,7 @@ class Session:
 
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> "Answers[T]":
         """Await ``ask`` for each key, several at a time, and show the progress."""
-        from skylark.sdk.endpoint import ask_all
-
-        # The number of all is shown, so keys that come from a generator are counted first.
-        every = list(keys)
-        done = 0
-
-        async def counted(key: str) -> T:
-            nonlocal done
-            try:
-                return await ask(key)
-            finally:
-                done += 1
-                self.progress(f"{done} of {len(every)} answered")
-
-        answers = await ask_all(every, counted)
+        answers = await ask_each(keys, ask, self.progress)
         self.clear_progress()
         return answers
 
@@ -286,6 +269,7 @@ async def _repeat(
             if clears and not session.json and sys.stdout.isatty():
                 click.clear()
             _say(session, lines(found))
+            session.clear_progress()
             if session.json:
                 click.echo(to_json(found, one_line=True))
         await trio.sleep(interval_s)

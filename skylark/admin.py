@@ -1,5 +1,65 @@
 """What an administrator asks and changes. See docs/sdk.md."""
 
 from skylark.sdk.admin.client import Admin
+from skylark.sdk.admin.reports.groups import (
+    BrokerProgress,
+    BrokerQueueProgress,
+    GroupConfig,
+    GroupConfigs,
+    GroupProgress,
+    GroupSummary,
+    QueueProgress,
+    broker_progress,
+    group_configs,
+    group_progress,
+    group_summaries,
+)
+from skylark.sdk.admin.reports.members import (
+    ConnectedClient,
+    ConnectedProducer,
+    ConsumerConnections,
+    MemberQueue,
+    MemberRates,
+    MembersStatus,
+    MemberStatus,
+    PoppedQueue,
+    ProducerConnections,
+    SubscribedTopic,
+    consumer_connections,
+    member_status,
+    members_status,
+    producer_connections,
+    producers_of_broker,
+)
+from skylark.sdk.admin.reports.problems import ReportProblem
 
-__all__ = ["Admin"]
+__all__ = [
+    "Admin",
+    "BrokerProgress",
+    "BrokerQueueProgress",
+    "ConnectedClient",
+    "ConnectedProducer",
+    "ConsumerConnections",
+    "GroupConfig",
+    "GroupConfigs",
+    "GroupProgress",
+    "GroupSummary",
+    "MemberQueue",
+    "MemberRates",
+    "MemberStatus",
+    "MembersStatus",
+    "PoppedQueue",
+    "ProducerConnections",
+    "QueueProgress",
+    "ReportProblem",
+    "SubscribedTopic",
+    "broker_progress",
+    "consumer_connections",
+    "group_configs",
+    "group_progress",
+    "group_summaries",
+    "member_status",
+    "members_status",
+    "producer_connections",
+    "producers_of_broker",
+]

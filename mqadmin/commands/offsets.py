@@ -8,7 +8,6 @@ import click
 from skylark.mqadmin.command import command
 from skylark.mqadmin.params import ResetTime, broker_addr, option, topic_option
 from skylark.mqadmin.render import Row, Table
-from skylark.mqadmin.scope import is_known
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
 
@@ -125,13 +124,15 @@ async def reset_offset_by_time_old(
 
     For brokers that cannot reset offsets themselves; use resetOffsetByTime with others.
     """
+    from skylark.sdk.admin.reports.groups import is_group_known
+
     session.say(
         f"rollback consumer offset by specified group[{group}], topic[{topic}],"
         f" force[{'true' if force else 'false'}], timestamp(string)[{_shown(timestamp)}], timestamp(long)[{timestamp}]"
     )
     brokers = (await session.admin.topic_route(topic)).broker_datas
     addrs = [broker.broker_addrs[min(broker.broker_addrs)] for broker in brokers if broker.broker_addrs]
-    if not await is_known(addrs, lambda addr: session.admin.group_config(addr, group)):
+    if not await is_group_known(session.admin, addrs, group):
         raise UserError(f"no broker of topic {topic} knows group {group}: check its name with mqadmin consumerProgress")
     rows = await session.admin.roll_back_offsets(group, topic, timestamp, force=force)
     return [

@@ -8,7 +8,6 @@ import click
 
 from skylark.mqadmin.backlog import undone_of
 from skylark.mqadmin.command import command
-from skylark.mqadmin.commands.group_progress import GroupProgress, TopicTraffic, progress_of_groups
 from skylark.mqadmin.params import broker_name, option, topic_option
 from skylark.mqadmin.reading import queue_text
 from skylark.mqadmin.render import Row, Table, java_object, seconds_text
@@ -16,6 +15,7 @@ from skylark.mqadmin.session import Session, in_rounds
 from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from skylark.mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.all_groups import ProgressOfGroups, TopicTraffic, progress_of_groups
 from skylark.sdk.admin.targets import all_targets
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
     # For one topic its groups are asked for, which are few.
-    progress = await progress_of_groups(session, traffic=True) if topic is None else GroupProgress()
+    progress = await _progress(session, traffic=True) if topic is None else ProgressOfGroups()
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
         lambda name: _rows(session, progress, name),
@@ -73,7 +73,13 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
     return [row for row in rows if not active_topic or row["inMsg24Hour"] or row["outMsg24Hour"]]
 
 
-async def _rows(session: Session, progress: GroupProgress, topic: str) -> list[dict[str, Any]]:
+async def _progress(session: Session, *, traffic: bool = False) -> ProgressOfGroups:
+    return await progress_of_groups(
+        session.admin, traffic=traffic, on_problem=session.note, on_progress=session.progress
+    )
+
+
+async def _rows(session: Session, progress: ProgressOfGroups, topic: str) -> list[dict[str, Any]]:
     # As RocketMQ's tool: what consumers get from slaves is not counted here.
     route = await session.admin.topic_route(topic)
     if route.absent_brokers:
@@ -127,7 +133,7 @@ async def _sums(session: Session, masters: Sequence[str], name: str, key: str) -
 
 
 async def _accumulation(
-    session: Session, progress: GroupProgress, group: str, topic: str, broker_names: Sequence[str]
+    session: Session, progress: ProgressOfGroups, group: str, topic: str, broker_names: Sequence[str]
 ) -> int:
     lag = progress.lag(group, topic, broker_names)
     if lag is None:
@@ -392,7 +398,7 @@ async def start_monitoring(session: Session, interval: float) -> None:
 async def _round(session: Session) -> dict[str, Any]:
     topics = sorted(await session.admin.topic_list())
     groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
-    progress = await progress_of_groups(session) if groups else GroupProgress()
+    progress = await _progress(session) if groups else ProgressOfGroups()
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
 

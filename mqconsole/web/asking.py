@@ -11,6 +11,7 @@ from skylark.mqconsole.showing.tables import Table
 from skylark.mqconsole.showing.texts import parse_moment
 from skylark.mqconsole.watching.collector import Collector
 from skylark.mqconsole.watching.snapshot import Snapshot
+from skylark.sdk.admin.reports.report import plain
 
 
 class NoSuchThing(UserError):
@@ -103,7 +104,7 @@ class View:
     def plain(self) -> dict[str, Any]:
         """The figures for JSON."""
         tables = {name: table.plain() for name, table in self.tables.items()}
-        return {"title": self.title, **self.data, **tables, "problems": self.problems}
+        return {"title": self.title, **plain(self.data), **tables, "problems": self.problems}
 
 
 @lazy_dataclass(frozen=True, slots=True)

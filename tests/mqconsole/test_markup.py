@@ -22,6 +22,9 @@ from skylark.mqconsole.web.members import QUEUES as MEMBER_QUEUES
 from skylark.mqconsole.web.messages import MESSAGES, STEPS
 from skylark.mqconsole.web.system import FINDINGS, POLICIES, USERS
 from skylark.mqconsole.web.topics import TOPICS
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.sdk.admin.reports.groups import GroupConfig
+from skylark.sdk.admin.reports.members import SubscribedTopic
 from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.
@@ -140,12 +143,12 @@ def list_views(text: str) -> dict[str, View]:
             "disagreements": [text], "span": "hour", "lines": [text], "topics": [text], "members": [
                 {"clientId": text, "clientAddr": text, "language": text, "versionDesc": text, "queueCount": None,
                  "cached": 1, "consumeTps": 0.5, "handlerMs": 113.0, "concurrency": 1}
-            ], "subscriptions": [{"topic": text, "subExpression": text}],
-            "configs": [{"brokerName": text, "config": {text + "x": text, "retryMaxTimes": text}}],
+            ], "subscriptions": [SubscribedTopic(text, text, "TAG")],
+            "configs": [GroupConfig(text, text, SubscriptionGroupConfig(text, attributes={text + "x": text}))],
         }, {"queues": one(QUEUES), "consumers": one(MEMBERS)}, problems=[text]),
         "member.html": View(text, facts | {
             "client": text, "startedMs": 1, "queueCount": 1, "cached": 1, "consumeTps": 1.0, "handlerMs": None,
-            "concurrency": None, "subscriptions": [{"topic": text, "subExpression": text}],
+            "concurrency": None, "subscriptions": [SubscribedTopic(text, text, "TAG")],
             "properties": {f"a{text}": text},
         }, {"queues": one(MEMBER_QUEUES), "rates": one(RATES)}, problems=[text]),
         "explain.html": View(text, facts | {"answers": [

@@ -3,5 +3,9 @@
 A function takes an `Admin`, and what to ask about. It returns frozen dataclasses with units in their names. `mqadmin`
 prints them as tables and JSON, the console shows them, programs use them without parsing either (`skylark.admin`).
 
-report.py  reports as JSON, and their members by JSON's names
+report.py      reports as JSON, and their members by JSON's names
+problems.py    what a report lacks; asking several servers at once
+groups.py      how far groups are, and their settings; all_groups.py: what brokers tell of all their groups
+members.py     who is connected, and what members do
+versions.py    the names of RocketMQ's version numbers (pure)
 """

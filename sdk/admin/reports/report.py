@@ -24,7 +24,12 @@ def named(name: str, *, is_optional: bool = False) -> Mapping[str, object]:
 
 
 def plain(value: object) -> Any:
-    """``value`` as JSON has it: reports as objects, sets and tuples as arrays, what JSON knows already unchanged."""
+    """``value`` as JSON has it: reports as objects, sets and tuples as arrays, what JSON knows already unchanged.
+
+    A body of RocketMQ's protocol that is a member of a report has the names that the protocol gives.
+    """
+    if (to_wire := getattr(value, "to_wire", None)) is not None:
+        return plain(to_wire())
     if is_dataclass(value) and not isinstance(value, type):
         document: dict[str, Any] = {}
         for attribute, (name, is_optional, is_flat) in _members_of(value).items():
