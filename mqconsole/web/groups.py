@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 
 from skylark.mqadmin.commands.dead_letters import resend_dlq
-from skylark.mqadmin.commands.offsets import reset_offset_by_time
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError, UserError
 from skylark.mqcommon.names import dlq_topic, is_retry_topic
 from skylark.mqconsole.people.person import with_problems
@@ -25,12 +24,13 @@ from skylark.mqconsole.web.overview import span_of
 from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
-from skylark.sdk.admin.client import END_OF_QUEUE, rollback_of
+from skylark.sdk.admin.client import END_OF_QUEUE
 from skylark.sdk.admin.dead_letter_files import json_of
 from skylark.sdk.admin.dead_letters import DeadLetter
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.groups import GroupConfig, group_configs, group_progress, is_group_known
 from skylark.sdk.admin.reports.members import ConsumerConnections, consumer_connections, members_status
+from skylark.sdk.admin.reports.offsets import reset_offsets, reset_preview
 
 GROUPS = (
     Column("group", "Group"),
@@ -317,31 +317,13 @@ async def lag_csv(ask: Asked, group: str) -> Download:
 
 async def preview_reset(ask: Asked, group: str) -> View:
     topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
-    stats = await ask.person.admin.consume_stats(group, topic)
-    rows: list[dict[str, Any]] = []
-    for queue, progress in sorted(stats.offset_table.items(), key=lambda item: item[0]):
-        # The same rule by which the command moves offsets, so that the preview is what will be done.
-        by_time = progress.broker_offset
-        if at_ms != END_OF_QUEUE:
-            by_time = await ask.person.admin.search_offset(queue, at_ms)
-        to = rollback_of(queue, progress, by_time, force=True).rollback_offset
-        rows.append(
-            {
-                "topic": topic,
-                "brokerName": queue.broker_name,
-                "queueId": queue.queue_id,
-                "from": progress.consumer_offset,
-                "to": to,
-                "again": max(progress.consumer_offset - to, 0),
-                "skipped": max(to - progress.consumer_offset, 0),
-            }
-        )
+    rows = await reset_preview(ask.person.admin, group, topic, at_ms)
     data = {
         "group": group,
         "topic": topic,
         "atMs": at_ms,
-        "again": sum(row["again"] for row in rows),
-        "skipped": sum(row["skipped"] for row in rows),
+        "again": sum(one.again for one in rows),
+        "skipped": sum(one.skipped for one in rows),
     }
     shown = table(rows, RESET, wanted({"size": "500"}), searched=(), sort="")
     return View(f"Reset group {group}", data, {"queues": shown})
@@ -349,17 +331,7 @@ async def preview_reset(ask: Asked, group: str) -> View:
 
 async def reset_group(ask: Asked, group: str) -> Done:
     topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
-    moved = await ask.person.run(
-        reset_offset_by_time,
-        group=group,
-        topic=topic,
-        timestamp=at_ms,
-        force=True,
-        cplus=False,
-        broker_addr=None,
-        queue=None,
-        offset=None,
-    )
+    moved = await reset_offsets(ask.person.admin, group, topic, at_ms)
     return Done(_of(group), f"group {group} goes on elsewhere in {len(moved)} queues of {topic}")
 
 

@@ -7,5 +7,6 @@ report.py      reports as JSON, and their members by JSON's names
 problems.py    what a report lacks; asking several servers at once
 groups.py      how far groups are, and their settings; all_groups.py: what brokers tell of all their groups
 members.py     who is connected, and what members do
+offsets.py     resets of groups, and what they would do
 versions.py    the names of RocketMQ's version numbers (pure)
 """
