@@ -25,7 +25,6 @@ from skylark.sdk.admin.failures import error_document, explain
 from skylark.sdk.admin.reports.problems import ReportProblem, ask_each, note_absent_queues
 
 if TYPE_CHECKING:
-    from skylark.mqcommon.message.message import MessageExt
     from skylark.remoting.net.tls.settings import Tls
     from skylark.remoting.protocol.signature import Credentials
     from skylark.sdk.admin.client import Admin
@@ -126,10 +125,6 @@ class Session:
     def consumer(self, group: str = TOOLS_GROUP) -> AbstractAsyncContextManager["PullConsumer"]:
         """A consumer with the same NameServers."""
         return self._clients.consumer(self.settings, group)
-
-    async def messages_with_id(self, offset_msg_id: str) -> "list[MessageExt]":
-        """The messages with this id, asked of the broker whose address is in it."""
-        return await self.admin.view_messages(offset_msg_id)
 
     @cached_property
     def bodies_folder(self) -> Path:

@@ -1,6 +1,15 @@
 """What an administrator asks and changes. See docs/sdk.md."""
 
 from skylark.sdk.admin.client import Admin
+from skylark.sdk.admin.dead_letters import DeadLetterChoice
+from skylark.sdk.admin.reports.dead_letters import (
+    DeadLetterReport,
+    ExportedLetters,
+    ResentLetters,
+    export_dead_letters,
+    letter_report,
+    resend_dead_letters,
+)
 from skylark.sdk.admin.reports.groups import (
     BrokerProgress,
     BrokerQueueProgress,
@@ -31,6 +40,18 @@ from skylark.sdk.admin.reports.members import (
     producer_connections,
     producers_of_broker,
 )
+from skylark.sdk.admin.reports.message_report import MessageReport, message_report
+from skylark.sdk.admin.reports.messages import (
+    DirectResult,
+    MessageTrack,
+    TraceStep,
+    consume_directly,
+    message_trace,
+    message_tracks,
+    messages_by_id,
+    messages_by_key,
+    messages_by_unique_key,
+)
 from skylark.sdk.admin.reports.offsets import (
     ClonedOffsets,
     MemberOffset,
@@ -44,6 +65,15 @@ from skylark.sdk.admin.reports.offsets import (
     roll_back_offsets,
 )
 from skylark.sdk.admin.reports.problems import ReportProblem
+from skylark.sdk.admin.reports.queues import (
+    LowerOffset,
+    QueueEntries,
+    SearchedOffsets,
+    SearchedQueue,
+    queue_entries,
+    search_offsets,
+)
+from skylark.sdk.admin.reports.reading import OldestMessages, ReadQueue, message_at, oldest_messages
 
 __all__ = [
     "Admin",
@@ -53,35 +83,63 @@ __all__ = [
     "ConnectedClient",
     "ConnectedProducer",
     "ConsumerConnections",
+    "DeadLetterChoice",
+    "DeadLetterReport",
+    "DirectResult",
+    "ExportedLetters",
     "GroupConfig",
     "GroupConfigs",
     "GroupProgress",
     "GroupSummary",
+    "LowerOffset",
     "MemberOffset",
     "MemberQueue",
     "MemberRates",
     "MemberStatus",
     "MembersStatus",
+    "MessageReport",
+    "MessageTrack",
+    "OldestMessages",
     "PoppedQueue",
     "ProducerConnections",
+    "QueueEntries",
     "QueueOffset",
     "QueueProgress",
     "QueueReset",
     "QueueRollback",
+    "ReadQueue",
     "ReportProblem",
+    "ResentLetters",
+    "SearchedOffsets",
+    "SearchedQueue",
     "SubscribedTopic",
+    "TraceStep",
     "broker_progress",
+    "consume_directly",
     "consumer_connections",
+    "export_dead_letters",
     "group_configs",
     "group_progress",
     "group_summaries",
+    "letter_report",
     "member_offsets",
     "member_status",
     "members_status",
+    "message_at",
+    "message_report",
+    "message_trace",
+    "message_tracks",
+    "messages_by_id",
+    "messages_by_key",
+    "messages_by_unique_key",
+    "oldest_messages",
     "producer_connections",
     "producers_of_broker",
+    "queue_entries",
+    "resend_dead_letters",
     "reset_offsets",
     "reset_preview",
     "reset_queue",
     "roll_back_offsets",
+    "search_offsets",
 ]

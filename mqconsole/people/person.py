@@ -15,14 +15,10 @@ import trio
 from skylark import Admin, Client, Producer, PullConsumer
 from skylark.mqadmin.command import AdminCommand
 from skylark.mqadmin.session import Session, Settings
-from skylark.mqcommon.addresses import format_address, is_address, split_address
-from skylark.mqcommon.errors import InvalidArgument, SkylarkError, UserError
+from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.message.ids import parse_offset_msg_id
-from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.mqconsole.people.roles import Role
-from skylark.remoting.net.sockets import lookup
 from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.signature import Credentials
 from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, ask_each
@@ -33,8 +29,6 @@ T = TypeVar("T")
 MOST_ANSWERS: Final = 128
 #: How long a page waits for all that it asks, in timeouts of one request.
 PATIENCE: Final = 4
-#: How long the lookup of a broker's host name may take.
-LOOKUP_S: Final = 2.0
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -62,6 +56,15 @@ async def with_problems(ask: Callable[[OnProblem], Awaitable[T]]) -> tuple[T, li
     """What ``ask`` answers, and the problems that it tells, as texts."""
     problems: list[ReportProblem] = []
     return await ask(problems.append), [str(one) for one in problems]
+
+
+async def whole(act: Callable[[OnProblem], Awaitable[T]]) -> T:
+    """What ``act`` answers. ChangeFailed when it tells of a failure; warnings are none."""
+    problems: list[ReportProblem] = []
+    found = await act(problems.append)
+    if failed := [one for one in problems if one.error is not None]:
+        raise ChangeFailed("; ".join(str(one) for one in failed))
+    return found
 
 
 class _Answer(Generic[T]):
@@ -182,41 +185,6 @@ class _QuietSession(Session):
 
     def progress(self, text: str) -> None:
         """Nobody looks at it."""
-
-    async def messages_with_id(self, offset_msg_id: str) -> list[MessageExt]:
-        """As mqadmin finds them; UserError unless the id has the address of a broker that is registered."""
-        # A link may have any id. Whoever made the link must not choose where the console connects: its request would be
-        # signed by the person who follows the link.
-        try:
-            host, port, _ = parse_offset_msg_id(offset_msg_id)
-        except ValueError as error:
-            raise InvalidArgument(str(error)) from None
-        if not await self._is_registered(host, port):
-            addr = format_address(host, port)
-            raise UserError(
-                f"the id names a broker at {addr}, which the NameServers do not know; search by topic and key instead"
-            )
-        return await super().messages_with_id(offset_msg_id)
-
-    async def _is_registered(self, host: str, port: int) -> bool:
-        brokers = (await self.admin.cluster_info()).broker_addr_table.values()
-        known = {addr for broker in brokers for addr in broker.broker_addrs.values() if is_address(addr)}
-        if format_address(host, port) in known:
-            return True
-        # RocketMQ's brokers may register a host name, while ids have its IP address.
-        for name, its_port in sorted(map(split_address, known)):
-            if its_port == port and host in await _addresses_of(name, port):
-                return True
-        return False
-
-
-async def _addresses_of(name: str, port: int) -> list[str]:
-    with trio.move_on_after(LOOKUP_S):
-        try:
-            return await lookup(name, port)
-        except OSError:
-            return []
-    return []
 
 
 class _PersonsClients:

@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import field, replace
 
 import orjson
 
-from skylark.mqadmin.commands.dead_letters import resend_dlq
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import dlq_topic, is_retry_topic
-from skylark.mqconsole.people.person import with_problems
+from skylark.mqconsole.people.person import whole, with_problems
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline
@@ -25,12 +24,15 @@ from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.sdk.admin.client import END_OF_QUEUE
-from skylark.sdk.admin.dead_letter_files import json_of
-from skylark.sdk.admin.dead_letters import DeadLetter
+from skylark.sdk.admin.dead_letters import DeadLetter, DeadLetterChoice
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.dead_letters import DeadLetterReport, letter_report
+from skylark.sdk.admin.reports.dead_letters import resend_dead_letters as resend
 from skylark.sdk.admin.reports.groups import GroupConfig, group_configs, group_progress, is_group_known
+from skylark.sdk.admin.reports.letter_lines import line_of
 from skylark.sdk.admin.reports.members import ConsumerConnections, consumer_connections, members_status
 from skylark.sdk.admin.reports.offsets import reset_offsets, reset_preview
+from skylark.sdk.admin.reports.report import FLAT, plain
 
 GROUPS = (
     Column("group", "Group"),
@@ -197,17 +199,12 @@ async def _letters(ask: Asked, group: str, most: int) -> list[DeadLetter]:
     return await ask.person.admin.dead_letters(group, matches=fits, most=most)
 
 
-def _letter_row(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "topic": letter.topic,
-        "msgId": letter.message.msg_id,
-        "offsetMsgId": letter.message.offset_msg_id,
-        "deliveries": letter.deliveries,
-        "resentTimes": letter.resent_times,
-        "failTime": letter.failure.time_ms or letter.message.store_timestamp,
-        "failClient": letter.failure.client,
-        "failReason": letter.failure.reason,
-    }
+@lazy_dataclass(frozen=True, slots=True)
+class ListedLetter:
+    """A dead letter, and the id by which its message is found."""
+
+    letter: DeadLetterReport = field(metadata=FLAT)
+    offset_msg_id: str
 
 
 async def _put(ask: Asked, group: str) -> None:
@@ -361,7 +358,7 @@ async def remove_group(ask: Asked, group: str) -> Done:
 
 async def dead_letters(ask: Asked, group: str) -> View:
     letters = await _letters(ask, group, MOST_LETTERS)
-    rows = [_letter_row(letter) for letter in letters]
+    rows = [ListedLetter(letter_report(letter), letter.message.offset_msg_id) for letter in letters]
     shown = table(rows, LETTERS, wanted(ask.fields.values), searched=("topic", "msgId", "failReason"), sort="-failTime")
     data = {"group": group, "most": MOST_LETTERS, "isCut": len(rows) == MOST_LETTERS}
     return View(f"Dead letters of {group}", data, {"letters": shown})
@@ -369,7 +366,7 @@ async def dead_letters(ask: Asked, group: str) -> View:
 
 async def export_dead_letters(ask: Asked, group: str) -> Download:
     letters = await _letters(ask, group, MOST_EXPORTED)
-    lines = b"".join(orjson.dumps(json_of(letter)) + b"\n" for letter in letters)
+    lines = b"".join(orjson.dumps(plain(line_of(letter))) + b"\n" for letter in letters)
     return Download(lines, "application/x-ndjson", f"dead letters of {group}.jsonl")
 
 
@@ -380,23 +377,16 @@ async def resend_dead_letters(ask: Asked, group: str) -> Done:
         raise InvalidArgument("choose a dead letter, or all that were not sent before")
     if len(ids) > MOST_RESENT:
         raise InvalidArgument(f"at most {MOST_RESENT} at once")
-    result = await ask.person.run(
-        resend_dlq,
-        consumer_group=group,
-        ids=ids,
-        begin=None,
-        end=None,
-        reason=None,
-        rate=RESEND_RATE,
-        all_groups=ask.fields.flag("to_topic"),
-        again=again,
-        dry_run=False,
+    admin, to_topic = ask.person.admin, ask.fields.flag("to_topic")
+    choice = DeadLetterChoice([one.strip() for one in ids] or None)
+    found = await whole(
+        lambda tell: resend(admin, group, choice, rate=RESEND_RATE, to_topic=to_topic, again=again, on_problem=tell)
     )
-    text = f"{_letters_text(result['sent'])} sent again"
-    if skipped := result["skipped"]:
-        text += f"; {_letters_text(skipped)} sent before, and left out"
-    if names := result["forgetful"]:
-        text += f"; cannot remember what was sent again: {', '.join(names)}"
+    text = f"{_letters_text(found.sent)} sent again"
+    if found.skipped:
+        text += f"; {_letters_text(found.skipped)} sent before, and left out"
+    if found.forgetful:
+        text += f"; cannot remember what was sent again: {', '.join(found.forgetful)}"
     return Done(f"{_of(group)}/dead", text)
 
 

@@ -8,5 +8,9 @@ problems.py    what a report lacks; asking several servers at once
 groups.py      how far groups are, and their settings; all_groups.py: what brokers tell of all their groups
 members.py     who is connected, and what members do
 offsets.py     resets of groups, and what they would do
+dead_letters.py  dead letters, and what was sent again
+message_report.py  a message, and its body as text (pure)
+messages.py    messages found, who has consumed one, traces
+reading.py     messages of queues, read without a group; queues.py: entries of queues, offsets of a time
 versions.py    the names of RocketMQ's version numbers (pure)
 """

@@ -14,7 +14,7 @@ from typing import Any
 _NAME, _OPTIONAL, _FLAT = "skylark.json.name", "skylark.json.optional", "skylark.json.flat"
 #: Metadata of a member that is left out when it is None.
 OPTIONAL: Mapping[str, object] = {_OPTIONAL: True}
-#: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts.
+#: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts; None has none.
 FLAT: Mapping[str, object] = {_FLAT: True}
 
 
@@ -35,7 +35,7 @@ def plain(value: object) -> Any:
         for attribute, (name, is_optional, is_flat) in _members_of(value).items():
             item = getattr(value, attribute)
             if is_flat:
-                document |= plain(item)
+                document |= {} if item is None else plain(item)
             elif item is not None or not is_optional:
                 document[name] = plain(item)
         return document
