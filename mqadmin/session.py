@@ -22,13 +22,12 @@ from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.sdk.admin.failures import error_document, explain
+from skylark.sdk.admin.reports.problems import ReportProblem, ask_each, note_absent_queues
 
 if TYPE_CHECKING:
-    from skylark.mqcommon.message.message import MessageExt
     from skylark.remoting.net.tls.settings import Tls
     from skylark.remoting.protocol.signature import Credentials
     from skylark.sdk.admin.client import Admin
-    from skylark.sdk.admin.reports.asking import Unanswered
     from skylark.sdk.consumer.pull import PullConsumer
     from skylark.sdk.endpoint import Answers
     from skylark.sdk.producer.producer import Producer
@@ -127,10 +126,6 @@ class Session:
         """A consumer with the same NameServers."""
         return self._clients.consumer(self.settings, group)
 
-    async def messages_with_id(self, offset_msg_id: str) -> "list[MessageExt]":
-        """The messages with this id, asked of the broker whose address is in it."""
-        return await self.admin.view_messages(offset_msg_id)
-
     @cached_property
     def bodies_folder(self) -> Path:
         """A new folder for bodies of messages, which nobody else can read or have made before. Raises OSError."""
@@ -153,16 +148,16 @@ class Session:
         self._complain(document, document["error"])
         return explain(error)
 
-    def fail_each(self, unanswered: "Iterable[Unanswered]") -> None:
-        """Print an error for each question that was not answered."""
-        for one in unanswered:
-            self.fail(one.error, one.where)
+    def note(self, problem: ReportProblem) -> None:
+        """Print a problem of a report: an error is a failure, the rest a warning."""
+        if problem.error is None:
+            self.warn(problem.about)
+        else:
+            self.fail(problem.error, problem.about)
 
     async def check_whole(self, topics: Iterable[str]) -> None:
         """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""
-        from skylark.sdk.admin.reports.topics import absent_brokers
-
-        self.fail_each(await absent_brokers(self.admin, topics))
+        await note_absent_queues(self.admin, topics, self.note)
 
     def _complain(self, document: dict[str, Any], text: str) -> None:
         self.clear_progress()
@@ -190,21 +185,7 @@ class Session:
 
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> "Answers[T]":
         """Await ``ask`` for each key, several at a time, and show the progress."""
-        from skylark.sdk.endpoint import ask_all
-
-        # The number of all is shown, so keys that come from a generator are counted first.
-        every = list(keys)
-        done = 0
-
-        async def counted(key: str) -> T:
-            nonlocal done
-            try:
-                return await ask(key)
-            finally:
-                done += 1
-                self.progress(f"{done} of {len(every)} answered")
-
-        answers = await ask_all(every, counted)
+        answers = await ask_each(keys, ask, self.progress)
         self.clear_progress()
         return answers
 
@@ -283,6 +264,7 @@ async def _repeat(
             if clears and not session.json and sys.stdout.isatty():
                 click.clear()
             _say(session, lines(found))
+            session.clear_progress()
             if session.json:
                 click.echo(to_json(found, one_line=True))
         await trio.sleep(interval_s)

@@ -9,7 +9,6 @@ import click
 
 from skylark.mqadmin.backlog import undone_of
 from skylark.mqadmin.command import command
-from skylark.mqadmin.commands.group_progress import GroupProgress, TopicTraffic, progress_of_groups
 from skylark.mqadmin.params import broker_name, option, topic_option
 from skylark.mqadmin.reading import queue_text
 from skylark.mqadmin.render import Table, java_object, seconds_text
@@ -18,6 +17,7 @@ from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, Us
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.all_groups import ProgressOfGroups, TopicTraffic, progress_of_groups
 from skylark.sdk.admin.reports.report import OPTIONAL, named
 from skylark.sdk.admin.targets import all_targets
 
@@ -65,7 +65,11 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
     # For one topic its groups are asked for, which are few.
-    told = _Told(await progress_of_groups(session, traffic=True)) if topic is None else None
+    told = None
+    if topic is None:
+        told = _Told(
+            await progress_of_groups(session.admin, traffic=True, on_problem=session.note, on_progress=session.progress)
+        )
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
         lambda name: topic_counters(session.admin, name, told),
@@ -85,7 +89,7 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
 class _Told:
     """What brokers have told of all their topics and groups."""
 
-    def __init__(self, progress: GroupProgress) -> None:
+    def __init__(self, progress: ProgressOfGroups) -> None:
         self._progress = progress
 
     def sums(self, topic: str, masters: Sequence[str], sets: int) -> "Mapping[str, CountedMessages] | None":
@@ -387,7 +391,9 @@ async def start_monitoring(session: Session, interval: float) -> None:
 async def _round(session: Session) -> dict[str, Any]:
     topics = sorted(await session.admin.topic_list())
     groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
-    progress = await progress_of_groups(session) if groups else GroupProgress()
+    progress = ProgressOfGroups()
+    if groups:
+        progress = await progress_of_groups(session.admin, on_problem=session.note, on_progress=session.progress)
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
 

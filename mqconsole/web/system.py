@@ -30,6 +30,7 @@ from skylark.sdk.admin.reports.controllers import (
     dledger_leader,
     replica_sets,
 )
+from skylark.sdk.admin.reports.problems import ReportProblem
 from skylark.sdk.admin.reports.report import FLAT, named
 from skylark.sdk.admin.reports.users import PolicyRow, UserRow, policies_at, users_at
 from skylark.sdk.admin.scope import Scope, addrs_in
@@ -118,6 +119,10 @@ async def _raft_findings(ask: Asked) -> RaftFindings:
     masters = [row for row in ask.snapshot.masters() if row.error is None]
     configs = await ask_all([row.broker_addr for row in masters], person.admin.broker_config)
     found = RaftFindings(problems=[f"broker {addr}: {explain(error)}" for addr, error in configs.errors.items()])
+
+    def tell(problem: ReportProblem) -> None:
+        found.problems.append(str(problem))
+
     groups: dict[str, list[str]] = {}
     agreeing = []
     for row in masters:
@@ -130,9 +135,7 @@ async def _raft_findings(ask: Asked) -> RaftFindings:
     for addrs, names in groups.items():
         controllers = addrs.split(";")
         try:
-            known = await controller_metadata(person.admin, controllers)
-            found.problems += map(str, known.unanswered)
-            found.controllers += known.rows
+            found.controllers += await controller_metadata(person.admin, controllers, on_problem=tell)
             found.groups.append(RaftGroup("Controllers", await person.admin.controller_members(controllers)))
             found.sets += await replica_sets(person.admin, controllers, sorted(names))
         except SkylarkError as error:

@@ -3,7 +3,7 @@
 client.py           Admin, one method per operation, and merges answers; requests.py: which servers it asks
 dead_letters.py     reads the dead letters of a group and sends them again; resent_marks.py: which were sent again;
                     tool_send.py: a send without a producer
-dead_letter_files.py  dead letters as JSON lines or Parquet; message_json.py: a message as plain data
+dead_letter_files.py  dead letters as JSON lines or Parquet
 targets.py          the broker processes of a cluster; scope.py: which of them a change is for
 topology.py         sets, topics and groups with their lags (pure); topology_picture.py: the same as SVG (pure)
 route_diff.py       what NameServers tell differently (pure)

@@ -23,7 +23,12 @@ from skylark.mqconsole.web.messages import MESSAGES, STEPS
 from skylark.mqconsole.web.system import FINDINGS, POLICIES, USERS
 from skylark.mqconsole.web.topics import TOPICS
 from skylark.remoting.protocol.requests.acl import AccessExplanation, AccessStep, PlainAccessConfig
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.sdk.admin.reports.accounts import AccessAnswer, BrokerAccounts
+from skylark.sdk.admin.reports.groups import GroupConfig
+from skylark.sdk.admin.reports.members import SubscribedTopic
+from skylark.sdk.admin.reports.message_report import MessageReport
+from skylark.sdk.admin.reports.messages import MessageTrack, TrackedMessage
 from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.
@@ -91,12 +96,13 @@ def tags_of(template: str, view: View, text: str) -> Tags:
 
 def message_view(text: str, body: bytes) -> View:
     shown = preview(body)
-    message = {
-        "msgId": text, "offsetMsgId": text, "topic": text, "brokerName": text, "storeHost": text, "queueId": 0,
-        "queueOffset": 0, "storeTimestamp": 0, "bornTimestamp": 0, "bornHost": text, "reconsumeTimes": 0,
-        "properties": {f"a{text}": text, "b": text},
-        "tracks": [{"consumerGroup": text, "trackType": text, "exceptionDesc": text}],
-    }  # fmt: skip
+    report = MessageReport(
+        msg_id=text, offset_msg_id=text, topic=text, tags=text, keys=text, broker_name=text, queue_id=0,
+        queue_offset=0, physical_offset=0, size_bytes=0, reconsume_times=0, born_timestamp_ms=0,
+        store_timestamp_ms=0, born_host=text, store_host=text, sys_flag=0, flag=0, prepared_transaction_offset=0,
+        properties={f"a{text}": text, "b": text},
+    )  # fmt: skip
+    message = TrackedMessage(report, (MessageTrack(text, text, text),))
     data = {
         "message": message, "body": shown.text, "shownAs": "text", "forms": ("text", "hex"), "isCut": True,
         "bodySize": len(body), "groups": [text],
@@ -140,12 +146,12 @@ def list_views(text: str) -> dict[str, View]:
             "disagreements": [text], "span": "hour", "lines": [text], "topics": [text], "members": [
                 {"clientId": text, "clientAddr": text, "language": text, "versionDesc": text, "queueCount": None,
                  "cached": 1, "consumeTps": 0.5, "handlerMs": 113.0, "concurrency": 1}
-            ], "subscriptions": [{"topic": text, "subExpression": text}],
-            "configs": [{"brokerName": text, "config": {text + "x": text, "retryMaxTimes": text}}],
+            ], "subscriptions": [SubscribedTopic(text, text, "TAG")],
+            "configs": [GroupConfig(text, text, SubscriptionGroupConfig(text, attributes={text + "x": text}))],
         }, {"queues": one(QUEUES), "consumers": one(MEMBERS)}, problems=[text]),
         "member.html": View(text, facts | {
             "client": text, "startedMs": 1, "queueCount": 1, "cached": 1, "consumeTps": 1.0, "handlerMs": None,
-            "concurrency": None, "subscriptions": [{"topic": text, "subExpression": text}],
+            "concurrency": None, "subscriptions": [SubscribedTopic(text, text, "TAG")],
             "properties": {f"a{text}": text},
         }, {"queues": one(MEMBER_QUEUES), "rates": one(RATES)}, problems=[text]),
         "explain.html": View(text, facts | {"answers": [

@@ -15,7 +15,7 @@ _NAME, _OPTIONAL, _FLAT = "skylark.json.name", "skylark.json.optional", "skylark
 _NOT_PRINTED = "skylark.json.not_printed"
 #: Metadata of a member that is left out when it is None.
 OPTIONAL: Mapping[str, object] = {_OPTIONAL: True}
-#: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts.
+#: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts; None has none.
 FLAT: Mapping[str, object] = {_FLAT: True}
 #: Metadata of a member that is never in JSON: a warning, which tools print elsewhere.
 NOT_PRINTED: Mapping[str, object] = {_NOT_PRINTED: True}
@@ -38,7 +38,7 @@ def plain(value: object) -> Any:
         for attribute, (name, is_optional, is_flat) in _members_of(value).items():
             item = getattr(value, attribute)
             if is_flat:
-                document |= plain(item)
+                document |= {} if item is None else plain(item)
             elif item is not None or not is_optional:
                 document[name] = plain(item)
         return document
