@@ -6,7 +6,7 @@ command.py          makes a click command of an async function; params.py: optio
 commands/           the commands, by family; doctor/: the checks of a whole cluster
 session.py          the context of one run of a command, and runs in rounds; scope.py: the brokers of -b and -c
 render.py           tables and JSON, RocketMQ's texts for values and versions; message_text.py: for messages
-reading.py          pulls the messages of queues for commands that print them; backlog.py: what a group has not consumed
+reading.py          a queue as RocketMQ's tool prints it
 order_records.py    ordered topics, and changes that would fail their sends
 reshape.py          gives a topic other numbers of queues, step by step; moving.py: copies messages of queues that go
 securing.py         the files of a guarded cluster

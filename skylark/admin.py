@@ -52,6 +52,7 @@ from skylark.sdk.admin.reports.messages import (
     messages_by_key,
     messages_by_unique_key,
 )
+from skylark.sdk.admin.reports.metadata import Metadata, metadata
 from skylark.sdk.admin.reports.offsets import (
     ClonedOffsets,
     MemberOffset,
@@ -99,6 +100,7 @@ __all__ = [
     "MembersStatus",
     "MessageReport",
     "MessageTrack",
+    "Metadata",
     "OldestMessages",
     "PoppedQueue",
     "ProducerConnections",
@@ -132,6 +134,7 @@ __all__ = [
     "messages_by_id",
     "messages_by_key",
     "messages_by_unique_key",
+    "metadata",
     "oldest_messages",
     "producer_connections",
     "producers_of_broker",

@@ -12,5 +12,7 @@ dead_letters.py  dead letters, and what was sent again
 message_report.py  a message, and its body as text (pure)
 messages.py    messages found, who has consumed one, traces
 reading.py     messages of queues, read without a group; queues.py: entries of queues, offsets of a time
+backlog.py     what a group has not consumed, by topic (pure)
+metadata.py    topics and groups that are users'
 versions.py    the names of RocketMQ's version numbers (pure)
 """
