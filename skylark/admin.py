@@ -84,6 +84,7 @@ from skylark.sdk.admin.reports.messages import (
     messages_by_key,
     messages_by_unique_key,
 )
+from skylark.sdk.admin.reports.metadata import Metadata, metadata
 from skylark.sdk.admin.reports.offsets import (
     ClonedOffsets,
     MemberOffset,
@@ -164,6 +165,7 @@ __all__ = [
     "MembersStatus",
     "MessageReport",
     "MessageTrack",
+    "Metadata",
     "NameServerChange",
     "OldestMessages",
     "PolicyRow",
@@ -227,6 +229,7 @@ __all__ = [
     "messages_by_id",
     "messages_by_key",
     "messages_by_unique_key",
+    "metadata",
     "oldest_messages",
     "policies_at",
     "policies_of",

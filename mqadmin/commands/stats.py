@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skylark.mqadmin.backlog import undone_of
 from skylark.mqadmin.command import command
 from skylark.mqadmin.params import broker_name, option, topic_option
 from skylark.mqadmin.reading import queue_text
@@ -18,6 +17,7 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.all_groups import ProgressOfGroups, TopicTraffic, progress_of_groups
+from skylark.sdk.admin.reports.backlog import UndoneTopic, undone_of
 from skylark.sdk.admin.reports.report import OPTIONAL, named
 from skylark.sdk.admin.targets import all_targets
 
@@ -351,11 +351,11 @@ def _backlog_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{_PREFIX}{_LINE}beginRound"
     for row in found["undone"]:
         members = {
-            "consumerGroup": row["consumerGroup"],
-            "topic": row["topic"],
-            "undoneMsgsTotal": row["total"],
-            "undoneMsgsSingleMQ": row["singleQueue"],
-            "undoneMsgsDelayTimeMills": row["delayMs"],
+            "consumerGroup": row.group,
+            "topic": row.topic,
+            "undoneMsgsTotal": row.waiting,
+            "undoneMsgsSingleMQ": row.waiting_in_queue,
+            "undoneMsgsDelayTimeMills": row.delay_ms,
         }
         yield f"{_PREFIX}reportUndoneMsgs: {java_object('UndoneMsgs', members)}"
     for row in found["dead"]:
@@ -397,7 +397,7 @@ async def _round(session: Session) -> dict[str, Any]:
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
 
-    async def undone(group: str) -> list[dict[str, Any]]:
+    async def undone(group: str) -> list[UndoneTopic]:
         stats = progress.stats.get(group) or await session.admin.consume_stats(group)
         lags = {queue.topic for queue, one in stats.offset_table.items() if one.broker_offset > one.consumer_offset}
         return undone_of(group, stats, {topic: await session.admin.topic_stats(topic) for topic in sorted(lags)})

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from skylark.mqadmin.backlog import undone_of
 from skylark.mqadmin.doctor.certificates import not_after_ms
 from skylark.mqadmin.doctor.facts import (
     BrokerFacts,
@@ -31,6 +30,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.group_subscriptions import Wanted, wanted_of
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.order_records import NAMESPACE, lacking
+from skylark.sdk.admin.reports.backlog import undone_of
 from skylark.sdk.endpoint import ask_all
 from skylark.sdk.routes import away_because
 
@@ -268,7 +268,7 @@ async def _group(admin: "Admin", group: str) -> list[GroupFacts]:
         members = len((await admin.consumer_connection(group)).connection_set)
     except BrokerError:  # none is connected
         members = 0
-    return [GroupFacts(group, row["topic"], row["total"], row["delayMs"], members) for row in rows]
+    return [GroupFacts(group, row.topic, row.waiting, row.delay_ms, members) for row in rows]
 
 
 async def _orders(session: Session, namesrv_addr: str, unanswered: list[tuple[str, str]]) -> list[OrderFacts]:

@@ -7,7 +7,8 @@ report.py    reports as JSON; problems.py: what a report lacks; changes.py: a ch
 clusters.py  brokers with their loads (broker_load.py, pure); cluster_topology.py, brokers.py, controllers.py
 topics.py    offsets, clusters and groups of topics; counters.py: messages into topics and out of them
 users.py     users and policies; accounts.py: accounts in files, and why a client is refused
-groups.py    how far groups are, and their settings (all_groups.py: of all); members.py, offsets.py, dead_letters.py
-messages.py  messages found, traces (message_report.py: one, pure); reading.py, queues.py: messages of queues
-versions.py  the names of RocketMQ's version numbers (pure)
+groups.py    how far groups are; all_groups.py: what brokers tell of all; backlog.py: what waits (pure)
+members.py   who is connected, and what members do; offsets.py: resets of groups; metadata.py: users' topics and groups
+messages.py  messages found, traces (message_report.py: one, pure); dead_letters.py, letter_lines.py: dead letters
+reading.py   messages of queues, read without a group; queues.py: entries of queues; versions.py (pure)
 """
