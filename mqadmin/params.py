@@ -170,6 +170,7 @@ class RetryPolicyText(click.ParamType):  # type: ignore[type-arg]  # generic in 
 
     name = "json"
 
+    # What the user has written: its members have any type.
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
         try:
             policy = json.loads(value)

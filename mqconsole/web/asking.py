@@ -109,10 +109,11 @@ class View:
     #: What could not be found out.
     problems: list[str] = field(default_factory=list)
 
+    # A document of JSON: its members have any type.
     def plain(self) -> dict[str, Any]:
         """The figures for JSON."""
-        tables = {name: table.plain() for name, table in self.tables.items()}
-        return {"title": self.title, **plain(self.data), **tables, "problems": self.problems}
+        tables = {name: table.report() for name, table in self.tables.items()}
+        return {"title": self.title, **plain(self.data), **plain(tables), "problems": self.problems}
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ OF_THE_CONSOLE = {
 # Parts of a whole that is read or written by its fields.
 FIELDS = {
     *("checkpoint_location", "query_name"),
-    *("reserved", "source_addr"),
+    "reserved",
     # gRPC's messages: fields that clients read
     *("max_attempts", "max_body_size", "receive_batch_size"),
     *("validate_message_type",),

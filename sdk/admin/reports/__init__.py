@@ -10,5 +10,5 @@ users.py     users and policies; accounts.py: accounts in files, and why a clien
 groups.py    how far groups are; all_groups.py: what brokers tell of all; backlog.py: what waits (pure)
 members.py   who is connected, and what members do; offsets.py: resets of groups; metadata.py: users' topics and groups
 messages.py  messages found, traces (message_report.py: one, pure); dead_letters.py, letter_lines.py: dead letters
-reading.py   messages of queues, read without a group; queues.py: entries of queues; versions.py (pure)
+reading.py   messages of queues, read without a group; queues.py: entries; findings.py: the doctor's; versions.py
 """
