@@ -7,7 +7,6 @@ commands/           the commands, by family; doctor/: the checks of a whole clus
 session.py          the context of one run of a command, and runs in rounds; scope.py: the brokers of -b and -c
 render.py           tables and JSON, RocketMQ's texts for values; message_text.py: for messages
 reading.py          a queue as RocketMQ's tool prints it
-order_records.py    ordered topics, and changes that would fail their sends
 reshape.py          gives a topic other numbers of queues, step by step; moving.py: copies messages of queues that go
 securing.py         the files of a guarded cluster
 reference.py        generates docs/mqadmin.md

@@ -32,9 +32,9 @@ class Table:
         head_format = self.head_format or re.sub(r"%(-?\d*)d", r"%\1s", self.row_format)
         return head_format % tuple(head for head, _ in self.columns)
 
-    def row(self, row: Row) -> str:
-        """One line; ``row`` is a report with the member of every column, by its name in Python."""
-        return self.row_format % tuple(_cell(row, of) for _, of in self.columns)
+    def row(self, row: Row, **texts: object) -> str:
+        """One line of the report ``row``. ``texts`` are cells that the report does not have, or not in this form."""
+        return self.row_format % tuple(texts[of] if of in texts else _cell(row, of) for _, of in self.columns)
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:
         """The heads, then each row."""

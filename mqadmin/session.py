@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from skylark.remoting.net.tls.settings import Tls
     from skylark.remoting.protocol.signature import Credentials
     from skylark.sdk.admin.client import Admin
+    from skylark.sdk.admin.reports.asking import Unanswered
     from skylark.sdk.consumer.pull import PullConsumer
     from skylark.sdk.endpoint import Answers
     from skylark.sdk.producer.producer import Producer
@@ -154,6 +155,11 @@ class Session:
             self.warn(problem.about)
         else:
             self.fail(problem.error, problem.about)
+
+    def fail_each(self, unanswered: "Iterable[Unanswered]") -> None:
+        """Print an error for each question that was not answered."""
+        for one in unanswered:
+            self.fail(one.error, one.where)
 
     async def check_whole(self, topics: Iterable[str]) -> None:
         """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from skylark.mqadmin.command import command
-from skylark.mqadmin.order_records import NAMESPACE, parse_order_conf
 from skylark.mqadmin.render import Table
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
+from skylark.sdk.admin.order_records import NAMESPACE, parse_order_conf
 from skylark.sdk.admin.reports.report import named
 from skylark.sdk.admin.targets import Target, all_targets
 

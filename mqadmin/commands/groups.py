@@ -163,7 +163,7 @@ async def update_sub_group(session: Session, scope: Scope, **given: Any) -> dict
         lambda addr: session.admin.create_group(addr, config),
         lambda addr: f"create subscription group to {addr} success.",
     )
-    if any(result["ok"] for result in results):
+    if any(result.ok for result in results):
         session.say(group_config_text(config))
     return {"subscriptionGroupConfig": config.to_wire(), "results": results}
 
@@ -391,7 +391,7 @@ async def set_consume_mode(
         lambda addr: session.admin.set_consume_mode(addr, topic_name, group_name, mode, pop_share_queue_num),
         lambda addr: f"set consume mode to {addr} success.",
     )
-    if any(result["ok"] for result in results):
+    if any(result.ok for result in results):
         session.say(
             f"topic[{topic_name}] group[{group_name}] consume mode[{mode}] popShareQueueNum[{pop_share_queue_num}]"
         )

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skylark.mqadmin.command import command
-from skylark.mqadmin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
 from skylark.mqadmin.params import broker_name, cluster_name, option, topic_option, where
 from skylark.mqadmin.render import Table
 from skylark.mqadmin.scope import Scope
@@ -14,6 +13,7 @@ from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, RemotingError, UserError
 from skylark.mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
 from skylark.sdk.admin.targets import Target, all_targets
 
 if TYPE_CHECKING:
@@ -484,9 +484,10 @@ async def _masters(session: Session, scope: Scope) -> dict[str, str]:
 
 async def _shapes(session: Session, topic: str, addrs: Mapping[str, str]) -> "dict[str, Shape]":
     """The topic's shape on the brokers that have it; UserError when none does, or its queues are counted on."""
-    from skylark.mqadmin.reshape import shape_of, topic_config
+    from skylark.mqadmin.reshape import shape_of
+    from skylark.sdk.admin.topic_changes import config_at
 
-    found = {name: await topic_config(session, addr, topic) for name, addr in addrs.items()}
+    found = {name: await config_at(session.admin, addr, topic) for name, addr in addrs.items()}
     shapes = {name: shape_of(config) for name, config in found.items() if config is not None}
     if any([await _is_static(session, addrs[name], topic) for name in shapes]):
         raise UserError(

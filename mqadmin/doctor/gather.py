@@ -21,7 +21,6 @@ from skylark.mqadmin.doctor.facts import (
     ReplicaSetFacts,
     few,
 )
-from skylark.mqadmin.order_records import NAMESPACE, lacking
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.addresses import format_address, split_address
 from skylark.mqcommon.errors import BrokerError, NotNameServer, RouteNotFound, SkylarkError
@@ -30,6 +29,7 @@ from skylark.remoting.net.sockets import connect
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.group_subscriptions import Wanted, wanted_of
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.order_records import NAMESPACE, lacking
 from skylark.sdk.admin.reports.backlog import undone_of
 from skylark.sdk.endpoint import ask_all
 from skylark.sdk.routes import away_because

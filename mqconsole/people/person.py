@@ -120,6 +120,18 @@ class Person:
         )
         return _QuietSession(_PersonsClients(self._client, settings), settings, self.admin)
 
+    @property
+    def namesrv_addrs(self) -> list[str]:
+        """Each NameServer."""
+        return [addr for addr in self._cluster.namesrv.split(";") if addr]
+
+    def admin_at(self, namesrv_addr: str) -> AbstractAsyncContextManager[Admin]:
+        """An Admin for one of the NameServers only, for changes that must be made at each of them."""
+        if namesrv_addr == self._cluster.namesrv:
+            return Admin(self._client, timeout_ms=self._cluster.timeout_ms)
+        timeout_ms, tls = self._cluster.timeout_ms, self._cluster.tls
+        return Admin(namesrv_addr, timeout_ms=timeout_ms, credentials=self._credentials, tls=tls)
+
     def producer(self) -> Producer:
         """A producer, to be opened."""
         return _producer(self._client, "CONSOLE_PRODUCER", self._cluster.timeout_ms)

@@ -1,6 +1,6 @@
 """What a page or a change is asked with, checked; and what a page answers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -11,11 +11,22 @@ from skylark.mqconsole.showing.tables import Table
 from skylark.mqconsole.showing.texts import parse_moment
 from skylark.mqconsole.watching.collector import Collector
 from skylark.mqconsole.watching.snapshot import Snapshot
+from skylark.sdk.admin.reports.changes import Change
 from skylark.sdk.admin.reports.report import plain
 
 
 class NoSuchThing(UserError):
     """The address is about something that is not there: the answer is 404."""
+
+
+class NotAllDone(UserError):
+    """A change was not made at all servers; the text says what went wrong."""
+
+
+def check_done(doing: str, results: Iterable[Change]) -> None:
+    """NotAllDone unless the change was made at all servers."""
+    if errors := [f"{doing}: {result.error}" for result in results if not result.ok]:
+        raise NotAllDone("; ".join(errors))
 
 
 class Fields:
@@ -94,6 +105,7 @@ class View:
     """What a page answers. All but pictures is also in the JSON."""
 
     title: str
+    #: The variables of the template, which finds them by their names. Reports are objects in the JSON.
     data: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
     #: SVG, made by showing/charts.py or sdk/admin/topology_picture.py, which escape all names.

@@ -104,9 +104,9 @@ async def test_a_dead_broker_makes_one_row_grey(
     admin.silent = {DEAD}
     collector = await watch(nursery, admin)
     assert trio.current_time() <= TIMEOUT_S
-    rows = {row["brokerAddr"]: row for row in collector.snapshot.brokers}
-    assert rows[DEAD]["error"] == "no answer within 3 s" and rows[DEAD]["awaySince"] is not None
-    assert (rows[GOOD]["error"], rows[GOOD]["inTps"]) == (None, 12.0)
+    rows = {row.broker_addr: row for row in collector.snapshot.brokers}
+    assert rows[DEAD].error == "no answer within 3 s" and rows[DEAD].away_since_ms is not None
+    assert (rows[GOOD].error, rows[GOOD].load.in_tps) == (None, 12.0)
     assert [row["lag"] for row in collector.snapshot.groups] == [7]
 
 
@@ -121,8 +121,8 @@ async def test_a_master_that_the_nameservers_drop_keeps_its_row_and_its_lag(
         (f"master broker-b at {DEAD}", True), (f"slave 1 of broker-a at {SLAVE}", True),
     ]  # fmt: skip
     row = snapshot.broker(DEAD)
-    assert row is not None and row["awaySince"] is not None and "no longer list it" in row["error"]
-    sets = {one["brokerName"]: one["hasMaster"] for one in snapshot.topology["clusters"][0]["sets"]}
+    assert row is not None and row.away_since_ms is not None and "no longer list it" in (row.error or "")
+    sets = {one.broker_name: one.has_master for one in snapshot.topology.clusters[0].sets}
     assert sets == {"broker-a": True, "broker-b": False}
     assert [row["lag"] for row in snapshot.groups] == [14]
     assert collector.broker_has_left(DEAD) and not collector.broker_has_left(GOOD)
@@ -241,7 +241,7 @@ async def test_topics_have_kinds(
     admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     collector = await watch(nursery, admin)
-    kinds = {row["topic"]: (row["kind"], row["writeQueues"], row["sets"]) for row in collector.snapshot.topics}
+    kinds = {row.topic: (row.kind, row.write_queues, row.sets) for row in collector.snapshot.topics}
     assert kinds == {"orders": ("user", 8, 2), "%RETRY%shop": ("retry", 2, 2)}
 
 

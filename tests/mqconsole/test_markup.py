@@ -22,7 +22,9 @@ from skylark.mqconsole.web.members import QUEUES as MEMBER_QUEUES
 from skylark.mqconsole.web.messages import MESSAGES, STEPS
 from skylark.mqconsole.web.system import FINDINGS, POLICIES, USERS
 from skylark.mqconsole.web.topics import TOPICS
+from skylark.remoting.protocol.requests.acl import AccessExplanation, AccessStep, PlainAccessConfig
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.sdk.admin.reports.accounts import AccessAnswer, BrokerAccounts
 from skylark.sdk.admin.reports.groups import GroupConfig
 from skylark.sdk.admin.reports.members import SubscribedTopic
 from skylark.sdk.admin.reports.message_report import MessageReport
@@ -123,9 +125,7 @@ def list_views(text: str) -> dict[str, View]:
         "kind": text, "kinds": (text,), "types": (text,), "clusters": [text, "b"], "group": text, "topic": text,
         "isCut": True, "most": 5, "by": "key", "choices": {"key": text}, "searched": True, "msgId": text,
         "traceTopic": text, "counts": dict.fromkeys(("FAIL", "WARN", "INFO", "OK"), 1),
-        "files": [
-            {"brokerAddr": text, "accounts": [{"accessKey": text, "topicPerms": [text]}]}
-        ],
+        "files": [BrokerAccounts(text, [], [PlainAccessConfig(text, topic_perms=[text])])],
     }  # fmt: skip
     return {
         "topics.html": View(text, facts, {"topics": one(TOPICS)}),
@@ -155,8 +155,7 @@ def list_views(text: str) -> dict[str, View]:
             "properties": {f"a{text}": text},
         }, {"queues": one(MEMBER_QUEUES), "rates": one(RATES)}, problems=[text]),
         "explain.html": View(text, facts | {"answers": [
-            {"brokerAddr": text, "allowed": False, "text": text,
-             "steps": [type("Step", (), {"step": text, "outcome": text, "rule": text})]}
+            AccessAnswer(text, AccessExplanation(False, text, [AccessStep(text, text, text)]))
         ]}),
     }  # fmt: skip
 

@@ -12,10 +12,13 @@ from functools import cache
 from typing import Any
 
 _NAME, _OPTIONAL, _FLAT = "skylark.json.name", "skylark.json.optional", "skylark.json.flat"
+_NOT_PRINTED = "skylark.json.not_printed"
 #: Metadata of a member that is left out when it is None.
 OPTIONAL: Mapping[str, object] = {_OPTIONAL: True}
 #: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts; None has none.
 FLAT: Mapping[str, object] = {_FLAT: True}
+#: Metadata of a member that is never in JSON: a warning, which tools print elsewhere.
+NOT_PRINTED: Mapping[str, object] = {_NOT_PRINTED: True}
 
 
 def named(name: str, *, is_optional: bool = False) -> Mapping[str, object]:
@@ -26,10 +29,10 @@ def named(name: str, *, is_optional: bool = False) -> Mapping[str, object]:
 def plain(value: object) -> Any:
     """``value`` as JSON has it: reports as objects, sets and tuples as arrays, what JSON knows already unchanged.
 
-    A body of RocketMQ's protocol that is a member of a report has the names that the protocol gives.
+    Bodies and headers that servers send have the names and values that are sent.
     """
-    if (to_wire := getattr(value, "to_wire", None)) is not None:
-        return plain(to_wire())
+    if (sent := getattr(value, "to_wire", None) or getattr(value, "to_ext", None)) is not None:
+        return plain(sent())
     if is_dataclass(value) and not isinstance(value, type):
         document: dict[str, Any] = {}
         for attribute, (name, is_optional, is_flat) in _members_of(value).items():
@@ -73,6 +76,7 @@ def _members(cls: type) -> dict[str, tuple[str, bool, bool]]:
             each.metadata.get(_FLAT, False),
         )
         for each in fields(cls)
+        if _NOT_PRINTED not in each.metadata
     }
 
 
