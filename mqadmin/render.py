@@ -33,10 +33,7 @@ class Table:
         return head_format % tuple(head for head, _ in self.columns)
 
     def row(self, row: Row, **texts: object) -> str:
-        """One line; ``row`` is a report with the member of every column, by its name in Python.
-
-        ``texts``: columns that are no members of the report, or that are shown in another form.
-        """
+        """One line of the report ``row``. ``texts`` are cells that the report does not have, or not in this form."""
         return self.row_format % tuple(texts[of] if of in texts else _cell(row, of) for _, of in self.columns)
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:
