@@ -19,7 +19,7 @@ from skylark.mqadmin.session import Clients, SdkClients, Session, Settings
 from skylark.mqcommon.daemons.output import OutputFailed
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.options.command_line import refuse_repeated
-from skylark.sdk.admin.failures import error_document, explain, first_of
+from skylark.sdk.admin.failures import error_report, explain, first_of
 
 if TYPE_CHECKING:
     from skylark.remoting.net.tls.settings import Tls
@@ -157,6 +157,7 @@ def command(
     return make
 
 
+# Here and below: click hands on options by name, and checks their types by the parameters of the command.
 def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str, Any], show: Show | None) -> bool:
     """Run ``work`` with an opened Admin and print what it returns; False when anything failed."""
     import trio
@@ -188,7 +189,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         if (failure := first_of(error, SkylarkError)) is None:
             raise
         in_json = settings.output == "json"
-        line = to_json(error_document(failure), one_line=True) if in_json else f"mqadmin: {explain(failure)}"
+        line = to_json(error_report(failure), one_line=True) if in_json else f"mqadmin: {explain(failure)}"
         click.echo(line, err=True)
         return False
     assert session is not None

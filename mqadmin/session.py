@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
@@ -21,14 +21,13 @@ from skylark.mqadmin.render import to_json
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TOOLS_GROUP
-from skylark.sdk.admin.failures import error_document, explain
+from skylark.sdk.admin.failures import ErrorReport, WarningReport, error_report, explain
 from skylark.sdk.admin.reports.problems import ReportProblem, ask_each, note_absent_queues
 
 if TYPE_CHECKING:
     from skylark.remoting.net.tls.settings import Tls
     from skylark.remoting.protocol.signature import Credentials
     from skylark.sdk.admin.client import Admin
-    from skylark.sdk.admin.reports.asking import Unanswered
     from skylark.sdk.consumer.pull import PullConsumer
     from skylark.sdk.endpoint import Answers
     from skylark.sdk.producer.producer import Producer
@@ -140,13 +139,13 @@ class Session:
 
     def warn(self, text: str) -> None:
         """Print a warning on stderr."""
-        self._complain({"warning": text}, text)
+        self._complain(WarningReport(text), text)
 
     def fail(self, error: BaseException, doing: str = "") -> str:
         """Print an error on stderr and set exit code 1. Returns the text for the JSON result."""
         self.failed = True
-        document = error_document(error, doing)
-        self._complain(document, document["error"])
+        report = error_report(error, doing)
+        self._complain(report, report.error)
         return explain(error)
 
     def note(self, problem: ReportProblem) -> None:
@@ -156,18 +155,13 @@ class Session:
         else:
             self.fail(problem.error, problem.about)
 
-    def fail_each(self, unanswered: "Iterable[Unanswered]") -> None:
-        """Print an error for each question that was not answered."""
-        for one in unanswered:
-            self.fail(one.error, one.where)
-
     async def check_whole(self, topics: Iterable[str]) -> None:
         """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""
         await note_absent_queues(self.admin, topics, self.note)
 
-    def _complain(self, document: dict[str, Any], text: str) -> None:
+    def _complain(self, report: ErrorReport | WarningReport, text: str) -> None:
         self.clear_progress()
-        click.echo(to_json(document, one_line=True) if self.json else f"mqadmin: {text}", err=True)
+        click.echo(to_json(report, one_line=True) if self.json else f"mqadmin: {text}", err=True)
 
     def progress(self, text: str) -> None:
         """Show the progress of a long operation on one line of stderr, if that is a terminal."""

@@ -43,9 +43,9 @@ async def broker_status(session: Session, scope: Scope) -> "Sequence[BrokerStatu
 
     addrs = await chosen_addrs(session, scope, slaves=True)
     of_cluster = scope.cluster_name is not None
-    found = await broker_statuses(session.admin, addrs, of_cluster=of_cluster, each=session.each)
-    session.fail_each(found.unanswered)
-    return found.rows
+    return await broker_statuses(
+        session.admin, addrs, of_cluster=of_cluster, on_problem=session.note, on_progress=session.progress
+    )
 
 
 def config_lines(title: str, config: Mapping[str, str]) -> Iterator[str]:
@@ -81,9 +81,7 @@ async def get_broker_config(session: Session, scope: Scope) -> "Sequence[BrokerC
         masters: dict[str, str | None] = {scope.broker_addr: None}
     else:
         masters = _masters(all_targets(await session.admin.cluster_info(), scope.cluster_name))
-    found = await broker_configs(session.admin, masters, each=session.each)
-    session.fail_each(found.unanswered)
-    return found.rows
+    return await broker_configs(session.admin, masters, on_problem=session.note, on_progress=session.progress)
 
 
 def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
@@ -202,9 +200,9 @@ async def ha_status(session: Session, scope: Scope, interval: float | None) -> "
     from skylark.sdk.admin.reports.brokers import ha_statuses
 
     async def look() -> "Sequence[HaStatus]":
-        found = await ha_statuses(session.admin, await chosen_addrs(session, scope), each=session.each)
-        session.fail_each(found.unanswered)
-        return found.rows
+        return await ha_statuses(
+            session.admin, await chosen_addrs(session, scope), on_problem=session.note, on_progress=session.progress
+        )
 
     return await in_rounds(session, interval, look, _ha_lines)
 
@@ -261,9 +259,7 @@ async def get_broker_epoch(
         addrs = [one.addr for one in targets if broker_name in (None, one.broker_name)]
         if not addrs:
             raise UserError(f"no broker {broker_name!r} at this NameServer; check -b and -n")
-        found = await broker_epochs(session.admin, addrs, each=session.each)
-        session.fail_each(found.unanswered)
-        return found.rows
+        return await broker_epochs(session.admin, addrs, on_problem=session.note, on_progress=session.progress)
 
     return await in_rounds(session, interval, look, _epoch_lines)
 

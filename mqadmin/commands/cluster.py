@@ -83,10 +83,9 @@ def _totals_lines(rows: "Sequence[ClusterTotals]") -> Iterator[str]:
 
 
 def _complain(session: Session, found: "ClusterReport") -> None:
-    """Say which brokers have not answered, are registered twice, or are away."""
+    """Say which brokers are registered twice, or are away."""
     from skylark.sdk.routes import away_because
 
-    session.fail_each(found.unanswered)
     for row in found.rows:
         if row.contested_by is not None:
             session.warn(
@@ -124,7 +123,7 @@ async def cluster_list(
     from skylark.sdk.admin.reports.clusters import cluster_report
 
     async def look() -> "ClusterReport":
-        found = await cluster_report(session.admin, cluster_name, each=session.each)
+        found = await cluster_report(session.admin, cluster_name, on_problem=session.note, on_progress=session.progress)
         _complain(session, found)
         return found
 

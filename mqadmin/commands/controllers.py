@@ -56,9 +56,9 @@ async def get_controller_metadata(session: Session, controller_address: str) -> 
     """Show who leads a group of Controllers, as each of -a sees it."""
     from skylark.sdk.admin.reports.controllers import controller_metadata
 
-    found = await controller_metadata(session.admin, _split(controller_address), each=session.each)
-    session.fail_each(found.unanswered)
-    return found.rows
+    return await controller_metadata(
+        session.admin, _split(controller_address), on_problem=session.note, on_progress=session.progress
+    )
 
 
 def _config_lines(rows: "Sequence[ControllerConfig]") -> Iterator[str]:
@@ -71,9 +71,9 @@ async def get_controller_config(session: Session, controller_address: str) -> "S
     """Show the options of each Controller of -a."""
     from skylark.sdk.admin.reports.controllers import controller_configs
 
-    found = await controller_configs(session.admin, _split(controller_address), each=session.each)
-    session.fail_each(found.unanswered)
-    return found.rows
+    return await controller_configs(
+        session.admin, _split(controller_address), on_problem=session.note, on_progress=session.progress
+    )
 
 
 @command(

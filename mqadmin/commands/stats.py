@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -65,7 +65,11 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
     # For one topic its groups are asked for, which are few.
-    told = _Told(await _progress(session, traffic=True)) if topic is None else None
+    told = None
+    if topic is None:
+        told = _Told(
+            await progress_of_groups(session.admin, traffic=True, on_problem=session.note, on_progress=session.progress)
+        )
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
         lambda name: topic_counters(session.admin, name, told),
@@ -80,12 +84,6 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
             session.fail(error, f"topic {name}")
     rows = [row for counters in answers.values.values() for row in counters.rows]
     return [row for row in rows if not active_topic or row.in_of_day or row.out_of_day]
-
-
-async def _progress(session: Session, *, traffic: bool = False) -> ProgressOfGroups:
-    return await progress_of_groups(
-        session.admin, traffic=traffic, on_problem=session.note, on_progress=session.progress
-    )
 
 
 class _Told:
@@ -349,9 +347,26 @@ _PREFIX = "[MONITOR] "
 _LINE = "=" * 41
 
 
-def _backlog_lines(found: Mapping[str, Any]) -> Iterator[str]:
+@lazy_dataclass(frozen=True, slots=True)
+class DeadMessages:
+    """The dead letters of a group, which are in ``topic``."""
+
+    group: str = field(metadata=named("consumerGroup"))
+    topic: str
+    messages: int = field(metadata=named("total"))
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class BacklogRound:
+    """What all groups have not consumed, and their dead letters."""
+
+    undone: Sequence[UndoneTopic]
+    dead: Sequence[DeadMessages]
+
+
+def _backlog_lines(found: BacklogRound) -> Iterator[str]:
     yield f"{_PREFIX}{_LINE}beginRound"
-    for row in found["undone"]:
+    for row in found.undone:
         members = {
             "consumerGroup": row.group,
             "topic": row.topic,
@@ -360,11 +375,11 @@ def _backlog_lines(found: Mapping[str, Any]) -> Iterator[str]:
             "undoneMsgsDelayTimeMills": row.delay_ms,
         }
         yield f"{_PREFIX}reportUndoneMsgs: {java_object('UndoneMsgs', members)}"
-    for row in found["dead"]:
+    for one in found.dead:
         members = {
-            "consumerGroup": row["consumerGroup"],
-            "topic": row["topic"],
-            "failedMsgsTotalRecently": row["total"],
+            "consumerGroup": one.group,
+            "topic": one.topic,
+            "failedMsgsTotalRecently": one.messages,
         }
         yield f"{_PREFIX}reportFailedMsgs: {java_object('FailedMsgs', members)}"
     yield f"{_PREFIX}{_LINE}endRound"
@@ -390,10 +405,12 @@ async def start_monitoring(session: Session, interval: float) -> None:
     await in_rounds(session, interval, lambda: _round(session), _backlog_lines)
 
 
-async def _round(session: Session) -> dict[str, Any]:
+async def _round(session: Session) -> BacklogRound:
     topics = sorted(await session.admin.topic_list())
     groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
-    progress = await _progress(session) if groups else ProgressOfGroups()
+    progress = ProgressOfGroups()
+    if groups:
+        progress = await progress_of_groups(session.admin, on_problem=session.note, on_progress=session.progress)
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
 
@@ -402,10 +419,10 @@ async def _round(session: Session) -> dict[str, Any]:
         lags = {queue.topic for queue, one in stats.offset_table.items() if one.broker_offset > one.consumer_offset}
         return undone_of(group, stats, {topic: await session.admin.topic_stats(topic) for topic in sorted(lags)})
 
-    async def dead(topic: str) -> dict[str, Any]:
+    async def dead(topic: str) -> DeadMessages:
         stats = await session.admin.topic_stats(topic)
         total = sum(one.max_offset - one.min_offset for one in stats.offset_table.values())
-        return {"consumerGroup": topic.removeprefix(DLQ_PREFIX), "topic": topic, "total": total}
+        return DeadMessages(topic.removeprefix(DLQ_PREFIX), topic, total)
 
     waiting = await session.each(groups, undone)
     lost = await session.each([topic for topic in topics if topic.startswith(DLQ_PREFIX)], dead)
@@ -413,10 +430,10 @@ async def _round(session: Session) -> dict[str, Any]:
         # a group or topic that was deleted meanwhile
         if not isinstance(error, (BrokerError, RouteNotFound)):
             session.fail(error, name)
-    return {
-        "undone": [row for rows in waiting.values.values() for row in rows],
-        "dead": [row for row in lost.values.values() if row["total"]],
-    }
+    return BacklogRound(
+        [row for rows in waiting.values.values() for row in rows],
+        [one for one in lost.values.values() if one.messages],
+    )
 
 
 FAMILIES = {

@@ -91,7 +91,7 @@ async def update_topic(
         else:
             session.fail(error, f"create topic {topic}")
 
-    found = await put_topic(session.admin, scope, config, heard=heard, each=session.each)
+    found = await put_topic(session.admin, scope, config, heard=heard, on_progress=session.progress)
     if found.order_conf is not None:
         kind = "cluster" if scope.broker_addr is None else "broker"
         session.say(f"set {kind} orderConf. isOrder=true, orderConf=[{found.order_conf}]")
@@ -220,8 +220,7 @@ async def list_topics(session: Session, cluster_model: bool) -> "TopicList":
     """List all topics that the NameServer knows."""
     from skylark.sdk.admin.reports.topics import topic_list
 
-    found = await topic_list(session.admin, uses=cluster_model, each=session.each)
-    session.fail_each(found.unanswered)
+    found = await topic_list(session.admin, uses=cluster_model, on_problem=session.note, on_progress=session.progress)
     return found
 
 
@@ -311,9 +310,7 @@ async def show_topic_status(session: Session, topic: str, cluster: str | None) -
     """Show the offsets of each queue of a topic; the exit code is 1 when a broker of the topic is away."""
     from skylark.sdk.admin.reports.topics import topic_status
 
-    status = await topic_status(session.admin, topic, cluster)
-    session.fail_each(status.unanswered)
-    return status
+    return await topic_status(session.admin, topic, cluster, on_problem=session.note)
 
 
 @command("topicClusterList", topic_option(), show=lambda found: found.clusters)

@@ -76,9 +76,7 @@ async def show_topology(session: Session, svg: str | None, top: int, cluster_nam
     from skylark.sdk.admin.reports.cluster_topology import cluster_topology
     from skylark.sdk.admin.topology_picture import picture
 
-    report = await cluster_topology(session.admin, cluster_name, each=session.each)
-    session.fail_each(report.unanswered)
-    found = report.topology
+    found = await cluster_topology(session.admin, cluster_name, on_problem=session.note, on_progress=session.progress)
     if svg is not None:
         _write(svg, picture(found, top))
     if session.json:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
@@ -36,6 +36,8 @@ from skylark.sdk.routes import away_because
 
 if TYPE_CHECKING:
     from skylark.sdk.admin.client import Admin
+
+T = TypeVar("T")
 
 #: More groups than this are not looked at: each costs a request to each broker.
 MAX_GROUPS = 200
@@ -248,8 +250,8 @@ def ports_of(broker: BrokerFacts, config: dict[str, str]) -> list[tuple[str, str
 
 
 async def _answers(
-    session: Session, keys: list[str], ask: Callable[[str], Awaitable[Any]], unanswered: list[tuple[str, str]]
-) -> dict[str, Any]:
+    session: Session, keys: list[str], ask: Callable[[str], Awaitable[T]], unanswered: list[tuple[str, str]]
+) -> dict[str, T]:
     answers = await session.each(keys, ask)
     failed: dict[str, list[str]] = {}
     for key, error in answers.errors.items():

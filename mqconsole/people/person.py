@@ -21,6 +21,7 @@ from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.mqconsole.people.roles import Role
 from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.admin.failures import ErrorReport, WarningReport
 from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, ask_each
 
 T = TypeVar("T")
@@ -192,7 +193,7 @@ class _QuietSession(Session):
         super().__init__(clients, settings, admin)
         self.complaints: list[str] = []
 
-    def _complain(self, document: dict[str, Any], text: str) -> None:
+    def _complain(self, report: ErrorReport | WarningReport, text: str) -> None:
         self.complaints.append(text)
 
     def progress(self, text: str) -> None:

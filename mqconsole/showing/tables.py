@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.sdk.admin.reports.report import member, plain
+from skylark.sdk.admin.reports.report import member
 
 Row = Any
 PAGE_SIZE: Final = 50
@@ -40,18 +40,17 @@ class Wanted:
     #: Other parts of the address, which links keep.
     kept: tuple[tuple[str, str], ...] = ()
 
-    def link(self, **changes: Any) -> str:
-        """The part of an address after the question mark, with ``changes``."""
-        parts: dict[str, Any] = {
+    def link(self, *, sort: str | None = None, page: int | None = None) -> str:
+        """The part of an address after the question mark, with another order or page."""
+        parts = {
             **dict(self.kept),
             "q": self.q,
-            "sort": self.sort,
-            "page": self.page,
-            "size": self.size,
+            "sort": self.sort if sort is None else sort,
+            "page": str(self.page if page is None else page),
+            "size": str(self.size),
         }
-        parts |= changes
-        usual: dict[str, Any] = {"page": 1, "size": PAGE_SIZE}
-        return urlencode({name: value for name, value in parts.items() if value not in ("", None, usual.get(name))})
+        usual = {"page": "1", "size": str(PAGE_SIZE)}
+        return urlencode({name: value for name, value in parts.items() if value not in ("", usual.get(name))})
 
 
 def wanted(address: Mapping[str, str], *, keep: Sequence[str] = ()) -> Wanted:
@@ -104,15 +103,20 @@ class Table:
         """A row's value in the column ``name``."""
         return value_of(row, name)
 
-    def plain(self) -> dict[str, Any]:
+    def report(self) -> "TablePage":
         """The page for JSON."""
-        return {
-            "rows": plain(self.rows),
-            "found": self.found,
-            "total": self.total,
-            "page": self.wanted.page,
-            "pages": self.pages,
-        }
+        return TablePage(self.rows, self.found, self.total, self.wanted.page, self.pages)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class TablePage:
+    """A page of rows, as JSON has it; see `Table`."""
+
+    rows: Sequence[Row]
+    found: int
+    total: int
+    page: int
+    pages: int
 
 
 def table(

@@ -6,7 +6,7 @@ from typing import Any
 
 from skylark.mqcommon.errors import InvalidArgument, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqconsole.people.person import Person
+from skylark.mqconsole.people.person import ChangeFailed, Person
 from skylark.mqconsole.showing.tables import Table
 from skylark.mqconsole.showing.texts import parse_moment
 from skylark.mqconsole.watching.collector import Collector
@@ -19,14 +19,10 @@ class NoSuchThing(UserError):
     """The address is about something that is not there: the answer is 404."""
 
 
-class NotAllDone(UserError):
-    """A change was not made at all servers; the text says what went wrong."""
-
-
 def check_done(doing: str, results: Iterable[Change]) -> None:
-    """NotAllDone unless the change was made at all servers."""
+    """ChangeFailed unless the change was made at all servers."""
     if errors := [f"{doing}: {result.error}" for result in results if not result.ok]:
-        raise NotAllDone("; ".join(errors))
+        raise ChangeFailed("; ".join(errors))
 
 
 class Fields:
@@ -113,10 +109,11 @@ class View:
     #: What could not be found out.
     problems: list[str] = field(default_factory=list)
 
+    # A document of JSON: its members have any type.
     def plain(self) -> dict[str, Any]:
         """The figures for JSON."""
-        tables = {name: table.plain() for name, table in self.tables.items()}
-        return {"title": self.title, **plain(self.data), **tables, "problems": self.problems}
+        tables = {name: table.report() for name, table in self.tables.items()}
+        return {"title": self.title, **plain(self.data), **plain(tables), "problems": self.problems}
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqconsole.people.person import with_problems
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.charts import Line, as_csv, chart
@@ -12,8 +13,7 @@ from skylark.mqconsole.watching.history import DAY_S, HOUR_S
 from skylark.mqconsole.watching.snapshot import USER
 from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from skylark.mqconsole.web.site import Site
-from skylark.sdk.admin.reports.asking import Reports
-from skylark.sdk.admin.reports.brokers import BrokerConfiguration, broker_configs
+from skylark.sdk.admin.reports.brokers import broker_configs
 from skylark.sdk.admin.topology_picture import picture
 
 #: How far back charts go; the address says which.
@@ -137,12 +137,11 @@ async def broker(ask: Asked, addr: str) -> View:
     # Asked as this person: who may not see a broker's options does not see them here either.
     admin = ask.person.admin
     info: Mapping[str, str] = await ask.person.recent(f"info {addr}", lambda: admin.broker_runtime_info(addr))
-    configs: Reports[BrokerConfiguration] = await ask.person.recent(
-        f"config {addr}", lambda: broker_configs(admin, {addr: None})
+    configs, view.problems = await ask.person.recent(
+        f"config {addr}", lambda: with_problems(lambda tell: broker_configs(admin, {addr: None}, on_problem=tell))
     )
-    view.problems = list(map(str, configs.unanswered))
     asked = wanted(ask.fields.values, keep=("span",))
-    every = {name: _unless_secret(name, value) for one in configs.rows for name, value in one.config.items()}
+    every = {name: _unless_secret(name, value) for one in configs for name, value in one.config.items()}
     for name, values in (("status", info), ("options", every)):
         rows = [NamedValue(key, value) for key, value in sorted(values.items())]
         view.tables[name] = table(rows, _VALUES, asked, searched=("name", "value"), sort="name")

@@ -1,9 +1,9 @@
 """What waits to be delivered, replicas, accounts and policies, and the doctor."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from skylark import Admin
 from skylark.mqadmin.commands.doctor import doctor
@@ -30,6 +30,8 @@ from skylark.sdk.admin.reports.controllers import (
     dledger_leader,
     replica_sets,
 )
+from skylark.sdk.admin.reports.findings import DoctorFinding, DoctorReport
+from skylark.sdk.admin.reports.problems import ReportProblem
 from skylark.sdk.admin.reports.report import FLAT, named
 from skylark.sdk.admin.reports.users import PolicyRow, UserRow, policies_at, users_at
 from skylark.sdk.admin.scope import Scope, addrs_in
@@ -118,6 +120,10 @@ async def _raft_findings(ask: Asked) -> RaftFindings:
     masters = [row for row in ask.snapshot.masters() if row.error is None]
     configs = await ask_all([row.broker_addr for row in masters], person.admin.broker_config)
     found = RaftFindings(problems=[f"broker {addr}: {explain(error)}" for addr, error in configs.errors.items()])
+
+    def tell(problem: ReportProblem) -> None:
+        found.problems.append(str(problem))
+
     groups: dict[str, list[str]] = {}
     agreeing = []
     for row in masters:
@@ -130,9 +136,7 @@ async def _raft_findings(ask: Asked) -> RaftFindings:
     for addrs, names in groups.items():
         controllers = addrs.split(";")
         try:
-            known = await controller_metadata(person.admin, controllers)
-            found.problems += map(str, known.unanswered)
-            found.controllers += known.rows
+            found.controllers += await controller_metadata(person.admin, controllers, on_problem=tell)
             found.groups.append(RaftGroup("Controllers", await person.admin.controller_members(controllers)))
             found.sets += await replica_sets(person.admin, controllers, sorted(names))
         except SkylarkError as error:
@@ -302,19 +306,20 @@ async def access_page(ask: Asked) -> View:
     return view
 
 
-async def findings_for(person: Person) -> list[dict[str, Any]]:
+async def findings_for(person: Person) -> Sequence[DoctorFinding]:
     """What the doctor finds with this person's credentials, from WARN on."""
     async with person.admin:
         with person.deadline():
+            found: DoctorReport
             found, _ = await person.look(doctor, quiet=True, max_lag=MAX_LAG)
-    findings: list[dict[str, Any]] = found["findings"]
-    return findings
+    return found.findings
 
 
 async def doctor_page(ask: Asked) -> View:
+    found: DoctorReport
     found, problems = await ask.person.recent("doctor", lambda: ask.person.look(doctor, quiet=False, max_lag=MAX_LAG))
-    findings = with_away(found["findings"], ask.snapshot.away)
-    rows = sorted(findings, key=lambda row: STATES.index(row["state"]))
+    findings = with_away(found.findings, ask.snapshot.away)
+    rows = sorted(findings, key=lambda row: STATES.index(row.state))
     asked = wanted({"size": "500"} | dict(ask.fields.values))
     shown = table(rows, FINDINGS, asked, searched=("state", "check", "where", "text"))
     return View("Doctor", {"counts": counts(rows)}, {"findings": shown}, problems=problems)

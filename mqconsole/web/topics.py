@@ -7,18 +7,19 @@ from functools import partial
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
+from skylark.mqconsole.people.person import ChangeFailed, with_problems
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.tables import Column, table, wanted
 from skylark.mqconsole.watching.snapshot import DEAD, RETRY, SYSTEM, USER
-from skylark.mqconsole.web.asking import Asked, Done, NotAllDone, View, check_done
+from skylark.mqconsole.web.asking import Asked, Done, View, check_done
 from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.requests.routes import BrokerData, TopicRouteData
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.counters import CounterRow, TopicCounters, topic_counters
 from skylark.sdk.admin.reports.report import FLAT
-from skylark.sdk.admin.reports.topics import QueueStatus, TopicStatus, topic_status
+from skylark.sdk.admin.reports.topics import QueueStatus, topic_status
 from skylark.sdk.admin.scope import Scope
 from skylark.sdk.admin.topic_changes import delete_topic, put_topic
 
@@ -124,8 +125,10 @@ async def topics(ask: Asked) -> View:
 
 async def one_topic(ask: Asked, topic: str) -> View:
     person, asked = ask.person, wanted(ask.fields.values)
-    status: TopicStatus = await person.recent(f"queues {topic}", lambda: topic_status(person.admin, topic))
-    problems = list(map(str, status.unanswered))
+    status, untold = await person.recent(
+        f"queues {topic}", lambda: with_problems(lambda tell: topic_status(person.admin, topic, on_problem=tell))
+    )
+    problems = list(untold)
     queues = [QueueRow(row, row.max_offset - row.min_offset) for row in status.queues]
     route: TopicRouteData = await person.recent(f"route {topic}", lambda: person.admin.topic_route(topic))
     # Of the last round of all brokers; a topic that is younger has none yet.
@@ -171,5 +174,5 @@ async def remove_topic(ask: Asked, topic: str) -> Done:
     found = await delete_topic(ask.person.admin, ask.person, topic, ask.cluster())
     check_done(f"delete topic {topic}", [*found.brokers, *found.namesrvs])
     if failures := found.failures():
-        raise NotAllDone("; ".join(map(explain, failures)))
+        raise ChangeFailed("; ".join(map(explain, failures)))
     return Done("/topics", f"topic {topic} and its messages are deleted")

@@ -19,12 +19,11 @@ from skylark.sdk.admin.order_records import (
     parse_order_conf,
     refuse_fewer_queues,
 )
-from skylark.sdk.admin.reports.asking import AskEach
 from skylark.sdk.admin.reports.changes import BrokerChange, Heard, NameServerChange, all_ok, change_each
+from skylark.sdk.admin.reports.problems import OnProgress, ask_each
 from skylark.sdk.admin.reports.report import NOT_PRINTED
 from skylark.sdk.admin.scope import Scope, addrs_in, is_known
 from skylark.sdk.admin.targets import all_targets
-from skylark.sdk.endpoint import ask_all
 
 _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
@@ -81,7 +80,12 @@ class TopicDeletion:
 
 
 async def put_topic(
-    admin: Admin, scope: Scope, config: TopicConfig, *, heard: Heard | None = None, each: AskEach = ask_all
+    admin: Admin,
+    scope: Scope,
+    config: TopicConfig,
+    *,
+    heard: Heard | None = None,
+    on_progress: OnProgress | None = None,
 ) -> TopicPut:
     """Make a topic on the brokers of ``scope``, or change it to ``config``.
 
@@ -93,7 +97,7 @@ async def put_topic(
     if not config.order:
         queues = config.write_queue_nums if config.perm & PERM_WRITE else 0
         await refuse_fewer_queues(admin, {topic: queues}, await broker_names_of(admin, addrs))
-    known = await each(addrs, lambda addr: config_at(admin, addr, topic))
+    known = await ask_each(addrs, lambda addr: config_at(admin, addr, topic), on_progress)
     results = await change_each(addrs, lambda addr: admin.create_topic(addr, config), BrokerChange, heard)
     order_conf = None
     # The record names the queues on each broker; while one of them has not changed, it would be wrong.

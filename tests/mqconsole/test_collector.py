@@ -20,6 +20,7 @@ from skylark.remoting.protocol.requests.groups import (
 )
 from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
 from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from skylark.sdk.admin.reports.findings import DoctorFinding
 
 TIMEOUT_S, INTERVAL_S = 3.0, 5.0
 GOOD, DEAD, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
@@ -135,9 +136,9 @@ async def test_the_doctor_is_asked_seldom_and_when_a_broker_goes(
 ) -> None:
     collector = await watch(nursery, admin)
     asked: list[float] = []
-    finding = {"state": "WARN", "check": "clock", "where": GOOD}
+    finding = DoctorFinding("WARN", "clock", GOOD, "", "")
 
-    async def ask() -> list[dict[str, str]]:
+    async def ask() -> list[DoctorFinding]:
         asked.append(trio.current_time())
         await trio.sleep(1)
         if len(asked) == 3:

@@ -11,6 +11,7 @@ from skylark.mqconsole.watching.snapshot import BrokerRow
 from skylark.mqconsole.web.system import replica_rows
 from skylark.remoting.protocol.requests.routes import LOST, UNHEARD, AbsentBroker
 from skylark.sdk.admin.reports.broker_load import SlaveLag, load_of, totals_of
+from skylark.sdk.admin.reports.findings import DoctorFinding
 from skylark.sdk.admin.targets import Target
 
 MASTER, SLAVE = Target("c", "a", 0, "10.0.0.1:1"), Target("c", "a", 1, "10.0.0.2:1")
@@ -104,14 +105,14 @@ def test_the_doctor_is_told_what_only_the_console_knows() -> None:
     slave = AwayBroker("c", "s", 1, SLAVE.addr, 1_000, False, UNLISTED)
     silent = AwayBroker("c", "b", 0, OTHER.addr, 1_000, True, "refused", is_listed=True)
     of_doctor = [
-        {"state": WARN, "check": "absent", "where": "a"}, {"state": WARN, "check": "absent", "where": "z"},
-        {"state": FAIL, "check": "ports", "where": OTHER.addr},
+        DoctorFinding(WARN, "absent", "a", "", ""), DoctorFinding(WARN, "absent", "z", "", ""),
+        DoctorFinding(FAIL, "ports", OTHER.addr, "", ""),
     ]  # fmt: skip
     rows = with_away(of_doctor, [told, slave, silent])
-    assert [(row["state"], row["check"], row["where"]) for row in rows] == [
+    assert [(row.state, row.check, row.where) for row in rows] == [
         (FAIL, "away", "a"), (WARN, "away", "s"), (WARN, "absent", "z"), (FAIL, "ports", OTHER.addr),
     ]  # fmt: skip
-    assert "forgetBroker -b a" in rows[0]["remedy"] and "since before" in rows[1]["text"]
+    assert "forgetBroker -b a" in rows[0].remedy and "since before" in rows[1].text
     assert counts(rows) == {"FAIL": 2, "WARN": 2, "INFO": 0, "OK": 0}
 
 

@@ -7,9 +7,8 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.protocol.requests.brokers import HARuntimeInfo
 from skylark.remoting.protocol.requests.replication import EpochEntryCache
 from skylark.sdk.admin.client import Admin
-from skylark.sdk.admin.reports.asking import AskEach, Reports, unanswered_of
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, note_unanswered
 from skylark.sdk.admin.reports.report import FLAT
-from skylark.sdk.endpoint import ask_all
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -47,32 +46,41 @@ class BrokerEpochs:
 
 
 async def broker_statuses(
-    admin: Admin, addrs: Iterable[str], *, of_cluster: bool = False, each: AskEach = ask_all
-) -> Reports[BrokerStatus]:
+    admin: Admin,
+    addrs: Iterable[str],
+    *,
+    of_cluster: bool = False,
+    on_problem: OnProblem,
+    on_progress: OnProgress | None = None,
+) -> list[BrokerStatus]:
     """The counters of the brokers at ``addrs``."""
-    answers = await each(addrs, admin.broker_runtime_info)
-    rows = tuple(BrokerStatus(addr, of_cluster, table) for addr, table in answers.values.items())
-    return Reports(rows, unanswered_of("broker", answers))
+    answers = await ask_each(addrs, admin.broker_runtime_info, on_progress)
+    note_unanswered("broker", answers, on_problem)
+    return [BrokerStatus(addr, of_cluster, table) for addr, table in answers.values.items()]
 
 
 async def broker_configs(
-    admin: Admin, masters: Mapping[str, str | None], *, each: AskEach = ask_all
-) -> Reports[BrokerConfiguration]:
+    admin: Admin, masters: Mapping[str, str | None], *, on_problem: OnProblem, on_progress: OnProgress | None = None
+) -> list[BrokerConfiguration]:
     """The options of brokers. ``masters``: address of each → address of its master, None where nobody asked for it."""
-    answers = await each(masters, admin.broker_config)
-    rows = tuple(BrokerConfiguration(addr, masters[addr], config) for addr, config in answers.values.items())
-    return Reports(rows, unanswered_of("broker", answers))
+    answers = await ask_each(masters, admin.broker_config, on_progress)
+    note_unanswered("broker", answers, on_problem)
+    return [BrokerConfiguration(addr, masters[addr], config) for addr, config in answers.values.items()]
 
 
-async def ha_statuses(admin: Admin, addrs: Iterable[str], *, each: AskEach = ask_all) -> Reports[HaStatus]:
+async def ha_statuses(
+    admin: Admin, addrs: Iterable[str], *, on_problem: OnProblem, on_progress: OnProgress | None = None
+) -> list[HaStatus]:
     """The replication of the brokers at ``addrs``."""
-    answers = await each(addrs, admin.broker_ha_status)
-    rows = tuple(HaStatus(addr, status) for addr, status in answers.values.items())
-    return Reports(rows, unanswered_of("broker", answers))
+    answers = await ask_each(addrs, admin.broker_ha_status, on_progress)
+    note_unanswered("broker", answers, on_problem)
+    return [HaStatus(addr, status) for addr, status in answers.values.items()]
 
 
-async def broker_epochs(admin: Admin, addrs: Iterable[str], *, each: AskEach = ask_all) -> Reports[BrokerEpochs]:
+async def broker_epochs(
+    admin: Admin, addrs: Iterable[str], *, on_problem: OnProblem, on_progress: OnProgress | None = None
+) -> list[BrokerEpochs]:
     """The epochs of the brokers at ``addrs``, which are of sets that have Controllers."""
-    answers = await each(addrs, admin.broker_epochs)
-    rows = tuple(BrokerEpochs(addr, epochs) for addr, epochs in answers.values.items())
-    return Reports(rows, unanswered_of("broker", answers))
+    answers = await ask_each(addrs, admin.broker_epochs, on_progress)
+    note_unanswered("broker", answers, on_problem)
+    return [BrokerEpochs(addr, epochs) for addr, epochs in answers.values.items()]

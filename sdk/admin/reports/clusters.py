@@ -7,11 +7,10 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.requests.routes import AbsentBroker
 from skylark.sdk.admin.client import Admin
-from skylark.sdk.admin.reports.asking import AskEach, Unanswered, unanswered_of
 from skylark.sdk.admin.reports.broker_load import BrokerLoad, BrokerTotals, SlaveLag, lag_of, load_of, totals_of
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, note_unanswered
 from skylark.sdk.admin.reports.report import FLAT, OPTIONAL, named
 from skylark.sdk.admin.targets import all_targets
-from skylark.sdk.endpoint import ask_all
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -52,14 +51,16 @@ class ClusterReport:
     rows: tuple[ClusterRow, ...]
     totals: tuple[ClusterTotals, ...]
     absent: tuple[AbsentBroker, ...]
-    unanswered: tuple[Unanswered, ...]
 
 
-async def cluster_report(admin: Admin, cluster: str | None = None, *, each: AskEach = ask_all) -> ClusterReport:
+async def cluster_report(
+    admin: Admin, cluster: str | None = None, *, on_problem: OnProblem, on_progress: OnProgress | None = None
+) -> ClusterReport:
     """The brokers of ``cluster``, or of all clusters."""
     info = await admin.cluster_info()
     targets = all_targets(info, cluster)
-    answers = await each([one.addr for one in targets], admin.broker_runtime_info)
+    answers = await ask_each((one.addr for one in targets), admin.broker_runtime_info, on_progress)
+    note_unanswered("broker", answers, on_problem)
     masters = {one.broker_name: one.addr for one in targets if one.broker_id == MASTER_ID}
     now_ms = int(time.time() * 1000)
     rows: list[ClusterRow] = []
@@ -73,4 +74,4 @@ async def cluster_report(admin: Admin, cluster: str | None = None, *, each: AskE
         rows.append(ClusterRow(*place, load_of(table, now_ms), lag, rival, is_answered))
         totals.append(ClusterTotals(*place, totals_of(table), rival, is_answered))
     absent = tuple(one for one in info.absent_brokers or () if cluster in (None, one.cluster))
-    return ClusterReport(tuple(rows), tuple(totals), absent, unanswered_of("broker", answers))
+    return ClusterReport(tuple(rows), tuple(totals), absent)

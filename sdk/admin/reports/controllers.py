@@ -8,10 +8,9 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.requests.controller import GetMetaDataResponseHeader, InSyncStateData, MasterHeader
 from skylark.sdk.admin.client import Admin
-from skylark.sdk.admin.reports.asking import AskEach, Reports, unanswered_of
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, note_unanswered
 from skylark.sdk.admin.reports.report import FLAT
 from skylark.sdk.admin.targets import all_targets
-from skylark.sdk.endpoint import ask_all
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -47,21 +46,21 @@ class ElectedMaster:
 
 
 async def controller_metadata(
-    admin: Admin, addrs: Iterable[str], *, each: AskEach = ask_all
-) -> Reports[ControllerMetadata]:
+    admin: Admin, addrs: Iterable[str], *, on_problem: OnProblem, on_progress: OnProgress | None = None
+) -> list[ControllerMetadata]:
     """Who leads, as each of the Controllers at ``addrs`` sees it."""
-    answers = await each(addrs, admin.controller_metadata)
-    rows = tuple(ControllerMetadata(addr, header) for addr, header in answers.values.items())
-    return Reports(rows, unanswered_of("Controller", answers))
+    answers = await ask_each(addrs, admin.controller_metadata, on_progress)
+    note_unanswered("Controller", answers, on_problem)
+    return [ControllerMetadata(addr, header) for addr, header in answers.values.items()]
 
 
 async def controller_configs(
-    admin: Admin, addrs: Iterable[str], *, each: AskEach = ask_all
-) -> Reports[ControllerConfig]:
+    admin: Admin, addrs: Iterable[str], *, on_problem: OnProblem, on_progress: OnProgress | None = None
+) -> list[ControllerConfig]:
     """The options of the Controllers at ``addrs``."""
-    answers = await each(addrs, admin.controller_config)
-    rows = tuple(ControllerConfig(addr, config) for addr, config in answers.values.items())
-    return Reports(rows, unanswered_of("Controller", answers))
+    answers = await ask_each(addrs, admin.controller_config, on_progress)
+    note_unanswered("Controller", answers, on_problem)
+    return [ControllerConfig(addr, config) for addr, config in answers.values.items()]
 
 
 async def replica_sets(admin: Admin, controllers: Sequence[str], broker_names: Sequence[str]) -> list[ReplicaSet]:

@@ -7,7 +7,7 @@ that takes a `ReportProblem`, such as ``problems.append``.
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.sdk.admin.failures import explain
 
@@ -62,9 +62,23 @@ async def ask_each(
     return await ask_all(every, counted)
 
 
+def note_unanswered(kind: str, answers: "Answers[T]", on_problem: OnProblem) -> None:
+    """Tell of each server that has not answered; ``kind`` says what the servers are, as in ``broker``."""
+    for addr, error in answers.errors.items():
+        on_problem(ReportProblem(f"{kind} {addr}", error))
+
+
 async def note_absent_queues(admin: "Admin", topics: Iterable[str], on_problem: OnProblem) -> None:
     """Tell once of each broker that is away and has queues of one of ``topics``: a report lacks these queues."""
-    from skylark.sdk.admin.reports.topics import absent_brokers
+    from skylark.sdk.routes import absent_text
 
-    for one in await absent_brokers(admin, topics):
-        on_problem(ReportProblem(one.where, one.error))
+    told: set[str] = set()
+    for topic in topics:
+        try:
+            absent = (await admin.topic_route(topic)).absent_brokers or ()
+        except RouteNotFound:
+            continue  # a light queue, or a topic that was deleted meanwhile: nothing is missing
+        new = [one for one in absent if one.broker_name not in told]
+        told.update(one.broker_name for one in new)
+        if new:
+            on_problem(ReportProblem("", UserError(f"topic {topic}: {absent_text(new)}: its queues are not shown")))

@@ -34,6 +34,7 @@ def plain(value: object) -> Any:
     if (sent := getattr(value, "to_wire", None) or getattr(value, "to_ext", None)) is not None:
         return plain(sent())
     if is_dataclass(value) and not isinstance(value, type):
+        # A document of JSON: its members have any type.
         document: dict[str, Any] = {}
         for attribute, (name, is_optional, is_flat) in _members_of(value).items():
             item = getattr(value, attribute)
@@ -51,10 +52,11 @@ def plain(value: object) -> Any:
 
 def member(report: object, json_name: str) -> Any:
     """The member that JSON shows as ``json_name``, also one of a flat member. Raises AttributeError."""
-    for attribute, (name, _, is_flat) in _members_of(report).items():
-        if name == json_name and not is_flat:
-            return getattr(report, attribute)
-        if is_flat and is_dataclass(inside := getattr(report, attribute)):
+    attributes, flat = _attributes_of(report)
+    if (attribute := attributes.get(json_name)) is not None:
+        return getattr(report, attribute)
+    for attribute in flat:
+        if is_dataclass(inside := getattr(report, attribute)):
             try:
                 return member(inside, json_name)
             except AttributeError:
@@ -78,6 +80,20 @@ def _members(cls: type) -> dict[str, tuple[str, bool, bool]]:
         for each in fields(cls)
         if _NOT_PRINTED not in each.metadata
     }
+
+
+def _attributes_of(report: object) -> tuple[dict[str, str], list[str]]:
+    return _attributes(type(report))  # type: ignore[arg-type]  # as above
+
+
+@cache
+def _attributes(cls: type) -> tuple[dict[str, str], list[str]]:
+    """Attribute by its name in JSON, and the flat attributes: tables look up a member of each of many rows."""
+    members = _members(cls).items()
+    return (
+        {name: attribute for attribute, (name, _, is_flat) in members if not is_flat},
+        [attribute for attribute, (_, _, is_flat) in members if is_flat],
+    )
 
 
 def _camel_case(name: str) -> str:

@@ -1,16 +1,14 @@
 """Topics: their offsets, and which clusters and groups have them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 
-from skylark.mqcommon.errors import BrokerError, RouteNotFound, UserError
+from skylark.mqcommon.errors import BrokerError, RouteNotFound
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.sdk.admin.client import Admin
-from skylark.sdk.admin.reports.asking import AskEach, Unanswered
-from skylark.sdk.admin.reports.report import NOT_PRINTED, OPTIONAL, named
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each, note_absent_queues
+from skylark.sdk.admin.reports.report import OPTIONAL, named
 from skylark.sdk.admin.targets import all_targets
-from skylark.sdk.endpoint import ask_all
-from skylark.sdk.routes import absent_text
 
 # Topics of groups, which stand in their rows.
 _HIDDEN = ("%RETRY%", "%DLQ%")
@@ -34,8 +32,6 @@ class TopicStatus:
     topic: str
     queues: tuple[QueueStatus, ...]
     put_tps: float = field(metadata=named("topicPutTps"))
-    #: Brokers that are away: their queues are not among ``queues``.
-    unanswered: tuple[Unanswered, ...] = field(default=(), metadata=NOT_PRINTED)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -53,7 +49,6 @@ class TopicList:
 
     topics: tuple[str, ...]
     rows: tuple[TopicUse, ...] | None = field(default=None, metadata=OPTIONAL)
-    unanswered: tuple[Unanswered, ...] = field(default=(), metadata=NOT_PRINTED)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -64,50 +59,37 @@ class TopicClusters:
     clusters: tuple[str, ...]
 
 
-async def topic_status(admin: Admin, topic: str, cluster: str | None = None) -> TopicStatus:
-    """The offsets of each queue; ``cluster`` chooses other brokers than the topic's route."""
+async def topic_status(admin: Admin, topic: str, cluster: str | None = None, *, on_problem: OnProblem) -> TopicStatus:
+    """The offsets of each queue; ``cluster`` chooses other brokers than the topic's route.
+
+    ``on_problem`` hears of brokers of the route that are away: their queues are not shown.
+    """
     stats = await admin.topic_stats(topic, cluster)
     queues = tuple(
         QueueStatus(queue.broker_name, queue.queue_id, one.min_offset, one.max_offset, one.last_update_timestamp)
         for queue, one in sorted(stats.offset_table.items(), key=lambda item: item[0])
     )
-    absent = await absent_brokers(admin, [topic]) if cluster is None else ()
-    return TopicStatus(topic, queues, stats.topic_put_tps, absent)
+    if cluster is None:
+        await note_absent_queues(admin, [topic], on_problem)
+    return TopicStatus(topic, queues, stats.topic_put_tps)
 
 
-async def absent_brokers(admin: Admin, topics: Iterable[str]) -> tuple[Unanswered, ...]:
-    """Brokers that are away and have queues of one of ``topics``, each once."""
-    found: list[Unanswered] = []
-    said: set[str] = set()
-    for topic in topics:
-        try:
-            absent = (await admin.topic_route(topic)).absent_brokers or ()
-        except RouteNotFound:
-            continue  # a light queue, or a topic that was deleted meanwhile: nothing is missing
-        new = [one for one in absent if one.broker_name not in said]
-        said.update(one.broker_name for one in new)
-        if new:
-            error = UserError(f"topic {topic}: {absent_text(new)}: its queues are not shown")
-            found.append(Unanswered("", error))
-    return tuple(found)
-
-
-async def topic_list(admin: Admin, *, uses: bool = False, each: AskEach = ask_all) -> TopicList:
+async def topic_list(
+    admin: Admin, *, uses: bool = False, on_problem: OnProblem, on_progress: OnProgress | None = None
+) -> TopicList:
     """All topics that NameServers list; with ``uses`` also their clusters and groups."""
     topics = tuple(sorted(await admin.topic_list()))
     if not uses:
         return TopicList(topics)
     clusters = {one.broker_name: one.cluster for one in all_targets(await admin.cluster_info())}
     shown = [topic for topic in topics if not topic.startswith(_HIDDEN)]
-    answers = await each(shown, lambda topic: _use(admin, topic, clusters))
+    answers = await ask_each(shown, lambda topic: _use(admin, topic, clusters), on_progress)
     rows = tuple(answers.values.get(topic) or TopicUse("", topic, ()) for topic in shown)
-    # A topic that was deleted meanwhile is still listed, as in RocketMQ's tool.
-    unanswered = tuple(
-        Unanswered(f"topic {topic}", error)
-        for topic, error in answers.errors.items()
-        if not isinstance(error, BrokerError | RouteNotFound)
-    )
-    return TopicList(topics, rows, unanswered)
+    for topic, error in answers.errors.items():
+        # A topic that was deleted meanwhile is still listed, as in RocketMQ's tool.
+        if not isinstance(error, BrokerError | RouteNotFound):
+            on_problem(ReportProblem(f"topic {topic}", error))
+    return TopicList(topics, rows)
 
 
 async def _use(admin: Admin, topic: str, clusters: Mapping[str, str]) -> TopicUse:
