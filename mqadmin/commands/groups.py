@@ -1,7 +1,8 @@
 """Commands about consumer groups: create, change, delete, and show how far they and their queues are."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -19,9 +20,12 @@ from skylark.mqadmin.render import Table, java_object, java_value, seconds_text
 from skylark.mqadmin.scope import Scope, at_each, chosen_addrs
 from skylark.mqadmin.session import Session, in_rounds, watch_option
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.admin.reports.report import named
 
 if TYPE_CHECKING:
-    from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+    from skylark.remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
+    from skylark.sdk.admin.reports.changes import BrokerChange
     from skylark.sdk.admin.reports.groups import (
         BrokerProgress,
         BrokerQueueProgress,
@@ -78,6 +82,40 @@ def lag_text(lag_ms: int | None) -> str:
         if seconds < limit:
             return f"{seconds // size}{unit}{seconds % size // small_size:02d}{smaller}"
     return f"{seconds // 86_400}d{seconds % 86_400 // 3_600:02d}h"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class PutGroup:
+    """A group that was created or changed, and what became of that at each broker."""
+
+    config: "SubscriptionGroupConfig" = field(metadata=named("subscriptionGroupConfig"))
+    results: "list[BrokerChange]"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class DeletedGroup:
+    """A group that was deleted, and what became of that at each broker."""
+
+    group: str = field(metadata=named("groupName"))
+    results: "list[BrokerChange]"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class PutGroups:
+    """Groups that were created or changed, and what became of that at each broker."""
+
+    groups: tuple[str, ...]
+    results: "list[BrokerChange]"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SetMode:
+    """How a group consumes a topic from now on, and what became of that at each broker."""
+
+    topic: str
+    group: str
+    mode: str
+    results: "list[BrokerChange]"
 
 
 _POLICY_HELP = (
@@ -137,25 +175,39 @@ def group_config_text(config: "SubscriptionGroupConfig") -> str:
     option("a", "notifyConsumerIdsChanged", "notify consumerId changed", type=bool, default=True),
     attributes_option(""),
 )
-async def update_sub_group(session: Session, scope: Scope, **given: Any) -> dict[str, Any]:
+async def update_sub_group(
+    session: Session,
+    scope: Scope,
+    group_name: str,
+    consume_enable: bool,
+    consume_from_min_enable: bool,
+    consume_broadcast_enable: bool,
+    consume_message_orderly: bool,
+    retry_queue_nums: int,
+    retry_max_times: int,
+    group_retry_policy: "GroupRetryPolicy | None",
+    broker_id: int,
+    which_broker_when_consume_slowly: int,
+    notify_consumer_ids_changed: bool,
+    attributes: dict[str, str] | None,
+) -> PutGroup:
     """Create a consumer group, or change one."""
-    from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+    from skylark.remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
 
-    wire = {
-        "groupName": given["group_name"],
-        "consumeEnable": given["consume_enable"],
-        "consumeFromMinEnable": given["consume_from_min_enable"],
-        "consumeBroadcastEnable": given["consume_broadcast_enable"],
-        "consumeMessageOrderly": given["consume_message_orderly"],
-        "retryQueueNums": given["retry_queue_nums"],
-        "retryMaxTimes": given["retry_max_times"],
-        "groupRetryPolicy": given["group_retry_policy"] or {"type": "CUSTOMIZED"},
-        "brokerId": given["broker_id"],
-        "whichBrokerWhenConsumeSlowly": given["which_broker_when_consume_slowly"],
-        "notifyConsumerIdsChangedEnable": given["notify_consumer_ids_changed"],
-        "attributes": given["attributes"] or {},
-    }
-    config = SubscriptionGroupConfig.from_wire(wire)
+    config = SubscriptionGroupConfig(
+        group_name,
+        consume_enable=consume_enable,
+        consume_from_min_enable=consume_from_min_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+        consume_message_orderly=consume_message_orderly,
+        retry_queue_nums=retry_queue_nums,
+        retry_max_times=retry_max_times,
+        group_retry_policy=group_retry_policy or GroupRetryPolicy(),
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=notify_consumer_ids_changed,
+        attributes=attributes or {},
+    )
     results = await at_each(
         session,
         await chosen_addrs(session, scope),
@@ -165,7 +217,7 @@ async def update_sub_group(session: Session, scope: Scope, **given: Any) -> dict
     )
     if any(result.ok for result in results):
         session.say(group_config_text(config))
-    return {"subscriptionGroupConfig": config.to_wire(), "results": results}
+    return PutGroup(config, results)
 
 
 @command(
@@ -174,7 +226,7 @@ async def update_sub_group(session: Session, scope: Scope, **given: Any) -> dict
     option("g", "groupName", "subscription group name", required=True),
     option("r", "removeOffset", "also remove its offsets, and what would come back to it", type=bool, default=False),
 )
-async def delete_sub_group(session: Session, scope: Scope, group_name: str, remove_offset: bool) -> dict[str, Any]:
+async def delete_sub_group(session: Session, scope: Scope, group_name: str, remove_offset: bool) -> DeletedGroup:
     """Delete a consumer group. With -r true its offsets go, and the messages that would come back to the group;
     else a later group of the name goes on where this group was. Its %DLQ% topic is kept: delete it with deleteTopic."""
     from skylark.sdk.admin.reports.groups import is_group_known
@@ -195,7 +247,7 @@ async def delete_sub_group(session: Session, scope: Scope, group_name: str, remo
     )
     if not was_known:
         session.fail(UserError(f"there is no group {group_name}: check its name with mqadmin consumerProgress"))
-    return {"groupName": group_name, "results": results}
+    return DeletedGroup(group_name, results)
 
 
 def _version(row: "GroupSummary") -> str:
@@ -345,7 +397,7 @@ async def broker_consume_stats(
         metavar="FILE",
     ),
 )
-async def update_sub_group_list(session: Session, scope: Scope, filename: str) -> dict[str, Any]:
+async def update_sub_group_list(session: Session, scope: Scope, filename: str) -> PutGroups:
     """Create or change the groups of a file: [{"groupName":"g","retryMaxTimes":16}, ...]."""
     from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 
@@ -357,7 +409,7 @@ async def update_sub_group_list(session: Session, scope: Scope, filename: str) -
         lambda addr: session.admin.create_groups(addr, groups),
         lambda addr: f"submit batch of subscription group config to {addr} success, please check the result later.",
     )
-    return {"groups": [group.group_name for group in groups], "results": results}
+    return PutGroups(tuple(group.group_name for group in groups), results)
 
 
 @command(
@@ -382,7 +434,7 @@ async def set_consume_mode(
     group_name: str,
     mode: Literal["PULL", "POP"],
     pop_share_queue_num: int,
-) -> dict[str, Any]:
+) -> SetMode:
     """Set how a group whose members let the broker assign queues consumes a topic: by pull, or by pop."""
     results = await at_each(
         session,
@@ -395,7 +447,7 @@ async def set_consume_mode(
         session.say(
             f"topic[{topic_name}] group[{group_name}] consume mode[{mode}] popShareQueueNum[{pop_share_queue_num}]"
         )
-    return {"topic": topic_name, "group": group_name, "mode": mode, "results": results}
+    return SetMode(topic_name, group_name, mode, results)
 
 
 FAMILIES = {

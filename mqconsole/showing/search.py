@@ -70,8 +70,8 @@ def _brokers(snapshot: Snapshot) -> Iterable[Hit]:
 
 
 def _groups(snapshot: Snapshot) -> Iterable[Hit]:
-    for row in snapshot.groups:
-        yield Hit("group", row["group"], f"/groups/{quote(row['group'], safe='')}", f"lag {count(row['lag'])}")
+    for group in snapshot.groups:
+        yield Hit("group", group.group, f"/groups/{quote(group.group, safe='')}", f"lag {count(group.lag)}")
 
 
 def _topics(snapshot: Snapshot) -> Iterable[Hit]:

@@ -6,7 +6,7 @@ topology for topics and groups. Neighbours: collector.py asks; web/ shows.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import (
@@ -134,6 +134,21 @@ class TopicRow:
     lag: int
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group: what it has not consumed, and how fast it is; ``worst_topic`` has the most of its lag."""
+
+    group: str
+    kind: str
+    lag: int
+    #: Messages a second that it has consumed; None when that is not known yet.
+    consume_tps: float | None
+    pull_tps: float
+    topics: int
+    #: Empty when the group does not lag.
+    worst_topic: str
+
+
 @lazy_dataclass(slots=True)
 class Snapshot:
     """What pages show; empty before the first round. ``error``: why the NameServers do not answer."""
@@ -149,7 +164,7 @@ class Snapshot:
     #: Clusters with their sets, topics and groups.
     topology: Topology = field(default_factory=Topology)
     topics: Sequence[TopicRow] = ()
-    groups: list[dict[str, Any]] = field(default_factory=list)
+    groups: Sequence[GroupRow] = ()
     #: Numbers for the history.
     measured: list[tuple[str, float]] = field(default_factory=list)
 
@@ -315,7 +330,7 @@ def _kind(name: str, own: set[str]) -> str:
     return SYSTEM if is_system_topic(name) or name in own else USER
 
 
-def _groups(found: Found, whole: Topology) -> list[dict[str, Any]]:
+def _groups(found: Found, whole: Topology) -> list[GroupRow]:
     summed = {row.consumer_group: row for row in whole.groups}
     pulled = _summed(one.pulled for one in found.progress.values())
     consumed = _summed(one.consumed for one in found.progress.values())
@@ -325,15 +340,15 @@ def _groups(found: Found, whole: Topology) -> list[dict[str, Any]]:
         lags = summed[name].topics if name in summed else {}
         worst = max(lags, key=lambda topic: (lags[topic], topic), default="")
         rows.append(
-            {
-                "group": name,
-                "kind": SYSTEM if is_system_group(name) else USER,
-                "lag": summed[name].lag if name in summed else 0,
-                "consumeTps": consumed.get(name),
-                "pullTps": pulled.get(name, 0.0),
-                "topics": len([topic for topic in lags if not is_retry_topic(topic)]),
-                "worstTopic": worst if worst and lags[worst] else "",
-            }
+            GroupRow(
+                name,
+                SYSTEM if is_system_group(name) else USER,
+                summed[name].lag if name in summed else 0,
+                consumed.get(name),
+                pulled.get(name, 0.0),
+                len([topic for topic in lags if not is_retry_topic(topic)]),
+                worst if worst and lags[worst] else "",
+            )
         )
     return rows
 
@@ -346,7 +361,7 @@ def _summed(rates: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return found
 
 
-def _measured(found: Found, brokers: list[BrokerRow], groups: list[dict[str, Any]]) -> list[tuple[str, float]]:
+def _measured(found: Found, brokers: list[BrokerRow], groups: list[GroupRow]) -> list[tuple[str, float]]:
     """The most important first: when there are too many, the last ones get no series."""
     alive = [row for row in brokers if row.error is None]
     values: list[tuple[str, float]] = [
@@ -355,8 +370,8 @@ def _measured(found: Found, brokers: list[BrokerRow], groups: list[dict[str, Any
     ]
     for one in alive:
         values += [(f"in {one.broker_addr}", one.load.in_tps), (f"out {one.broker_addr}", one.load.out_tps)]
-    values += [(f"lag {row['group']}", row["lag"]) for row in groups]
-    values += [(f"rate {row['group']}", row["consumeTps"]) for row in groups if row["consumeTps"] is not None]
+    values += [(f"lag {group.group}", group.lag) for group in groups]
+    values += [(f"rate {group.group}", group.consume_tps) for group in groups if group.consume_tps is not None]
     late = sorted((queue for each in found.progress.values() for queue in each.late), key=lambda queue: -queue.lag)
     values += [(f"{queues_of(each.group)}{each.topic} {each.broker_name} {each.queue_id}", each.lag) for each in late]
     return values

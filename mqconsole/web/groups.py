@@ -230,15 +230,13 @@ async def _put(ask: Asked, group: str) -> None:
 
 async def groups(ask: Asked) -> View:
     kind = ask.fields.text("kind", USER)
-    rows = [row for row in ask.snapshot.groups if kind in (row["kind"], "all")]
+    rows = [row for row in ask.snapshot.groups if kind in (row.kind, "all")]
     shown = table(rows, GROUPS, wanted(ask.fields.values, keep=("kind",)), searched=("group",), sort="-lag")
     (_, from_s, to_s), history = span_of(ask), ask.collector.history
     view = View("Groups", {"kind": kind, "kinds": (USER, SYSTEM), "clusters": ask.snapshot.clusters()})
     view.problems = list(ask.snapshot.problems)
     view.tables["groups"] = shown
-    view.pictures = {
-        row["group"]: sparkline(history.get(f"lag {row['group']}", from_s), from_s, to_s) for row in shown.rows
-    }
+    view.pictures = {row.group: sparkline(history.get(f"lag {row.group}", from_s), from_s, to_s) for row in shown.rows}
     return view
 
 
@@ -261,8 +259,8 @@ async def one_group(ask: Asked, group: str) -> View:
     work = together(one for one in works.values() if one is not None)
     known = connected or ConsumerConnections(group)
     # Members know best; of those that do not tell, the offsets do.
-    seen = next((row for row in ask.snapshot.groups if row["group"] == group), None)
-    consumed_per_s = seen["consumeTps"] if seen is not None else None
+    seen = next((row for row in ask.snapshot.groups if row.group == group), None)
+    consumed_per_s = seen.consume_tps if seen is not None else None
     if work is not None and len(works) == len(known.connections) and None not in works.values():
         consumed_per_s = work.consumed_per_s
     members = [ConnectedMember(one, figures(works.get(one.client_id))) for one in known.connections]

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.mqconsole.showing.search import MOST_OF_A_KIND, Hits, search
-from skylark.mqconsole.watching.snapshot import BrokerRow, Snapshot, TopicRow
+from skylark.mqconsole.watching.snapshot import BrokerRow, GroupRow, Snapshot, TopicRow
 from skylark.sdk.admin.reports.broker_load import SlaveLag, load_of, totals_of
 
 
@@ -14,7 +14,7 @@ def snapshot(*topics: str, groups: tuple[str, ...] = ()) -> Snapshot:
             for broker_id, addr, error in ((0, "10.0.0.1:1", None), (1, "10.0.0.2:1", "refused"))
         ],
         topics=[TopicRow(name, "user", "", "RW", 8, 8, 1, 0, 0) for name in topics],
-        groups=[{"group": name, "lag": 1_200} for name in groups],
+        groups=[GroupRow(name, "user", 1_200, None, 0.0, 1, "") for name in groups],
     )
 
 
