@@ -50,6 +50,11 @@ async def doctor(session: Session, quiet: bool, max_lag: int) -> "DoctorReport":
 
     The exit code is 1 if anything is FAIL. Nothing is changed.
     """
+    return await diagnose(session, quiet=quiet, max_lag=max_lag)
+
+
+async def diagnose(session: Session, *, quiet: bool, max_lag: int) -> "DoctorReport":
+    """What the command does; ``quiet`` and ``max_lag`` are its options."""
     from skylark.mqadmin.doctor.certificates import certificate_of
     from skylark.mqadmin.doctor.checks import run_checks
     from skylark.mqadmin.doctor.gather import gather, knock

@@ -1,6 +1,6 @@
 """A person: a name, a role, and connections that sign all requests with that person's credentials.
 
-mqadmin's commands run here without a terminal: what they return is shown, and what they complain about is kept.
+mqadmin's doctor runs here without a terminal: what it finds is shown, and what it complains about is kept.
 Answers are kept for some seconds, and several pages that want the same wait for one answer: a broker is asked once in
 that time for each person, however many windows are open.
 """
@@ -13,7 +13,6 @@ from typing import Any, Final, Generic, TypeVar, cast
 import trio
 
 from skylark import Admin, Client, Producer, PullConsumer
-from skylark.mqadmin.command import AdminCommand
 from skylark.mqadmin.session import Session, Settings
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -43,10 +42,6 @@ class Cluster:
     keep_s: float = 5.0
     #: Servers that may get RocketMQ's signature of whoever logs in: `Credentials`.
     plain_signature_addresses: str = ""
-
-
-class CommandFailed(UserError):
-    """A command of mqadmin has not done all of its work; the text says what went wrong."""
 
 
 class ChangeFailed(UserError):
@@ -92,19 +87,11 @@ class Person:
         self._answers: OrderedDict[str, _Answer[Any]] = OrderedDict()
         self.admin = Admin(client, timeout_ms=cluster.timeout_ms)
 
-    async def run(self, command: AdminCommand, **options: Any) -> Any:
-        """The result of a command of mqadmin. CommandFailed when the command has failed in part or as a whole."""
-        # A session for each run: complaints of one command must not be shown with another.
+    async def with_session(self, work: Callable[[Session], Awaitable[T]]) -> tuple[T, list[str]]:
+        """The result of ``work``, which needs a session of mqadmin, and what it could not find out."""
+        # A session for each: complaints of one must not be shown with another.
         session = self._session()
-        found = await command.work(session, **options)
-        if session.failed:
-            raise CommandFailed("; ".join(session.complaints))
-        return found
-
-    async def look(self, command: AdminCommand, **options: Any) -> tuple[Any, list[str]]:
-        """As `run`, for commands that only look: the result, and what could not be found out."""
-        session = self._session()
-        return await command.work(session, **options), session.complaints
+        return await work(session), session.complaints
 
     async def at_masters(self, cluster: str, doing: str, act: Callable[[str], Awaitable[object]]) -> None:
         """Await ``act`` for the master of each set of ``cluster``. ChangeFailed when one fails; ``doing`` is told."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from skylark import Admin
-from skylark.mqadmin.commands.doctor import doctor
+from skylark.mqadmin.commands.doctor import diagnose
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqconsole.people.person import Person
@@ -30,7 +30,7 @@ from skylark.sdk.admin.reports.controllers import (
     dledger_leader,
     replica_sets,
 )
-from skylark.sdk.admin.reports.findings import DoctorFinding, DoctorReport
+from skylark.sdk.admin.reports.findings import DoctorFinding
 from skylark.sdk.admin.reports.problems import ReportProblem
 from skylark.sdk.admin.reports.report import FLAT, named
 from skylark.sdk.admin.reports.users import PolicyRow, UserRow, policies_at, users_at
@@ -310,14 +310,13 @@ async def findings_for(person: Person) -> Sequence[DoctorFinding]:
     """What the doctor finds with this person's credentials, from WARN on."""
     async with person.admin:
         with person.deadline():
-            found: DoctorReport
-            found, _ = await person.look(doctor, quiet=True, max_lag=MAX_LAG)
+            found, _ = await person.with_session(partial(diagnose, quiet=True, max_lag=MAX_LAG))
     return found.findings
 
 
 async def doctor_page(ask: Asked) -> View:
-    found: DoctorReport
-    found, problems = await ask.person.recent("doctor", lambda: ask.person.look(doctor, quiet=False, max_lag=MAX_LAG))
+    look = partial(diagnose, quiet=False, max_lag=MAX_LAG)
+    found, problems = await ask.person.recent("doctor", lambda: ask.person.with_session(look))
     findings = with_away(found.findings, ask.snapshot.away)
     rows = sorted(findings, key=lambda row: STATES.index(row.state))
     asked = wanted({"size": "500"} | dict(ask.fields.values))
