@@ -31,15 +31,11 @@ _SCOPE = ("broker_addr", "cluster_name")
 
 
 class AdminCommand(click.Command):
-    """A command of mqadmin. ``work`` is its function, for programs that have a Session of their own.
+    """A command of mqadmin.
 
     It refuses an option with several names (``-n``, ``--namesrvAddr``) when it is given twice. click would take the
     last one, RocketMQ's tools take the first, and neither says that the other has no effect.
     """
-
-    def __init__(self, work: Work, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.work = work
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         refuse_repeated(self, ctx, args)
@@ -152,7 +148,7 @@ def command(
 
         help_text = (work.__doc__ or "").strip()
         context = {"help_option_names": ["-h", "--help"]}
-        return AdminCommand(work, name, context, run, [*params, *common_options()], help=help_text)
+        return AdminCommand(name, context, run, [*params, *common_options()], help=help_text)
 
     return make
 

@@ -1,28 +1,26 @@
 """A person: a name, a role, and connections that sign all requests with that person's credentials.
 
-mqadmin's commands run here without a terminal: what they return is shown, and what they complain about is kept.
-Answers are kept for some seconds, and several pages that want the same wait for one answer: a broker is asked once in
-that time for each person, however many windows are open.
+Pages and changes ask through a person's `Admin`, with the functions of sdk/admin/reports/. Answers are kept for some
+seconds, and several pages that want the same wait for one answer: a broker is asked once in that time for each person,
+however many windows are open.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final, Generic, TypeVar, cast
 
 import trio
 
 from skylark import Admin, Client, Producer, PullConsumer
-from skylark.mqadmin.command import AdminCommand
-from skylark.mqadmin.session import Session, Settings
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.mqconsole.people.roles import Role
 from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.signature import Credentials
-from skylark.sdk.admin.failures import ErrorReport, WarningReport
 from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, ask_each
+from skylark.sdk.endpoint import Answers
 
 T = TypeVar("T")
 
@@ -43,10 +41,6 @@ class Cluster:
     keep_s: float = 5.0
     #: Servers that may get RocketMQ's signature of whoever logs in: `Credentials`.
     plain_signature_addresses: str = ""
-
-
-class CommandFailed(UserError):
-    """A command of mqadmin has not done all of its work; the text says what went wrong."""
 
 
 class ChangeFailed(UserError):
@@ -92,20 +86,6 @@ class Person:
         self._answers: OrderedDict[str, _Answer[Any]] = OrderedDict()
         self.admin = Admin(client, timeout_ms=cluster.timeout_ms)
 
-    async def run(self, command: AdminCommand, **options: Any) -> Any:
-        """The result of a command of mqadmin. CommandFailed when the command has failed in part or as a whole."""
-        # A session for each run: complaints of one command must not be shown with another.
-        session = self._session()
-        found = await command.work(session, **options)
-        if session.failed:
-            raise CommandFailed("; ".join(session.complaints))
-        return found
-
-    async def look(self, command: AdminCommand, **options: Any) -> tuple[Any, list[str]]:
-        """As `run`, for commands that only look: the result, and what could not be found out."""
-        session = self._session()
-        return await command.work(session, **options), session.complaints
-
     async def at_masters(self, cluster: str, doing: str, act: Callable[[str], Awaitable[object]]) -> None:
         """Await ``act`` for the master of each set of ``cluster``. ChangeFailed when one fails; ``doing`` is told."""
         addrs = await self.admin.brokers_of_cluster(cluster)
@@ -115,11 +95,14 @@ class Person:
         if failed:
             raise ChangeFailed("; ".join(str(ReportProblem(doing, error)) for error in failed))
 
-    def _session(self) -> "_QuietSession":
-        settings = Settings(
-            self._cluster.namesrv, self._cluster.timeout_ms, "json", self._credentials, self._cluster.tls
-        )
-        return _QuietSession(_PersonsClients(self._client, settings), settings, self.admin)
+    @property
+    def timeout_ms(self) -> int:
+        """How long an answer may take."""
+        return self._cluster.timeout_ms
+
+    async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> Answers[T]:
+        """Await ``ask`` for each key, several at a time."""
+        return await ask_each(keys, ask)
 
     @property
     def namesrv_addrs(self) -> list[str]:
@@ -184,41 +167,6 @@ class Person:
     def forget_answers(self) -> None:
         """This person has changed something: ask again."""
         self._answers.clear()
-
-
-class _QuietSession(Session):
-    """Keeps what mqadmin would print on stderr."""
-
-    def __init__(self, clients: "_PersonsClients", settings: Settings, admin: Admin) -> None:
-        super().__init__(clients, settings, admin)
-        self.complaints: list[str] = []
-
-    def _complain(self, report: ErrorReport | WarningReport, text: str) -> None:
-        self.complaints.append(text)
-
-    def progress(self, text: str) -> None:
-        """Nobody looks at it."""
-
-
-class _PersonsClients:
-    """Opens clients for commands on the person's connections; others only for one NameServer of several."""
-
-    def __init__(self, client: Client, settings: Settings) -> None:
-        self._client = client
-        self._settings = settings
-
-    def admin(self, settings: Settings) -> AbstractAsyncContextManager[Admin]:
-        if settings.namesrv == self._settings.namesrv:
-            return Admin(self._client, timeout_ms=settings.timeout_ms)
-        return Admin(
-            settings.namesrv, timeout_ms=settings.timeout_ms, credentials=settings.credentials, tls=settings.tls
-        )
-
-    def producer(self, settings: Settings, group: str) -> AbstractAsyncContextManager[Producer]:
-        return _producer(self._client, group, settings.timeout_ms)
-
-    def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager[PullConsumer]:
-        return _consumer(self._client, group, settings.timeout_ms)
 
 
 def _producer(client: Client, group: str, timeout_ms: int) -> Producer:
