@@ -44,9 +44,7 @@ class Table:
 
 
 def _cell(row: Row, of: str | Callable[[Row], object]) -> object:
-    if callable(of):
-        return of(row)
-    return row[of] if isinstance(row, Mapping) else getattr(row, of)
+    return of(row) if callable(of) else getattr(row, of)
 
 
 def to_json(document: Any, *, one_line: bool = False) -> str:

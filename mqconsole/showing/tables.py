@@ -101,7 +101,7 @@ class Table:
 
     def value(self, row: Row, name: str) -> Any:
         """A row's value in the column ``name``."""
-        return value_of(row, name)
+        return member(row, name)
 
     def report(self) -> "TablePage":
         """The page for JSON."""
@@ -127,20 +127,15 @@ def table(
     found = every
     if asked.q:
         part = asked.q.casefold()
-        found = [row for row in every if any(part in str(value_of(row, name)).casefold() for name in searched)]
+        found = [row for row in every if any(part in str(member(row, name)).casefold() for name in searched)]
     names = {column.name for column in columns}
     chosen = asked.sort if asked.sort.removeprefix("-") in names else sort
     name = chosen.removeprefix("-")
     if name:
-        found = sorted(found, key=lambda row: _order(value_of(row, name)), reverse=chosen.startswith("-"))
+        found = sorted(found, key=lambda row: _order(member(row, name)), reverse=chosen.startswith("-"))
     page = min(asked.page, max(-(-len(found) // asked.size), 1))
     shown = Wanted(asked.q, chosen, page, asked.size, asked.kept)
     return Table(columns, found[(page - 1) * asked.size : page * asked.size], len(found), len(every), shown)
-
-
-def value_of(row: Row, name: str) -> Any:
-    """The value in the column ``name``; empty when the row has none."""
-    return row.get(name, "") if isinstance(row, Mapping) else member(row, name)
 
 
 def _order(value: Any) -> tuple[int, Any]:

@@ -1,7 +1,7 @@
 """Tables, JSON, times, Java's spellings, and version numbers."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -19,11 +19,16 @@ from skylark.mqadmin.render import (
 # --- Tables, JSON, times and Java's spellings
 
 
+class Row(NamedTuple):
+    name: str
+    count: int
+
+
 TABLE = Table((("#Name", "name"), ("#Count", "count")), "%-6s  %4d|")
 
 
 def test_heads_in_the_widths_of_the_rows() -> None:
-    assert list(TABLE.lines([{"name": "a", "count": 7, "more": None}])) == ["#Name   #Count|", "a          7|"]
+    assert list(TABLE.lines([Row("a", 7)])) == ["#Name   #Count|", "a          7|"]
 
 
 def test_heads_in_widths_of_their_own() -> None:
@@ -31,7 +36,7 @@ def test_heads_in_widths_of_their_own() -> None:
 
 
 def test_wide_names_are_not_cut() -> None:
-    assert TABLE.row({"name": "a-wide-name", "count": 1}) == "a-wide-name     1|"
+    assert TABLE.row(Row("a-wide-name", 1)) == "a-wide-name     1|"
 
 
 def test_times() -> None:

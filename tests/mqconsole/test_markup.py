@@ -1,5 +1,6 @@
 """Whatever stands in a name, a property or a body: it never becomes markup, and never a link to somewhere else."""
 
+from dataclasses import field, make_dataclass
 from html.parser import HTMLParser
 from typing import Any
 
@@ -29,6 +30,7 @@ from skylark.sdk.admin.reports.groups import GroupConfig
 from skylark.sdk.admin.reports.members import SubscribedTopic
 from skylark.sdk.admin.reports.message_report import MessageReport
 from skylark.sdk.admin.reports.messages import MessageTrack, TrackedMessage
+from skylark.sdk.admin.reports.report import named
 from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.
@@ -110,16 +112,19 @@ def message_view(text: str, body: bytes) -> View:
     return View(text, data, problems=[text])
 
 
-def row_of(columns: Any, text: str) -> dict[str, Any]:
-    return {column.name: [text] if column.name in ("actions", "sourceIps") else None if column.is_number else text
-            for column in columns}  # fmt: skip
+def row_of(columns: Any, text: str) -> Any:
+    """A report with ``text`` in all columns, and in the member that boxes are named after."""
+    values = {column.name: [text] if column.name in ("actions", "sourceIps") else None if column.is_number else text
+              for column in columns} | {"offsetMsgId": text}  # fmt: skip
+    members = [(f"m{at}", object, field(metadata=named(name))) for at, name in enumerate(values)]
+    return make_dataclass("Row", members)(*values.values())
 
 
 def list_views(text: str) -> dict[str, View]:
     asked = wanted({"q": "", "sort": text, "kind": text}, keep=("kind",))
 
     def one(columns: Any) -> Any:
-        return table([row_of(columns, text) | {"offsetMsgId": text}], columns, asked, searched=())
+        return table([row_of(columns, text)], columns, asked, searched=())
 
     facts = {
         "kind": text, "kinds": (text,), "types": (text,), "clusters": [text, "b"], "group": text, "topic": text,
