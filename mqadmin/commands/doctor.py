@@ -14,6 +14,7 @@ from skylark.mqadmin.session import Session
 from skylark.mqcommon.visible import visible
 
 if TYPE_CHECKING:
+    from skylark.mqadmin.doctor.gather import Servers
     from skylark.sdk.admin.reports.findings import DoctorReport
 
 _TABLE = Table(
@@ -50,23 +51,23 @@ async def doctor(session: Session, quiet: bool, max_lag: int) -> "DoctorReport":
 
     The exit code is 1 if anything is FAIL. Nothing is changed.
     """
-    return await diagnose(session, quiet=quiet, max_lag=max_lag)
+    found = await examine(session, session.settings.timeout_ms, max_lag=max_lag, quiet=quiet)
+    session.failed = session.failed or found.counts["FAIL"] > 0
+    return found
 
 
-async def diagnose(session: Session, *, quiet: bool, max_lag: int) -> "DoctorReport":
-    """What the command does; ``quiet`` and ``max_lag`` are its options."""
+async def examine(servers: "Servers", timeout_ms: int, *, max_lag: int, quiet: bool = False) -> "DoctorReport":
+    """What the checks find; ``quiet``: only what is wrong, and how often a check has each result."""
     from skylark.mqadmin.doctor.certificates import certificate_of
     from skylark.mqadmin.doctor.checks import run_checks
     from skylark.mqadmin.doctor.gather import gather, knock
     from skylark.sdk.admin.reports.findings import DoctorFinding, DoctorReport
 
-    timeout_ms = session.settings.timeout_ms
     facts = await gather(
-        session, partial(knock, timeout_ms=timeout_ms), partial(certificate_of, timeout_ms=timeout_ms), max_lag
+        servers, partial(knock, timeout_ms=timeout_ms), partial(certificate_of, timeout_ms=timeout_ms), max_lag
     )
     rows = [DoctorFinding(one.state, check, one.where, one.text, one.remedy) for check, one in run_checks(facts)]
     counts = Counter(row.state for row in rows)
-    session.failed = session.failed or counts["FAIL"] > 0
     shown = tuple(row for row in rows if not quiet or row.state in ("WARN", "FAIL"))
     return DoctorReport(shown, {state: counts[state] for state in _COUNTED})
 

@@ -1,27 +1,26 @@
 """A person: a name, a role, and connections that sign all requests with that person's credentials.
 
-mqadmin's doctor runs here without a terminal: what it finds is shown, and what it complains about is kept.
-Answers are kept for some seconds, and several pages that want the same wait for one answer: a broker is asked once in
-that time for each person, however many windows are open.
+Pages and changes ask through a person's `Admin`, with the functions of sdk/admin/reports/. Answers are kept for some
+seconds, and several pages that want the same wait for one answer: a broker is asked once in that time for each person,
+however many windows are open.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final, Generic, TypeVar, cast
 
 import trio
 
 from skylark import Admin, Client, Producer, PullConsumer
-from skylark.mqadmin.session import Session, Settings
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.mqconsole.people.roles import Role
 from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.signature import Credentials
-from skylark.sdk.admin.failures import ErrorReport, WarningReport
 from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, ask_each
+from skylark.sdk.endpoint import Answers
 
 T = TypeVar("T")
 
@@ -87,12 +86,6 @@ class Person:
         self._answers: OrderedDict[str, _Answer[Any]] = OrderedDict()
         self.admin = Admin(client, timeout_ms=cluster.timeout_ms)
 
-    async def with_session(self, work: Callable[[Session], Awaitable[T]]) -> tuple[T, list[str]]:
-        """The result of ``work``, which needs a session of mqadmin, and what it could not find out."""
-        # A session for each: complaints of one must not be shown with another.
-        session = self._session()
-        return await work(session), session.complaints
-
     async def at_masters(self, cluster: str, doing: str, act: Callable[[str], Awaitable[object]]) -> None:
         """Await ``act`` for the master of each set of ``cluster``. ChangeFailed when one fails; ``doing`` is told."""
         addrs = await self.admin.brokers_of_cluster(cluster)
@@ -102,11 +95,14 @@ class Person:
         if failed:
             raise ChangeFailed("; ".join(str(ReportProblem(doing, error)) for error in failed))
 
-    def _session(self) -> "_QuietSession":
-        settings = Settings(
-            self._cluster.namesrv, self._cluster.timeout_ms, "json", self._credentials, self._cluster.tls
-        )
-        return _QuietSession(_PersonsClients(self._client, settings), settings, self.admin)
+    @property
+    def timeout_ms(self) -> int:
+        """How long an answer may take."""
+        return self._cluster.timeout_ms
+
+    async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> Answers[T]:
+        """Await ``ask`` for each key, several at a time."""
+        return await ask_each(keys, ask)
 
     @property
     def namesrv_addrs(self) -> list[str]:
@@ -171,41 +167,6 @@ class Person:
     def forget_answers(self) -> None:
         """This person has changed something: ask again."""
         self._answers.clear()
-
-
-class _QuietSession(Session):
-    """Keeps what mqadmin would print on stderr."""
-
-    def __init__(self, clients: "_PersonsClients", settings: Settings, admin: Admin) -> None:
-        super().__init__(clients, settings, admin)
-        self.complaints: list[str] = []
-
-    def _complain(self, report: ErrorReport | WarningReport, text: str) -> None:
-        self.complaints.append(text)
-
-    def progress(self, text: str) -> None:
-        """Nobody looks at it."""
-
-
-class _PersonsClients:
-    """Opens clients for commands on the person's connections; others only for one NameServer of several."""
-
-    def __init__(self, client: Client, settings: Settings) -> None:
-        self._client = client
-        self._settings = settings
-
-    def admin(self, settings: Settings) -> AbstractAsyncContextManager[Admin]:
-        if settings.namesrv == self._settings.namesrv:
-            return Admin(self._client, timeout_ms=settings.timeout_ms)
-        return Admin(
-            settings.namesrv, timeout_ms=settings.timeout_ms, credentials=settings.credentials, tls=settings.tls
-        )
-
-    def producer(self, settings: Settings, group: str) -> AbstractAsyncContextManager[Producer]:
-        return _producer(self._client, group, settings.timeout_ms)
-
-    def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager[PullConsumer]:
-        return _consumer(self._client, group, settings.timeout_ms)
 
 
 def _producer(client: Client, group: str, timeout_ms: int) -> Producer:

@@ -1,7 +1,7 @@
 """Messages: found by id, key, unique key, offset or time; one message with its body; sending; the trace."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -222,13 +222,12 @@ def _properties(text: str) -> dict[str, str]:
 async def messages(ask: Asked) -> View:
     by = ask.fields.text("by", "time")
     by = by if by in BY else "time"
-    data: dict[str, Any] = {"by": by, "choices": BY, "searched": ask.fields.text("topic") != "" or by == "id"}
-    view = View("Messages", data)
+    view = View("Messages", {"by": by, "choices": BY, "searched": ask.fields.text("topic") != "" or by == "id"})
     if not (ask.fields.text("topic") or ask.fields.text("id")):
-        data["searched"] = False
+        view.data["searched"] = False
         return view
     found, view.problems = await with_problems(lambda tell: _search(ask, by, tell))
-    data["found"] = len(found)
+    view.data["found"] = len(found)
     keep = ("by", "topic", "key", "id", "begin", "end", "broker", "queue", "offset")
     # The list has no bodies: two hundred of them may be large, and each has a page of its own.
     rows = [message_report(message, with_body=False) for message in found]

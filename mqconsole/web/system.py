@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from skylark import Admin
-from skylark.mqadmin.commands.doctor import diagnose
+from skylark.mqadmin.commands.doctor import examine
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqconsole.people.person import Person
@@ -310,15 +310,15 @@ async def findings_for(person: Person) -> Sequence[DoctorFinding]:
     """What the doctor finds with this person's credentials, from WARN on."""
     async with person.admin:
         with person.deadline():
-            found, _ = await person.with_session(partial(diagnose, quiet=True, max_lag=MAX_LAG))
+            found = await examine(person, person.timeout_ms, max_lag=MAX_LAG, quiet=True)
     return found.findings
 
 
 async def doctor_page(ask: Asked) -> View:
-    look = partial(diagnose, quiet=False, max_lag=MAX_LAG)
-    found, problems = await ask.person.recent("doctor", lambda: ask.person.with_session(look))
+    person = ask.person
+    found = await person.recent("doctor", lambda: examine(person, person.timeout_ms, max_lag=MAX_LAG))
     findings = with_away(found.findings, ask.snapshot.away)
     rows = sorted(findings, key=lambda row: STATES.index(row.state))
     asked = wanted({"size": "500"} | dict(ask.fields.values))
     shown = table(rows, FINDINGS, asked, searched=("state", "check", "where", "text"))
-    return View("Doctor", {"counts": counts(rows)}, {"findings": shown}, problems=problems)
+    return View("Doctor", {"counts": counts(rows)}, {"findings": shown})

@@ -139,6 +139,7 @@ class Parquet:
             self._writer.close()
 
 
+# A row for Arrow, which takes rows as dictionaries.
 def columns_of(letter: DeadLetter) -> dict[str, Any]:
     """The values of a message's columns; times in microseconds."""
     from skylark.sdk.arrow.schema import microseconds

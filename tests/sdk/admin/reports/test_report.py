@@ -47,6 +47,16 @@ def test_members_have_the_names_of_json() -> None:
     assert plain([ROW, {"a": frozenset({1})}, "x"]) == [document, {"a": [1]}, "x"]
 
 
+def test_a_flat_member_that_is_none_has_no_members() -> None:
+    @lazy_dataclass(frozen=True, slots=True)
+    class Found:
+        name: str
+        place: Place | None = field(metadata=FLAT)
+
+    assert plain(Found("a", None)) == {"name": "a"}
+    assert plain(Found("a", Place("b", 0))) == {"name": "a", "brokerName": "b", "queueId": 0}
+
+
 def test_what_is_optional_is_left_out_when_there_is_none() -> None:
     row = Row(Place("a", 3), {}, 5, 7, reason="full")
     assert plain(row)["reason"] == "full" and "reason" not in plain(ROW)
