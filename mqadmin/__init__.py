@@ -5,9 +5,8 @@ __main__.py         the entry point; cli.py: the click group, help, suggestions,
 command.py          makes a click command of an async function; params.py: options and their values
 commands/           the commands, by family; doctor/: the checks of a whole cluster
 session.py          the context of one run of a command, and runs in rounds; scope.py: the brokers of -b and -c
-render.py           tables and JSON, RocketMQ's texts for values and versions; message_text.py: for messages
-reading.py          pulls the messages of queues for commands that print them; backlog.py: what a group has not consumed
-order_records.py    ordered topics, and changes that would fail their sends
+render.py           tables and JSON, RocketMQ's texts for values; message_text.py: for messages
+reading.py          a queue as RocketMQ's tool prints it
 reshape.py          gives a topic other numbers of queues, step by step; moving.py: copies messages of queues that go
 securing.py         the files of a guarded cluster
 reference.py        generates docs/mqadmin.md

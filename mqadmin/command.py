@@ -19,7 +19,7 @@ from skylark.mqadmin.session import Clients, SdkClients, Session, Settings
 from skylark.mqcommon.daemons.output import OutputFailed
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.options.command_line import refuse_repeated
-from skylark.sdk.admin.failures import error_document, explain, first_of
+from skylark.sdk.admin.failures import error_report, explain, first_of
 
 if TYPE_CHECKING:
     from skylark.remoting.net.tls.settings import Tls
@@ -31,15 +31,11 @@ _SCOPE = ("broker_addr", "cluster_name")
 
 
 class AdminCommand(click.Command):
-    """A command of mqadmin. ``work`` is its function, for programs that have a Session of their own.
+    """A command of mqadmin.
 
     It refuses an option with several names (``-n``, ``--namesrvAddr``) when it is given twice. click would take the
     last one, RocketMQ's tools take the first, and neither says that the other has no effect.
     """
-
-    def __init__(self, work: Work, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.work = work
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         refuse_repeated(self, ctx, args)
@@ -152,11 +148,12 @@ def command(
 
         help_text = (work.__doc__ or "").strip()
         context = {"help_option_names": ["-h", "--help"]}
-        return AdminCommand(work, name, context, run, [*params, *common_options()], help=help_text)
+        return AdminCommand(name, context, run, [*params, *common_options()], help=help_text)
 
     return make
 
 
+# Here and below: click hands on options by name, and checks their types by the parameters of the command.
 def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str, Any], show: Show | None) -> bool:
     """Run ``work`` with an opened Admin and print what it returns; False when anything failed."""
     import trio
@@ -188,7 +185,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         if (failure := first_of(error, SkylarkError)) is None:
             raise
         in_json = settings.output == "json"
-        line = to_json(error_document(failure), one_line=True) if in_json else f"mqadmin: {explain(failure)}"
+        line = to_json(error_report(failure), one_line=True) if in_json else f"mqadmin: {explain(failure)}"
         click.echo(line, err=True)
         return False
     assert session is not None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from skylark.mqadmin.render import java_object, java_value, time_text
 from skylark.mqcommon.visible import visible
-from skylark.sdk.admin.message_json import body_of, body_text
+from skylark.sdk.admin.reports.message_report import body_of, body_text
 
 if TYPE_CHECKING:
     from skylark.mqcommon.message.message import MessageExt

@@ -18,6 +18,7 @@ from skylark.mqcommon.errors import ProtocolError, UserError
 
 if TYPE_CHECKING:
     from skylark.remoting.protocol.body import Body
+    from skylark.remoting.protocol.requests.groups import GroupRetryPolicy
 
 _ADDR = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:;/\[\]]+):(\d{1,5})")
 
@@ -170,14 +171,19 @@ class RetryPolicyText(click.ParamType):  # type: ignore[type-arg]  # generic in 
 
     name = "json"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "GroupRetryPolicy":
+        from skylark.remoting.protocol.requests.groups import GroupRetryPolicy
+
         try:
             policy = json.loads(value)
         except ValueError as error:
             self.fail(f"is not JSON: {error}", param, ctx)
         if not isinstance(policy, dict) or policy.get("type") not in ("CUSTOMIZED", "EXPONENTIAL"):
             self.fail('needs "type":"CUSTOMIZED" or "type":"EXPONENTIAL"', param, ctx)
-        return policy
+        try:
+            return GroupRetryPolicy.from_wire(policy)
+        except ProtocolError as error:
+            self.fail(str(error), param, ctx)
 
 
 def attributes_option(letter: str) -> click.Option:

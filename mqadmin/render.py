@@ -6,7 +6,7 @@ RocketMQ, names are never cut to the column's width, so that they can be copied;
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +18,12 @@ Row = Any
 
 @lazy_dataclass(frozen=True, slots=True)
 class Table:
-    """Columns as (head, member of the row), the printf format of a row, and that of the heads if it differs."""
+    """Columns, the printf format of a row, and that of the heads if it differs.
 
-    columns: tuple[tuple[str, str], ...]
+    A column is its head, and a member of the rows by its name in Python, or what makes the cell of a row.
+    """
+
+    columns: tuple[tuple[str, str | Callable[[Row], object]], ...]
     row_format: str
     head_format: str = ""
 
@@ -29,17 +32,19 @@ class Table:
         head_format = self.head_format or re.sub(r"%(-?\d*)d", r"%\1s", self.row_format)
         return head_format % tuple(head for head, _ in self.columns)
 
-    def row(self, row: Row) -> str:
-        """One line; ``row`` is a report with the member of every column, by its name in Python."""
-        return self.row_format % tuple(
-            row[name] if isinstance(row, Mapping) else getattr(row, name) for _, name in self.columns
-        )
+    def row(self, row: Row, **texts: object) -> str:
+        """One line of the report ``row``. ``texts`` are cells that the report does not have, or not in this form."""
+        return self.row_format % tuple(texts[of] if of in texts else _cell(row, of) for _, of in self.columns)
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:
         """The heads, then each row."""
         yield self.head()
         for row in rows:
             yield self.row(row)
+
+
+def _cell(row: Row, of: str | Callable[[Row], object]) -> object:
+    return of(row) if callable(of) else getattr(row, of)
 
 
 def to_json(document: Any, *, one_line: bool = False) -> str:
@@ -79,34 +84,3 @@ def java_object(name: str, members: Mapping[str, Any], brackets: str = "[]") -> 
     """``Name [a=1, b=true]``, the format of RocketMQ's toString; with ``{}`` there is no blank."""
     inside = ", ".join(f"{key}={java_value(value)}" for key, value in members.items())
     return f"{name}{' ' if brackets == '[]' else ''}{brackets[0]}{inside}{brackets[1]}"
-
-
-_FIRST = (
-    "SNAPSHOT ALPHA1 BETA1 BETA2 BETA3 BETA4 BETA5 BETA6_SNAPSHOT BETA6 BETA7_SNAPSHOT BETA7 "
-    "BETA8_SNAPSHOT BETA8 BETA9_SNAPSHOT BETA9 FINAL"
-)
-
-
-# The names of RocketMQ's version numbers are in the order of its enum: 479 is ``V5_3_3``. Each release has two numbers,
-# one for its snapshot and one for itself. Minor versions 3.3 to 3.9 have no patch 0.
-def _patches() -> Iterator[str]:
-    yield from (f"V3_0_{patch}" for patch in range(1, 16))
-    for major, minors in ((3, range(1, 10)), (4, range(10)), (5, range(10))):
-        for minor in minors:
-            first = 1 if major == 3 and minor >= 3 else 0
-            yield from (f"V{major}_{minor}_{patch}" for patch in range(first, 10))
-
-
-def _names() -> Iterator[str]:
-    yield from (f"V3_0_0_{stage}" for stage in _FIRST.split())
-    for version in _patches():
-        yield from (f"{version}_SNAPSHOT", version)
-    yield "HIGHER_VERSION"
-
-
-VERSION_NAMES = tuple(_names())
-
-
-def version_name(version: int) -> str:
-    """``V5_3_3`` for 479; numbers after the last are ``HIGHER_VERSION``."""
-    return VERSION_NAMES[min(version, len(VERSION_NAMES) - 1)] if version >= 0 else str(version)

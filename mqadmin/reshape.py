@@ -17,12 +17,12 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.admin.reshaping import SetQueues, Shape, Tail, Wait, next_step
+from skylark.sdk.admin.topic_changes import config_at
 
 if TYPE_CHECKING:
     from skylark.remoting.protocol.requests.topics import TopicConfig
 
 POLL_S = 0.5
-_ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 _NOTHING = Shape(0, 0)
 
 
@@ -80,7 +80,7 @@ class Reshape:
         """Take steps at one broker until it is done, which returns None, or has to wait, for what this returns."""
         target = self._target[name]
         while True:
-            config = await topic_config(self._session, self._addrs[name], self._topic)
+            config = await config_at(self._session.admin, self._addrs[name], self._topic)
             now = shape_of(config)
             who = ""
             if now.write != target.write or now.read < target.read:
@@ -115,7 +115,7 @@ class Reshape:
     async def _config_of_another(self) -> "TopicConfig":
         """The topic as a broker has it, for one that is to have it, too: its permission, type and attributes."""
         for _, addr in sorted(self._addrs.items()):
-            if (config := await topic_config(self._session, addr, self._topic)) is not None:
+            if (config := await config_at(self._session.admin, addr, self._topic)) is not None:
                 return config
         raise UserError(f"no broker of {', '.join(sorted(self._addrs))} has topic {self._topic} any more")
 
@@ -200,16 +200,6 @@ class Reshape:
                 self._session.warn(
                     f"group {group} has messages to read and no consumer: start one, or give --forgetGroup {group}"
                 )
-
-
-async def topic_config(session: Session, addr: str, topic: str) -> "TopicConfig | None":
-    """The topic on the broker; None when it has no such topic."""
-    try:
-        return await session.admin.topic_config(addr, topic)
-    except BrokerError as error:
-        if error.code not in _ABSENT:
-            raise
-        return None
 
 
 def shape_of(config: "TopicConfig | None") -> Shape:

@@ -4,24 +4,19 @@ A failure at one broker is printed at once and does not stop the others; the exi
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from skylark.mqadmin.session import Session
-from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
-from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.names import MASTER_ID
+from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.sdk.admin.scope import Scope, addrs_in, is_known
 from skylark.sdk.admin.targets import Target, all_targets
 
-# TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST
-_ABSENT = (17, 26)
+if TYPE_CHECKING:
+    from skylark.sdk.admin.reports.changes import BrokerChange, Change
 
+C = TypeVar("C", bound="Change")
 
-@lazy_dataclass(frozen=True, slots=True)
-class Scope:
-    """Where a command works: at the broker of -b, or at brokers of the cluster of -c. One of them is given."""
-
-    broker_addr: str | None
-    cluster_name: str | None
+__all__ = ["Scope", "addr_of", "at_each", "at_servers", "chosen_addrs", "is_known", "name_of"]
 
 
 async def addr_of(session: Session, broker: str) -> str:
@@ -50,60 +45,37 @@ async def _find(session: Session, wanted: str, what: Callable[[Target], str]) ->
 
 async def chosen_addrs(session: Session, scope: Scope, *, slaves: bool = False) -> list[str]:
     """The address of -b, or the masters (``slaves``: all brokers) of the cluster -c; UserError when it has none."""
-    if scope.broker_addr is not None:
-        return [scope.broker_addr]
-    assert scope.cluster_name is not None
-    targets = all_targets(await session.admin.cluster_info(), scope.cluster_name)
-    addrs = [one.addr for one in targets if slaves or one.broker_id == MASTER_ID]
-    if not addrs:
-        raise UserError(f"cluster {scope.cluster_name} has no master now; see mqadmin clusterList")
-    return addrs
+    return await addrs_in(session.admin, scope, slaves=slaves)
 
 
 async def at_each(
     session: Session,
     addrs: Iterable[str],
     doing: str,
-    act: Callable[[str], Awaitable[Any]],
+    act: Callable[[str], Awaitable[object]],
     done: Callable[[str], str] | None,
-    *,
-    key: str = "brokerAddr",
-) -> list[dict[str, Any]]:
-    """Run ``act`` for each address in turn and print ``done(addr)`` after it. Returns the results for JSON."""
-    results: list[dict[str, Any]] = []
-    for addr in addrs:
-        try:
-            await act(addr)
-        except SkylarkError as error:
-            text = session.fail(error, doing)
-            results.append({key: addr, "ok": False, "error": text})
-        else:
-            if done is not None:
-                session.say(done(addr))
-            results.append({key: addr, "ok": True, "error": None})
-    return results
+) -> "list[BrokerChange]":
+    """Run ``act`` for each broker in turn and print ``done(addr)`` after it. Returns the results for JSON."""
+    from skylark.sdk.admin.reports.changes import BrokerChange
+
+    return await at_servers(session, addrs, doing, act, done, BrokerChange)
 
 
-async def is_known(addrs: Iterable[str], look: Callable[[str], Awaitable[object]]) -> bool:
-    """Whether ``look`` finds something at one of ``addrs``. Deletes succeed for names that never were, as in RocketMQ.
+async def at_servers(
+    session: Session,
+    addrs: Iterable[str],
+    doing: str,
+    act: Callable[[str], Awaitable[object]],
+    done: Callable[[str], str] | None,
+    made: Callable[[str, bool, str | None], C],
+) -> list[C]:
+    """As `at_each`, for servers of any kind; ``made`` is the kind of the results, as in `change_each`."""
+    from skylark.sdk.admin.reports.changes import change_each
 
-    ``look`` returns None, or is refused with a code of _ABSENT, where there is nothing. A server that cannot say counts
-    as knowing it: the delete that follows tells what is wrong with that server.
-    """
-    for addr in addrs:
-        try:
-            if await look(addr) is not None:
-                return True
-        except RouteNotFound:
-            continue
-        except BrokerError as error:
-            if error.code not in _ABSENT:
-                return True
-        except SkylarkError:
-            return True
-    return False
+    def heard(addr: str, error: SkylarkError | None) -> None:
+        if error is not None:
+            session.fail(error, doing)
+        elif done is not None:
+            session.say(done(addr))
 
-
-def all_ok(results: Iterable[dict[str, Any]]) -> bool:
-    """Whether all results of `at_each` are ok."""
-    return all(result["ok"] for result in results)
+    return await change_each(addrs, act, made, heard)

@@ -12,19 +12,19 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
 from skylark.mqadmin.params import option
 from skylark.mqadmin.render import to_json
-from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TOOLS_GROUP
-from skylark.sdk.admin.failures import error_document, explain
+from skylark.sdk.admin.failures import ErrorReport, WarningReport, error_report, explain
+from skylark.sdk.admin.reports.problems import ReportProblem, ask_each, note_absent_queues
 
 if TYPE_CHECKING:
-    from skylark.mqcommon.message.message import MessageExt
     from skylark.remoting.net.tls.settings import Tls
     from skylark.remoting.protocol.signature import Credentials
     from skylark.sdk.admin.client import Admin
@@ -126,10 +126,6 @@ class Session:
         """A consumer with the same NameServers."""
         return self._clients.consumer(self.settings, group)
 
-    async def messages_with_id(self, offset_msg_id: str) -> "list[MessageExt]":
-        """The messages with this id, asked of the broker whose address is in it."""
-        return await self.admin.view_messages(offset_msg_id)
-
     @cached_property
     def bodies_folder(self) -> Path:
         """A new folder for bodies of messages, which nobody else can read or have made before. Raises OSError."""
@@ -143,33 +139,29 @@ class Session:
 
     def warn(self, text: str) -> None:
         """Print a warning on stderr."""
-        self._complain({"warning": text}, text)
+        self._complain(WarningReport(text), text)
 
     def fail(self, error: BaseException, doing: str = "") -> str:
         """Print an error on stderr and set exit code 1. Returns the text for the JSON result."""
         self.failed = True
-        document = error_document(error, doing)
-        self._complain(document, document["error"])
+        report = error_report(error, doing)
+        self._complain(report, report.error)
         return explain(error)
+
+    def note(self, problem: ReportProblem) -> None:
+        """Print a problem of a report: an error is a failure, the rest a warning."""
+        if problem.error is None:
+            self.warn(problem.about)
+        else:
+            self.fail(problem.error, problem.about)
 
     async def check_whole(self, topics: Iterable[str]) -> None:
         """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""
-        from skylark.sdk.routes import absent_text
+        await note_absent_queues(self.admin, topics, self.note)
 
-        said: set[str] = set()
-        for topic in topics:
-            try:
-                absent = (await self.admin.topic_route(topic)).absent_brokers or ()
-            except RouteNotFound:
-                continue  # a light queue, or a topic that was deleted meanwhile: nothing is missing
-            new = [one for one in absent if one.broker_name not in said]
-            said.update(one.broker_name for one in new)
-            if new:
-                self.fail(UserError(f"topic {topic}: {absent_text(new)}: its queues are not shown"))
-
-    def _complain(self, document: dict[str, Any], text: str) -> None:
+    def _complain(self, report: ErrorReport | WarningReport, text: str) -> None:
         self.clear_progress()
-        click.echo(to_json(document, one_line=True) if self.json else f"mqadmin: {text}", err=True)
+        click.echo(to_json(report, one_line=True) if self.json else f"mqadmin: {text}", err=True)
 
     def progress(self, text: str) -> None:
         """Show the progress of a long operation on one line of stderr, if that is a terminal."""
@@ -193,21 +185,7 @@ class Session:
 
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> "Answers[T]":
         """Await ``ask`` for each key, several at a time, and show the progress."""
-        from skylark.sdk.endpoint import ask_all
-
-        # The number of all is shown, so keys that come from a generator are counted first.
-        every = list(keys)
-        done = 0
-
-        async def counted(key: str) -> T:
-            nonlocal done
-            try:
-                return await ask(key)
-            finally:
-                done += 1
-                self.progress(f"{done} of {len(every)} answered")
-
-        answers = await ask_all(every, counted)
+        answers = await ask_each(keys, ask, self.progress)
         self.clear_progress()
         return answers
 
@@ -286,6 +264,7 @@ async def _repeat(
             if clears and not session.json and sys.stdout.isatty():
                 click.clear()
             _say(session, lines(found))
+            session.clear_progress()
             if session.json:
                 click.echo(to_json(found, one_line=True))
         await trio.sleep(interval_s)

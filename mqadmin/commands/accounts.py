@@ -1,8 +1,7 @@
 """Commands about accounts in files of brokers (ACL 1.0), and why a client is refused. Secrets are never printed."""
 
-import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,10 +12,15 @@ from skylark.mqadmin.render import Table, java_value, seconds_text
 from skylark.mqadmin.scope import Scope, at_each, chosen_addrs
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.admin.reports.report import plain
+
+if TYPE_CHECKING:
+    from skylark.sdk.admin.reports.accounts import AccessAnswer, AccountFile, BrokerAccounts
+    from skylark.sdk.admin.reports.changes import BrokerChange
 
 _SECRET_ENV = "MQADMIN_SECRET_KEY"
 _PERMISSIONS = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"])
-_DEFAULT_CODES = {"topic": "SEND_MESSAGE_V2", "group": "PULL_MESSAGE"}
 
 
 class Permissions(Names):
@@ -38,15 +42,28 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     name = "code"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from skylark.remoting.protocol.requests.table import BY_NAME
+        from skylark.sdk.admin.reports.accounts import request_code
 
-        text = str(value).strip()
-        named = BY_NAME.get(text.upper())
-        if text.isascii() and text.isdigit():
-            return int(text)
-        if named is None:
-            self.fail(f"{value!r} is no request: give its code, or a name as SEND_MESSAGE_V2", param, ctx)
-        return named.code
+        try:
+            return request_code(str(value))
+        except UserError as error:
+            self.fail(str(error), param, ctx)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class AccountChange:
+    """An account, and what became of a change at each broker."""
+
+    access_key: str
+    results: "Sequence[BrokerChange]"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WhiteListChange:
+    """The addresses of clients that are not asked who they are, and what became of the change at each broker."""
+
+    global_white_remote_addresses: str
+    results: "Sequence[BrokerChange]"
 
 
 @command(
@@ -68,19 +85,30 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     option("g", "groupPerms", "set groupPerms list, eg: groupD=DENY,groupD=SUB", type=Permissions(), default=None),
     option("m", "admin", "set admin flag in acl config file", type=bool, default=None),
 )
-async def update_acl_config(session: Session, scope: Scope, access_key: str, **given: Any) -> dict[str, Any]:
+async def update_acl_config(
+    session: Session,
+    scope: Scope,
+    access_key: str,
+    secret_key: str | None,
+    white_remote_address: str | None,
+    default_topic_perm: str | None,
+    default_group_perm: str | None,
+    topic_perms: list[str] | None,
+    group_perms: list[str] | None,
+    admin: bool | None,
+) -> AccountChange:
     """Create an account, or change what is given. The secret is better in the environment: others see command lines."""
     from skylark.remoting.protocol.requests.acl import PlainAccessConfig
 
     account = PlainAccessConfig(
         access_key,
-        given["secret_key"],
-        given["white_remote_address"],
-        given["admin"],
-        given["default_topic_perm"],
-        given["default_group_perm"],
-        given["topic_perms"],
-        given["group_perms"],
+        secret_key,
+        white_remote_address,
+        admin,
+        default_topic_perm,
+        default_group_perm,
+        topic_perms,
+        group_perms,
     )
     results = await at_each(
         session,
@@ -89,7 +117,7 @@ async def update_acl_config(session: Session, scope: Scope, access_key: str, **g
         lambda addr: session.admin.update_account(addr, account),
         lambda addr: f"create or update plain access config to {addr} success.",
     )
-    return {"accessKey": access_key, "results": results}
+    return AccountChange(access_key, results)
 
 
 @command(
@@ -97,7 +125,7 @@ async def update_acl_config(session: Session, scope: Scope, access_key: str, **g
     *where("delete acl config account from"),
     option("a", "accessKey", "set accessKey in acl config file for deleting which account", required=True),
 )
-async def delete_acl_config(session: Session, scope: Scope, access_key: str) -> dict[str, Any]:
+async def delete_acl_config(session: Session, scope: Scope, access_key: str) -> AccountChange:
     """Delete an account. RocketMQ calls this command deleteAccessConfig, too."""
     results = await at_each(
         session,
@@ -106,7 +134,7 @@ async def delete_acl_config(session: Session, scope: Scope, access_key: str) -> 
         lambda addr: session.admin.delete_account(addr, access_key),
         lambda addr: f"delete plain access config account from {addr} success.",
     )
-    return {"accessKey": access_key, "results": results}
+    return AccountChange(access_key, results)
 
 
 @command(
@@ -126,7 +154,7 @@ async def update_global_white_addr(
     scope: Scope,
     global_white_remote_addresses: str,
     acl_file_full_path: str | None,
-) -> dict[str, Any]:
+) -> WhiteListChange:
     """Replace the addresses of clients that are not asked who they are; an empty text: there are none."""
     results = await at_each(
         session,
@@ -135,78 +163,62 @@ async def update_global_white_addr(
         lambda addr: session.admin.update_white_list(addr, [global_white_remote_addresses], acl_file_full_path),
         lambda addr: f"update global white remote addresses to {addr} success.",
     )
-    return {"globalWhiteRemoteAddresses": global_white_remote_addresses, "results": results}
+    return WhiteListChange(global_white_remote_addresses, results)
 
 
 _VERSIONS = Table(
     (
-        ("#Cluster Name", "clusterName"),
-        ("#Broker Name", "brokerName"),
-        ("#Broker Addr", "brokerAddr"),
+        ("#Cluster Name", "cluster_name"),
+        ("#Broker Name", "broker_name"),
+        ("#Broker Addr", "broker_addr"),
         ("#AclFilePath", "file"),
         ("#AclConfigVersionNum", "counter"),
-        ("#AclLastUpdateTime", "updated"),
+        ("#AclLastUpdateTime", "changed_text"),
     ),
     "%-16s  %-22s  %-22s  %-40s  %-20s  %-22s",
 )
 
 
-def _version_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
-    return _VERSIONS.lines({**row, "updated": seconds_text(row["timestamp"])} for row in rows)
+def _version_lines(rows: "Sequence[AccountFile]") -> Iterator[str]:
+    yield _VERSIONS.head()
+    for row in rows:
+        yield _VERSIONS.row(row, changed_text=seconds_text(row.changed_ms))
 
 
 @command("clusterAclConfigVersion", *where("query acl config version for"), show=_version_lines)
-async def cluster_acl_config_version(session: Session, scope: Scope) -> list[dict[str, Any]]:
+async def cluster_acl_config_version(session: Session, scope: Scope) -> "list[AccountFile]":
     """Show the versions of the files of accounts at a broker, or at each master of a cluster."""
-    rows = []
-    for addr in await chosen_addrs(session, scope):
-        found = await session.admin.account_versions(addr)
-        # Brokers before RocketMQ 4.9.1 have one file.
-        files = json.loads(found.all_acl_file_version or "{}") or {"": json.loads(found.version)}
-        rows += [
-            {
-                "clusterName": found.cluster_name,
-                "brokerName": found.broker_name,
-                "brokerAddr": found.broker_addr,
-                "file": file,
-                "counter": version.get("counter", 0),
-                "timestamp": version.get("timestamp", 0),
-            }
-            for file, version in sorted(files.items())
-        ]
-    return rows
+    from skylark.sdk.admin.reports.accounts import account_files
+
+    return await account_files(session.admin, await chosen_addrs(session, scope))
 
 
-def _config_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+def _config_lines(rows: "Sequence[BrokerAccounts]") -> Iterator[str]:
     for row in rows:
         yield ""
-        yield f"{'globalWhiteRemoteAddresses':20}: {java_value(row['globalWhiteAddrs'])}"
+        yield f"{'globalWhiteRemoteAddresses':20}: {java_value(row.global_white_addrs)}"
         yield ""
         yield "accounts:"
-        for account in row["accounts"]:
-            for key, value in account.items():
-                yield f"  {key:18}: {'' if value is None else java_value(value)}"
+        for account in row.accounts:
+            for key, value in plain(account).items():
+                yield f"  {key:18}: {java_value(value)}"
             yield ""
 
 
 @command("getAclConfig", *where("query acl config for"), show=_config_lines)
-async def get_acl_config(session: Session, scope: Scope) -> list[dict[str, Any]]:
+async def get_acl_config(session: Session, scope: Scope) -> "list[BrokerAccounts]":
     """Show the accounts of a broker, or of each master of a cluster, without their secrets."""
-    rows = []
-    for addr in await chosen_addrs(session, scope):
-        config = await session.admin.accounts(addr)
-        accounts = [account.to_wire() for account in config.plain_access_configs]
-        for account in accounts:
-            account.pop("secretKey", None)
-        rows.append({"brokerAddr": addr, "globalWhiteAddrs": config.global_white_addrs, "accounts": accounts})
-    return rows
+    from skylark.sdk.admin.reports.accounts import accounts_at
+
+    return await accounts_at(session.admin, await chosen_addrs(session, scope))
 
 
-def _explained_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+def _explained_lines(rows: "Sequence[AccessAnswer]") -> Iterator[str]:
     for row in rows:
-        yield f"{row['brokerAddr']}: {'allowed' if row['allowed'] else 'REFUSED'}: {row['text']}"
-        for step in row["steps"]:
-            yield f"  {step['step']:32}  {step['outcome']:4}  {step['rule']}"
+        found = row.explanation
+        yield f"{row.broker_addr}: {'allowed' if found.allowed else 'REFUSED'}: {found.text}"
+        for step in found.steps:
+            yield f"  {step.step:32}  {step.outcome:4}  {step.rule}"
 
 
 @command(
@@ -233,19 +245,14 @@ async def explain_acl(
     topic: str | None,
     group: str | None,
     request: int | None,
-) -> list[dict[str, Any]]:
+) -> "list[AccessAnswer]":
     """Say whether a client may send a request, and which rule decides, by the rules that are in force."""
-    if request is None:
-        if topic is None and group is None:
-            raise UserError("give a topic (-t), a group (-g), or a request (-q)")
-        request = RequestKind().convert(_DEFAULT_CODES["topic" if group is None else "group"], None, None)
-    rows = []
-    for addr in await chosen_addrs(session, scope):
-        found = await session.admin.explain_access(
-            addr, access_key, remote_address, request, topic=topic or "", group=group or ""
-        )
-        rows.append({"brokerAddr": addr, **found.to_wire()})
-    return rows
+    from skylark.sdk.admin.reports.accounts import explain_access
+
+    addrs = await chosen_addrs(session, scope)
+    return await explain_access(
+        session.admin, addrs, access_key, remote_address, topic=topic, group=group, request=request
+    )
 
 
 FAMILIES = {

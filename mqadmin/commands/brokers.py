@@ -1,31 +1,34 @@
 """Commands about brokers: state and options, replication, and the removal of files that are not needed any more."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from skylark.mqadmin.command import command
-from skylark.mqadmin.order_records import PERM_WRITE, refuse_if_ordered
 from skylark.mqadmin.params import broker_addr, broker_name, cluster_name, option, where
-from skylark.mqadmin.render import Row, Table, java_value, time_text
-from skylark.mqadmin.scope import Scope, all_ok, at_each, chosen_addrs
+from skylark.mqadmin.render import Table, java_value, time_text
+from skylark.mqadmin.scope import Scope, at_each, chosen_addrs
 from skylark.mqadmin.session import Session, in_rounds, interval_option
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
+from skylark.sdk.admin.order_records import PERM_WRITE, refuse_if_ordered
 from skylark.sdk.admin.targets import Target, all_targets
 
 if TYPE_CHECKING:
-    from skylark.remoting.protocol.requests.brokers import HARuntimeInfo
+    from skylark.remoting.protocol.requests.brokers import HAClientRuntimeInfo
+    from skylark.sdk.admin.reports.brokers import BrokerConfiguration, BrokerEpochs, BrokerStatus, HaStatus
+    from skylark.sdk.admin.reports.changes import BrokerChange
 
 NO_MASTER = "NO_MASTER"
 
 
-def _runtime_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _runtime_lines(rows: "Sequence[BrokerStatus]") -> Iterator[str]:
     for row in rows:
-        for key, value in sorted(row["table"].items()):
+        for key, value in sorted(row.table.items()):
             line = f"{key:<32}: {value}"
-            yield f"{row['brokerAddr']:<24} {line}" if row["ofCluster"] else line
+            yield f"{row.broker_addr:<24} {line}" if row.of_cluster else line
 
 
 @command(
@@ -34,35 +37,34 @@ def _runtime_lines(rows: Sequence[Row]) -> Iterator[str]:
     cluster_name("which cluster"),
     show=_runtime_lines,
 )
-async def broker_status(session: Session, scope: Scope) -> list[dict[str, Any]]:
+async def broker_status(session: Session, scope: Scope) -> "Sequence[BrokerStatus]":
     """Show the counters and the state of a broker, or of all brokers of a cluster."""
+    from skylark.sdk.admin.reports.brokers import broker_statuses
+
     addrs = await chosen_addrs(session, scope, slaves=True)
-    answers = await session.each(addrs, session.admin.broker_runtime_info)
-    for addr, error in answers.errors.items():
-        session.fail(error, f"broker {addr}")
-    return [
-        {"brokerAddr": addr, "ofCluster": scope.cluster_name is not None, "table": table}
-        for addr, table in answers.values.items()
-    ]
+    of_cluster = scope.cluster_name is not None
+    return await broker_statuses(
+        session.admin, addrs, of_cluster=of_cluster, on_problem=session.note, on_progress=session.progress
+    )
 
 
-def config_lines(title: str, config: dict[str, str]) -> Iterator[str]:
+def config_lines(title: str, config: Mapping[str, str]) -> Iterator[str]:
     """RocketMQ's list of options under a title."""
     yield f"============{title}============"
     for key, value in sorted(config.items()):
         yield f"{key:<50}=  {value}"
 
 
-def _broker_config_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _broker_config_lines(rows: "Sequence[BrokerConfiguration]") -> Iterator[str]:
     for row in rows:
-        master = row["masterAddr"]
+        master = row.master_addr
         if master is None:
-            title = row["brokerAddr"]
-        elif master == row["brokerAddr"]:
+            title = row.broker_addr
+        elif master == row.broker_addr:
             title = f"Master: {master}"
         else:
-            title = f"My Master: {master}=====Slave: {row['brokerAddr']}"
-        yield from config_lines(title, row["config"])
+            title = f"My Master: {master}=====Slave: {row.broker_addr}"
+        yield from config_lines(title, row.config)
         yield ""
 
 
@@ -71,24 +73,30 @@ def _broker_config_lines(rows: Sequence[Row]) -> Iterator[str]:
     *where("get"),
     show=_broker_config_lines,
 )
-async def get_broker_config(session: Session, scope: Scope) -> list[dict[str, Any]]:
+async def get_broker_config(session: Session, scope: Scope) -> "Sequence[BrokerConfiguration]":
     """Show the options of a broker, or of all brokers of a cluster."""
+    from skylark.sdk.admin.reports.brokers import broker_configs
+
     if scope.broker_addr is not None:
         masters: dict[str, str | None] = {scope.broker_addr: None}
     else:
         masters = _masters(all_targets(await session.admin.cluster_info(), scope.cluster_name))
-    answers = await session.each(masters, session.admin.broker_config)
-    for addr, error in answers.errors.items():
-        session.fail(error, f"broker {addr}")
-    return [
-        {"brokerAddr": addr, "masterAddr": masters[addr], "config": config} for addr, config in answers.values.items()
-    ]
+    return await broker_configs(session.admin, masters, on_problem=session.note, on_progress=session.progress)
 
 
 def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
     """Broker address → address of its master."""
     masters = {one.broker_name: one.addr for one in targets if one.broker_id == MASTER_ID}
     return {one.addr: masters.get(one.broker_name, NO_MASTER) for one in targets}
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """An option, its new value, and what became of the change at each broker."""
+
+    key: str
+    value: str
+    results: "Sequence[BrokerChange]"
 
 
 @command(
@@ -112,12 +120,12 @@ async def update_broker_config(
     key: str,
     value: str,
     force: bool,
-) -> dict[str, Any]:
+) -> ConfigChange:
     """Change an option of a running broker, or of all masters of a cluster."""
     if key == "brokerPermission" and _is_closing(value) and scope.broker_addr is not None and not force:
         for one in all_targets(await session.admin.cluster_info()):
             if one.addr == scope.broker_addr:
-                await refuse_if_ordered(session, one.broker_name)
+                await refuse_if_ordered(session.admin, one.broker_name, session.warn)
     results = await at_each(
         session,
         await chosen_addrs(session, scope, slaves=update_all_broker),
@@ -125,7 +133,7 @@ async def update_broker_config(
         lambda addr: session.admin.update_broker_config(addr, {key: value.strip()}),
         lambda addr: f"update broker config success, {addr}",
     )
-    return {"key": key, "value": value.strip(), "results": results}
+    return ConfigChange(key, value.strip(), results)
 
 
 def _is_closing(permission: str) -> bool:
@@ -136,11 +144,11 @@ def _is_closing(permission: str) -> bool:
 _SLAVES = Table(
     (
         ("#SlaveAddr", "addr"),
-        ("#SlaveAckOffset", "slaveAckOffset"),
+        ("#SlaveAckOffset", "slave_ack_offset"),
         ("#Diff", "diff"),
-        ("#TransferSpeed(KB/s)", "speedText"),
-        ("#Status", "statusText"),
-        ("#TransferFromWhere", "transferFromWhere"),
+        ("#TransferSpeed(KB/s)", "speed_text"),
+        ("#Status", "status_text"),
+        ("#TransferFromWhere", "transfer_from_where"),
     ),
     "%-32s  %-16d %16d %16s %16s %16d",
 )
@@ -150,36 +158,31 @@ def _speed(bytes_per_second: int) -> str:
     return f"{bytes_per_second / 1024:.2f}"
 
 
-def _master_lines(row: Row) -> Iterator[str]:
-    slaves = row["haConnectionInfo"]
-    yield f"#MasterAddr\t{row['brokerAddr']}"
-    yield f"#MasterCommitLogMaxOffset\t{row['masterCommitLogMaxOffset']}"
+def _master_lines(row: "HaStatus") -> Iterator[str]:
+    slaves = row.status.ha_connection_info
+    yield f"#MasterAddr\t{row.broker_addr}"
+    yield f"#MasterCommitLogMaxOffset\t{row.status.master_commit_log_max_offset}"
     yield f"#SlaveNum\t{len(slaves)}"
-    yield f"#InSyncSlaveNum\t{row['inSyncSlaveNums']}"
-    yield from _SLAVES.lines(
-        {
-            **slave,
-            "speedText": _speed(slave["transferredByteInSecond"]),
-            "statusText": "OK" if slave["inSync"] else "Fall Behind",
-        }
-        for slave in slaves
-    )
+    yield f"#InSyncSlaveNum\t{row.status.in_sync_slave_nums}"
+    yield _SLAVES.head()
+    for slave in slaves:
+        speed, status = _speed(slave.transferred_byte_in_second), "OK" if slave.in_sync else "Fall Behind"
+        yield _SLAVES.row(slave, speed_text=speed, status_text=status)
 
 
-def _slave_lines(row: Row) -> Iterator[str]:
-    client = row["haClientRuntimeInfo"]
-    yield f"#MasterAddr\t{java_value(client.get('masterAddr'))}"
-    yield f"#CommitLogMaxOffset\t{client['maxOffset']}"
-    yield f"#TransferSpeed(KB/s)\t{_speed(client['transferredByteInSecond'])}"
-    yield f"#LastReadTime\t{time_text(client['lastReadTimestamp'])}"
-    yield f"#LastWriteTime\t{time_text(client['lastWriteTimestamp'])}"
-    yield f"#MasterFlushOffset\t{client['masterFlushOffset']}"
+def _slave_lines(client: "HAClientRuntimeInfo") -> Iterator[str]:
+    yield f"#MasterAddr\t{java_value(client.master_addr)}"
+    yield f"#CommitLogMaxOffset\t{client.max_offset}"
+    yield f"#TransferSpeed(KB/s)\t{_speed(client.transferred_byte_in_second)}"
+    yield f"#LastReadTime\t{time_text(client.last_read_timestamp)}"
+    yield f"#LastWriteTime\t{time_text(client.last_write_timestamp)}"
+    yield f"#MasterFlushOffset\t{client.master_flush_offset}"
 
 
-def _ha_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _ha_lines(rows: "Sequence[HaStatus]") -> Iterator[str]:
     for row in rows:
         yield ""
-        yield from _master_lines(row) if row["master"] else _slave_lines(row)
+        yield from _master_lines(row) if row.status.master else _slave_lines(row.status.ha_client_runtime_info)
 
 
 @command(
@@ -188,24 +191,29 @@ def _ha_lines(rows: Sequence[Row]) -> Iterator[str]:
     cluster_name("which cluster"),
     interval_option(),
 )
-async def ha_status(session: Session, scope: Scope, interval: float | None) -> list[dict[str, Any]] | None:
+async def ha_status(session: Session, scope: Scope, interval: float | None) -> "Sequence[HaStatus] | None":
     """Show how far the slaves of a broker, or of each master of a cluster, have copied; of a slave, its own progress.
 
     With -i and --output json each round is one line.
     """
 
-    async def look() -> list[dict[str, Any]]:
-        addrs = await chosen_addrs(session, scope)
-        answers = await session.each(addrs, session.admin.broker_ha_status)
-        for addr, error in answers.errors.items():
-            session.fail(error, f"broker {addr}")
-        return [_row(addr, status) for addr, status in answers.values.items()]
+    from skylark.sdk.admin.reports.brokers import ha_statuses
+
+    async def look() -> "Sequence[HaStatus]":
+        return await ha_statuses(
+            session.admin, await chosen_addrs(session, scope), on_problem=session.note, on_progress=session.progress
+        )
 
     return await in_rounds(session, interval, look, _ha_lines)
 
 
-def _row(addr: str, status: "HARuntimeInfo") -> dict[str, Any]:
-    return {"brokerAddr": addr, **status.to_wire()}
+@lazy_dataclass(frozen=True, slots=True)
+class FlushOffsetReset:
+    """The offset up to which a slave takes its master's log as flushed from now on."""
+
+    broker_addr: str
+    master_flush_offset: int
+    ok: bool = True
 
 
 @command(
@@ -213,23 +221,23 @@ def _row(addr: str, status: "HARuntimeInfo") -> dict[str, Any]:
     broker_addr("which broker to reset", required=True),
     option("o", "offset", "the offset to reset at", type=click.IntRange(min=0), required=True),
 )
-async def reset_master_flush_offset(session: Session, broker_addr: str, offset: int) -> dict[str, Any]:
+async def reset_master_flush_offset(session: Session, broker_addr: str, offset: int) -> FlushOffsetReset:
     """Set the offset up to which a slave takes its master's log as flushed."""
     await session.admin.reset_master_flush_offset(broker_addr, offset)
     session.say(f"reset master flush offset to {offset} success")
-    return {"brokerAddr": broker_addr, "masterFlushOffset": offset, "ok": True}
+    return FlushOffsetReset(broker_addr, offset)
 
 
-def _epoch_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _epoch_lines(rows: "Sequence[BrokerEpochs]") -> Iterator[str]:
     for row in rows:
         yield ""
-        yield f"#clusterName\t{row['clusterName']}"
-        yield f"#brokerName\t{row['brokerName']}"
-        yield f"#brokerAddr\t{row['brokerAddr']}"
-        yield f"#brokerId\t{row['brokerId']}"
-        for entry in row["epochList"]:
-            start, end = entry["startOffset"], entry["endOffset"]
-            yield f"#Epoch: EpochEntry{{epoch={entry['epoch']}, startOffset={start}, endOffset={end}}}"
+        yield f"#clusterName\t{row.epochs.cluster_name}"
+        yield f"#brokerName\t{row.epochs.broker_name}"
+        yield f"#brokerAddr\t{row.broker_addr}"
+        yield f"#brokerId\t{row.epochs.broker_id}"
+        for one in row.epochs.epoch_list:
+            span = f"startOffset={one.start_offset}, endOffset={one.end_offset}"
+            yield f"#Epoch: EpochEntry{{epoch={one.epoch}, {span}}}"
 
 
 @command(
@@ -242,18 +250,16 @@ def _epoch_lines(rows: Sequence[Row]) -> Iterator[str]:
 )
 async def get_broker_epoch(
     session: Session, broker_name: str | None, cluster_name: str | None, interval: float | None
-) -> list[dict[str, Any]] | None:
+) -> "Sequence[BrokerEpochs] | None":
     """Show which master wrote which part of the log, for each broker of a set that has Controllers."""
+    from skylark.sdk.admin.reports.brokers import broker_epochs
 
-    async def look() -> list[dict[str, Any]]:
+    async def look() -> "Sequence[BrokerEpochs]":
         targets = all_targets(await session.admin.cluster_info(), cluster_name)
         addrs = [one.addr for one in targets if broker_name in (None, one.broker_name)]
         if not addrs:
             raise UserError(f"no broker {broker_name!r} at this NameServer; check -b and -n")
-        answers = await session.each(addrs, session.admin.broker_epochs)
-        for addr, error in answers.errors.items():
-            session.fail(error, f"broker {addr}")
-        return [{"brokerAddr": addr, **epochs.to_wire()} for addr, epochs in answers.values.items()]
+        return await broker_epochs(session.admin, addrs, on_problem=session.note, on_progress=session.progress)
 
     return await in_rounds(session, interval, look, _epoch_lines)
 
@@ -262,13 +268,20 @@ def _where() -> tuple[click.Option, click.Option]:
     return broker_addr("Broker address", default=None), option("c", "cluster", "clustername", default=None)
 
 
-def _result_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    yield "success" if all_ok(result["results"]) else "false"
+@lazy_dataclass(frozen=True, slots=True)
+class Removal:
+    """What became of a removal of files at each broker."""
+
+    results: "Sequence[BrokerChange]"
+
+
+def _result_lines(removal: Removal) -> Iterator[str]:
+    yield "success" if all(result.ok for result in removal.results) else "false"
 
 
 async def _at_brokers(
     session: Session, broker_addr: str | None, cluster: str | None, doing: str, act: Callable[[str], Awaitable[None]]
-) -> dict[str, Any]:
+) -> Removal:
     """Run ``act`` at one broker, at all brokers (slaves too) of a cluster, or at all brokers of all clusters."""
     if broker_addr is not None and cluster is not None:
         raise click.UsageError("Give only one of --brokerAddr or --cluster.")
@@ -280,11 +293,11 @@ async def _at_brokers(
         session.progress(f"{doing} at {addr}")
         await act(addr)
 
-    return {"results": await at_each(session, addrs, doing, shown, None)}
+    return Removal(await at_each(session, addrs, doing, shown, None))
 
 
 @command("deleteExpiredCommitLog", *_where(), show=_result_lines)
-async def delete_expired_commit_log(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
+async def delete_expired_commit_log(session: Session, broker_addr: str | None, cluster: str | None) -> Removal:
     """Delete commit log files that are older than the broker's fileReservedTime, at any hour.
 
     Without -b and -c: at all brokers of all clusters.
@@ -294,7 +307,7 @@ async def delete_expired_commit_log(session: Session, broker_addr: str | None, c
 
 
 @command("cleanExpiredCQ", *_where(), show=_result_lines)
-async def clean_expired_cq(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
+async def clean_expired_cq(session: Session, broker_addr: str | None, cluster: str | None) -> Removal:
     """Delete consume queue files whose messages have been deleted.
 
     Without -b and -c: at all brokers of all clusters.
@@ -304,7 +317,7 @@ async def clean_expired_cq(session: Session, broker_addr: str | None, cluster: s
 
 
 @command("cleanUnusedTopic", *_where(), show=_result_lines)
-async def clean_unused_topic(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
+async def clean_unused_topic(session: Session, broker_addr: str | None, cluster: str | None) -> Removal:
     """Delete the consume queues of topics that the broker no longer has.
 
     Without -b and -c: at all brokers of all clusters.

@@ -1,18 +1,20 @@
 """cloneTopics: gives a broker the topics of another one. RocketMQ has no such command."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 import click
 
 from skylark.mqadmin.command import command
-from skylark.mqadmin.commands.export import user_groups, user_topics
-from skylark.mqadmin.order_records import NAMESPACE, parse_order_conf
 from skylark.mqadmin.render import Table
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
+from skylark.sdk.admin.order_records import NAMESPACE, parse_order_conf
+from skylark.sdk.admin.reports.report import named
 from skylark.sdk.admin.targets import Target, all_targets
 
 if TYPE_CHECKING:
@@ -25,15 +27,34 @@ _TABLE = Table(
 )
 
 
-def _row(action: str, kind: str, name: str, what: str) -> dict[str, str]:
-    return {"action": action, "kind": kind, "name": name, "what": what}
+@lazy_dataclass(frozen=True, slots=True)
+class CloneStep:
+    """What is done with a topic, a group or an order."""
+
+    #: create, change, keep, set or conflict.
+    action: str
+    #: topic, group or order.
+    kind: str
+    name: str
+    what: str
 
 
-def _lines(result: Mapping[str, Any]) -> Iterator[str]:
-    yield from _TABLE.lines(result["plan"])
-    did = "would be done" if result["dryRun"] else "done"
-    counts = {action: sum(row["action"] == action for row in result["plan"]) for action in ("create", "change", "set")}
-    yield f"{counts['create']} created, {counts['change']} changed, {counts['set']} orders set on {result['to']}: {did}"
+@lazy_dataclass(frozen=True, slots=True)
+class ClonePlan:
+    """What a broker gets of another one."""
+
+    source_addr: str = field(metadata=named("from"))
+    target_addr: str = field(metadata=named("to"))
+    is_dry_run: bool = field(metadata=named("dryRun"))
+    plan: tuple[CloneStep, ...]
+
+
+def _lines(cloned: ClonePlan) -> Iterator[str]:
+    yield from _TABLE.lines(cloned.plan)
+    did = "would be done" if cloned.is_dry_run else "done"
+    counts = Counter(step.action for step in cloned.plan)
+    target = cloned.target_addr
+    yield f"{counts['create']} created, {counts['change']} changed, {counts['set']} orders set on {target}: {did}"
 
 
 @command(
@@ -51,9 +72,7 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     click.Option(["--dry-run", "--dryRun", "dry_run"], is_flag=True, help="show what would be done, and do nothing"),
     show=_lines,
 )
-async def clone_topics(
-    session: Session, source_name: str, target_name: str, groups: bool, dry_run: bool
-) -> dict[str, Any]:
+async def clone_topics(session: Session, source_name: str, target_name: str, groups: bool, dry_run: bool) -> ClonePlan:
     """Create the topics of a broker on another one, as a new broker needs them.
 
     Topics get the numbers of queues, the permission, the attributes and the order of those of --from. A topic that
@@ -61,34 +80,36 @@ async def clone_topics(
     NameServers is recorded there for --to, too. System topics are left out, and %RETRY% and %DLQ% topics, which a
     broker makes when its groups need them. May be run again: what is done is kept.
     """
+    from skylark.sdk.admin.reports.metadata import user_groups, user_topics
+
     targets = all_targets(await session.admin.cluster_info())
     source, target = _master(targets, source_name, "--from"), _master(targets, target_name, "--to")
     if source == target:
         raise UserError(f"--from and --to are the same broker, {source.broker_name} at {source.addr}")
-    wanted = (await user_topics(session, source.addr, special=False)).topic_config_table
+    wanted = (await user_topics(session.admin, source.addr, special=False)).topic_config_table
     present = (await session.admin.all_topic_config(target.addr)).topic_config_table
-    plan: list[dict[str, str]] = []
+    plan: list[CloneStep] = []
     changes: dict[str, TopicConfig] = {}
     for name, config in sorted(wanted.items()):
         try:
             change = _change(config, present.get(name))
         except ValueError as error:
-            plan.append(_row("conflict", "topic", name, str(error)))
+            plan.append(CloneStep("conflict", "topic", name, str(error)))
             session.fail(UserError(f"topic {name} stays as it is on {target.broker_name}: {error}"))
             continue
         if change is not None:
             changes[name] = change
         action = "keep" if change is None else "change" if name in present else "create"
-        plan.append(_row(action, "topic", name, _text(change or present[name])))
-    ordered = [row["name"] for row in plan if row["action"] != "conflict" and wanted[row["name"]].order]
+        plan.append(CloneStep(action, "topic", name, _text(change or present[name])))
+    ordered = [step.name for step in plan if step.action != "conflict" and wanted[step.name].order]
     orders = await _orders(session, ordered, source, target, changes)
-    plan += [_row("set", "order", topic, conf) for topic, conf in sorted(orders.items())]
+    plan += [CloneStep("set", "order", topic, conf) for topic, conf in sorted(orders.items())]
     missing = {}
     if groups:
         own = (await session.admin.all_groups(target.addr)).subscription_group_table
-        every = (await user_groups(session, source.addr)).subscription_group_table
+        every = (await user_groups(session.admin, source.addr)).subscription_group_table
         missing = {name: config for name, config in sorted(every.items()) if name not in own}
-        plan += [_row("keep" if name in own else "create", "group", name, "") for name in sorted(every)]
+        plan += [CloneStep("keep" if name in own else "create", "group", name, "") for name in sorted(every)]
     if not dry_run:
         made = await session.each(changes, lambda name: session.admin.create_topic(target.addr, changes[name]))
         grouped = await session.each(missing, lambda name: session.admin.create_group(target.addr, missing[name]))
@@ -98,7 +119,7 @@ async def clone_topics(
         for topic, conf in orders.items():
             if topic not in made.errors:
                 await session.admin.put_kv(NAMESPACE, topic, conf)
-    return {"from": source.addr, "to": target.addr, "dryRun": dry_run, "plan": plan}
+    return ClonePlan(source.addr, target.addr, dry_run, tuple(plan))
 
 
 def _master(targets: list[Target], which: str, option_name: str) -> Target:

@@ -1,110 +1,102 @@
 """clusterList: every broker of every cluster, with its load."""
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from skylark.mqadmin.command import command
 from skylark.mqadmin.params import cluster_name, option
-from skylark.mqadmin.render import Row, Table
+from skylark.mqadmin.render import Table
 from skylark.mqadmin.session import Session, in_rounds, interval_option, watch_option
-from skylark.mqcommon.names import MASTER_ID
-from skylark.sdk.admin.broker_rows import base_row, lag_of, more_row, thread_pool_keys
-from skylark.sdk.admin.targets import all_targets
 
+if TYPE_CHECKING:
+    from skylark.sdk.admin.reports.clusters import ClusterReport, ClusterRow, ClusterTotals
+
+_PLACE = (
+    ("#Cluster Name", "cluster_name"),
+    ("#Broker Name", "broker_name"),
+)
 _BASE = Table(
     (
-        ("#Cluster Name", "clusterName"),
-        ("#Broker Name", "brokerName"),
-        ("#BID", "brokerId"),
-        ("#Addr", "brokerAddr"),
+        *_PLACE,
+        ("#BID", "broker_id"),
+        ("#Addr", "broker_addr"),
         ("#Version", "version"),
-        ("#InTPS(LOAD)", "inText"),
-        ("#OutTPS(LOAD)", "outText"),
-        ("#Timer(Progress)", "timerText"),
-        ("#PCWait(ms)", "pageCacheLockTimeMills"),
-        ("#Hour", "hourText"),
-        ("#SPACE", "spaceText"),
-        ("#ACTIVATED", "activeText"),
+        ("#InTPS(LOAD)", "in_text"),
+        ("#OutTPS(LOAD)", "out_text"),
+        ("#Timer(Progress)", "timer_text"),
+        ("#PCWait(ms)", "page_cache_lock_ms"),
+        ("#Hour", "hour_text"),
+        ("#SPACE", "space_text"),
+        ("#ACTIVATED", "active_text"),
     ),
     "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %11s  %-12s  %-8s  %10s",
 )
-_LAG = Table(
-    (*_BASE.columns, ("#LAG(bytes)", "lagText"), ("#LAG(s)", "lagSecondsText")), f"{_BASE.row_format}  %14s  %8s"
-)
+_LAG = Table((*_BASE.columns, ("#LAG(bytes)", "lag_text"), ("#LAG(s)", "lag_s_text")), f"{_BASE.row_format}  %14s  %8s")
 _MORE = Table(
     (
-        ("#Cluster Name", "clusterName"),
-        ("#Broker Name", "brokerName"),
-        ("#InTotalYest", "inTotalYest"),
-        ("#OutTotalYest", "outTotalYest"),
-        ("#InTotalToday", "inTotalToday"),
-        ("#OutTotalToday", "outTotalToday"),
+        *_PLACE,
+        ("#InTotalYest", "in_yesterday"),
+        ("#OutTotalYest", "out_yesterday"),
+        ("#InTotalToday", "in_today"),
+        ("#OutTotalToday", "out_today"),
     ),
     "%-16s  %-32s %14d %14d %14d %14d",
 )
 
 
-def _load(row: Row, pool: str) -> str:
-    size, wait_ms = thread_pool_keys(pool)
-    return f"{row[size]},{row[wait_ms]}ms"
-
-
-def _base_lines(rows: Sequence[Row], form: Table) -> Iterator[str]:
+def _load_lines(rows: "Sequence[ClusterRow]", form: Table) -> Iterator[str]:
     yield form.head()
     for row in rows:
+        load, lag = row.load, row.lag
+        send = f"{load.send_queue_size},{load.send_wait_ms}ms"
+        pull, ack = f"{load.pull_queue_size},{load.pull_wait_ms}ms", f"{load.ack_queue_size},{load.ack_wait_ms}ms"
         timer = (
-            f"{row['timerReadBehind']}-{row['timerOffsetBehind']}({row['timerCongestNum'] / 10000:.1f}w, "
-            f"{row['timerEnqueueTps']:.1f}, {row['timerDequeueTps']:.1f})"
+            f"{load.timer_behind_s}-{load.timer_offset_behind}({load.timer_congested_messages / 10000:.1f}w, "
+            f"{load.timer_enqueue_tps:.1f}, {load.timer_dequeue_tps:.1f})"
         )
         yield form.row(
-            {
-                **row,
-                "inText": f"{row['inTps']:9.2f}({_load(row, 'send')})",
-                "outText": f"{row['outTps']:9.2f}({_load(row, 'pull')}|{_load(row, 'ack')})",
-                "timerText": timer,
-                "hourText": f"{row['hour']:2.2f}",
-                "spaceText": f"{row['commitLogDiskRatio']:.4f}",
-                "activeText": "true" if row["brokerActive"] else "false",
-                "lagText": "-" if row["lagBytes"] is None else str(row["lagBytes"]),
-                "lagSecondsText": "-" if row["lagMs"] is None else f"{row['lagMs'] / 1000:.1f}",
-            }
+            row,
+            version=load.version,
+            in_text=f"{load.in_tps:9.2f}({send})",
+            out_text=f"{load.out_tps:9.2f}({pull}|{ack})",
+            timer_text=timer,
+            page_cache_lock_ms=load.page_cache_lock_ms,
+            hour_text=f"{load.stored_hours:2.2f}",
+            space_text=f"{load.commit_log_disk_ratio:.4f}",
+            active_text="true" if load.is_active else "false",
+            lag_text="-" if lag.lag_bytes is None else str(lag.lag_bytes),
+            lag_s_text="-" if lag.lag_ms is None else f"{lag.lag_ms / 1000:.1f}",
         )
 
 
-async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list[dict[str, Any]]:
-    info = await session.admin.cluster_info()
-    targets = all_targets(info, cluster)
-    answers = await session.each((one.addr for one in targets), session.admin.broker_runtime_info)
-    for addr, error in answers.errors.items():
-        session.fail(error, f"broker {addr}")
-    masters = {one.broker_name: one.addr for one in targets if one.broker_id == MASTER_ID}
-    rows = []
-    for target in targets:
-        table = answers.values.get(target.addr, {})
-        if more_stats:
-            row = more_row(target, table)
-        else:
-            row = base_row(target, table, int(time.time() * 1000)) | lag_of(target, answers.values, masters)
-        rival = (info.contested or {}).get(target.broker_name, {}).get(target.broker_id)
-        if rival is not None:
-            row["contestedBy"] = rival
-            session.warn(
-                f"{target.broker_name} with id {target.broker_id} is registered from {target.addr} and from {rival}:"
-                " if both run, stop one of them, or give it another brokerName or brokerId"
-            )
-        row["ok"] = target.addr in answers.values
-        rows.append(row)
+def _totals_lines(rows: "Sequence[ClusterTotals]") -> Iterator[str]:
+    yield _MORE.head()
+    for row in rows:
+        every = row.totals
+        yield _MORE.row(
+            row,
+            in_yesterday=every.in_yesterday,
+            out_yesterday=every.out_yesterday,
+            in_today=every.in_today,
+            out_today=every.out_today,
+        )
+
+
+def _complain(session: Session, found: "ClusterReport") -> None:
+    """Say which brokers are registered twice, or are away."""
     from skylark.sdk.routes import away_because
 
-    for one in info.absent_brokers or ():
-        if cluster in (None, one.cluster):
+    for row in found.rows:
+        if row.contested_by is not None:
             session.warn(
-                f"broker {one.broker_name} of cluster {one.cluster} is away ({away_because(one)}): start it, or, if it"
-                f" is gone for good, mqadmin forgetBroker -b {one.broker_name}"
+                f"{row.broker_name} with id {row.broker_id} is registered from {row.broker_addr} and from"
+                f" {row.contested_by}: if both run, stop one of them, or give it another brokerName or brokerId"
             )
-    return rows
+    for one in found.absent:
+        session.warn(
+            f"broker {one.broker_name} of cluster {one.cluster} is away ({away_because(one)}): start it, or, if it"
+            f" is gone for good, mqadmin forgetBroker -b {one.broker_name}"
+        )
 
 
 @command(
@@ -122,18 +114,32 @@ async def cluster_list(
     interval: float | None,
     watch: float | None,
     cluster_name: str | None,
-) -> list[dict[str, Any]] | None:
+) -> "Sequence[ClusterRow] | Sequence[ClusterTotals] | None":
     """List the brokers of all clusters, with version and load.
 
     With -l two more columns show how far each slave is behind, in bytes, and in seconds if its master is a Skylark
     broker. With -i or --watch and --output json each round is one line.
     """
+    from skylark.sdk.admin.reports.clusters import cluster_report
 
-    def lines(rows: list[dict[str, Any]]) -> Iterable[str]:
-        return _MORE.lines(rows) if more_stats else _base_lines(rows, _LAG if lag else _BASE)
+    async def look() -> "ClusterReport":
+        found = await cluster_report(session.admin, cluster_name, on_problem=session.note, on_progress=session.progress)
+        _complain(session, found)
+        return found
 
-    look = partial(_rows, session, cluster_name, more_stats)
-    return await in_rounds(session, watch or interval, look, lines, clears=watch is not None)
+    async def rows() -> "Sequence[ClusterRow]":
+        return (await look()).rows
+
+    async def totals() -> "Sequence[ClusterTotals]":
+        return (await look()).totals
+
+    def lines(rows: "Sequence[ClusterRow]") -> Iterable[str]:
+        return _load_lines(rows, _LAG if lag else _BASE)
+
+    every = watch or interval
+    if more_stats:
+        return await in_rounds(session, every, totals, _totals_lines, clears=watch is not None)
+    return await in_rounds(session, every, rows, lines, clears=watch is not None)
 
 
 FAMILIES = {

@@ -1,21 +1,29 @@
 """Commands about groups that agree by Raft: Controllers, and the sets whose masters they elect; DLedger groups."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from skylark.mqadmin.command import command
 from skylark.mqadmin.commands.brokers import config_lines
 from skylark.mqadmin.params import Address, cluster_name, option
-from skylark.mqadmin.render import Row, java_value
-from skylark.mqadmin.scope import at_each
+from skylark.mqadmin.render import java_value
+from skylark.mqadmin.scope import at_servers
 from skylark.mqadmin.session import Session, in_rounds, interval_option
 from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.names import MASTER_ID
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.sdk.admin.targets import all_targets
 
-_KEY = "controllerAddr"
+if TYPE_CHECKING:
+    from skylark.remoting.protocol.requests.raft import RaftMembers
+    from skylark.sdk.admin.reports.changes import ControllerChange
+    from skylark.sdk.admin.reports.controllers import (
+        ControllerConfig,
+        ControllerMetadata,
+        ElectedMaster,
+        ReplicaSet,
+    )
 
 
 def _controllers() -> click.Option:
@@ -33,37 +41,39 @@ def _split(addrs: str) -> list[str]:
     return addrs.split(";")
 
 
-def _metadata_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _metadata_lines(rows: "Sequence[ControllerMetadata]") -> Iterator[str]:
     for row in rows:
         yield ""
-        yield f"#ControllerGroup\t{row['group']}"
-        yield f"#ControllerLeaderId\t{row['controllerLeaderId']}"
-        yield f"#ControllerLeaderAddress\t{row['controllerLeaderAddress']}"
-        for peer in filter(None, row["peers"].split(";")):
+        yield f"#ControllerGroup\t{row.group.group}"
+        yield f"#ControllerLeaderId\t{row.group.controller_leader_id}"
+        yield f"#ControllerLeaderAddress\t{row.group.controller_leader_address}"
+        for peer in filter(None, (row.group.peers or "").split(";")):
             yield f"#Peer:\t{peer}"
 
 
 @command("getControllerMetaData", _controllers(), show=_metadata_lines)
-async def get_controller_metadata(session: Session, controller_address: str) -> list[dict[str, Any]]:
+async def get_controller_metadata(session: Session, controller_address: str) -> "Sequence[ControllerMetadata]":
     """Show who leads a group of Controllers, as each of -a sees it."""
-    answers = await session.each(_split(controller_address), session.admin.controller_metadata)
-    for addr, error in answers.errors.items():
-        session.fail(error, f"Controller {addr}")
-    return [{_KEY: addr, **header.to_ext()} for addr, header in answers.values.items()]
+    from skylark.sdk.admin.reports.controllers import controller_metadata
+
+    return await controller_metadata(
+        session.admin, _split(controller_address), on_problem=session.note, on_progress=session.progress
+    )
 
 
-def _config_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _config_lines(rows: "Sequence[ControllerConfig]") -> Iterator[str]:
     for row in rows:
-        yield from config_lines(row[_KEY], row["config"])
+        yield from config_lines(row.controller_addr, row.config)
 
 
 @command("getControllerConfig", _controllers(), show=_config_lines)
-async def get_controller_config(session: Session, controller_address: str) -> list[dict[str, Any]]:
+async def get_controller_config(session: Session, controller_address: str) -> "Sequence[ControllerConfig]":
     """Show the options of each Controller of -a."""
-    answers = await session.each(_split(controller_address), session.admin.controller_config)
-    for addr, error in answers.errors.items():
-        session.fail(error, f"Controller {addr}")
-    return [{_KEY: addr, "config": config} for addr, config in answers.values.items()]
+    from skylark.sdk.admin.reports.controllers import controller_configs
+
+    return await controller_configs(
+        session.admin, _split(controller_address), on_problem=session.note, on_progress=session.progress
+    )
 
 
 @command(
@@ -74,33 +84,39 @@ async def get_controller_config(session: Session, controller_address: str) -> li
 )
 async def update_controller_config(
     session: Session, controller_address: str, key: str, value: str
-) -> list[dict[str, Any]]:
+) -> "Sequence[ControllerChange]":
     """Change an option of each running Controller of -a."""
+    from skylark.sdk.admin.reports.changes import ControllerChange
+
     values = {key: value.strip()}
-    return await at_each(
+    return await at_servers(
         session,
         _split(controller_address),
         f"update config {key}",
         lambda addr: session.admin.update_controller_config(addr, values),
         lambda addr: f"update controller config success![{addr}]",
-        key=_KEY,
+        ControllerChange,
     )
 
 
-def _set_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _set_lines(rows: "Sequence[ReplicaSet]") -> Iterator[str]:
     for row in rows:
+        known = row.replicas
         yield ""
-        yield f"#brokerName\t{row['brokerName']}"
-        yield f"#MasterBrokerId\t{java_value(row.get('masterBrokerId'))}"
-        yield f"#MasterAddr\t{java_value(row.get('masterAddress'))}"
-        yield f"#MasterEpoch\t{row['masterEpoch']}"
-        yield f"#SyncStateSetEpoch\t{row['syncStateSetEpoch']}"
-        yield f"#SyncStateSetNums\t{len(row['inSyncReplicas'])}"
-        for title, replicas in (("InSyncReplica", "inSyncReplicas"), ("NotInSyncReplica", "notInSyncReplicas")):
-            for each in row[replicas]:
+        yield f"#brokerName\t{row.broker_name}"
+        yield f"#MasterBrokerId\t{java_value(known.master_broker_id)}"
+        yield f"#MasterAddr\t{java_value(known.master_address)}"
+        yield f"#MasterEpoch\t{known.master_epoch}"
+        yield f"#SyncStateSetEpoch\t{known.sync_state_set_epoch}"
+        yield f"#SyncStateSetNums\t{len(known.in_sync_replicas)}"
+        for title, replicas in (
+            ("InSyncReplica", known.in_sync_replicas),
+            ("NotInSyncReplica", known.not_in_sync_replicas),
+        ):
+            for each in replicas:
                 yield (
-                    f"\n{title}:\tReplicaIdentity{{brokerName='{each['brokerName']}', brokerId={each['brokerId']},"
-                    f" brokerAddress='{each['brokerAddress']}', alive={str(each['alive']).lower()}}}"
+                    f"\n{title}:\tReplicaIdentity{{brokerName='{each.broker_name}', brokerId={each.broker_id},"
+                    f" brokerAddress='{each.broker_address}', alive={str(each.alive).lower()}}}"
                 )
 
 
@@ -114,19 +130,21 @@ def _set_lines(rows: Sequence[Row]) -> Iterator[str]:
 )
 async def get_sync_state_set(
     session: Session, controller_address: str, broker_name: str | None, cluster_name: str | None, interval: float | None
-) -> list[dict[str, Any]] | None:
+) -> "Sequence[ReplicaSet] | None":
     """Show the master and the SyncStateSet of a broker set, or of all sets of a cluster."""
+    from skylark.sdk.admin.reports.controllers import replica_sets
 
-    async def look() -> list[dict[str, Any]]:
+    async def look() -> "Sequence[ReplicaSet]":
         names = [broker_name or ""]
         if cluster_name is not None:
             targets = all_targets(await session.admin.cluster_info(), cluster_name)
             names = sorted({target.broker_name for target in targets})
-        found = (await session.admin.sync_state_sets(_split(controller_address), names)).replicas_info_table
+        found = await replica_sets(session.admin, _split(controller_address), names)
+        known = {one.broker_name for one in found}
         for name in names:
-            if name not in found:
+            if name not in known:
                 session.fail(UserError(f"the Controllers know no set {name}"), f"broker {name}")
-        return [{"brokerName": name, **known.to_wire()} for name, known in sorted(found.items())]
+        return found
 
     return await in_rounds(session, interval, look, _set_lines)
 
@@ -140,15 +158,26 @@ async def get_sync_state_set(
 )
 async def elect_master(
     session: Session, controller_address: str, broker_id: int, broker_name: str, cluster_name: str | None
-) -> dict[str, Any]:
+) -> "ElectedMaster":
     """Make a living member of the SyncStateSet the master of its set."""
+    from skylark.sdk.admin.reports.controllers import ElectedMaster
+
     addrs = _split(controller_address)
     header = await session.admin.elect_master(addrs, broker_name, broker_id, cluster_name)
     session.say(f"#BrokerName\t{broker_name}")
     session.say(f"#BrokerMasterAddr\t{header.master_address}")
     session.say(f"#MasterEpoch\t{header.master_epoch}")
     session.say(f"#SyncStateSetEpoch\t{header.sync_state_set_epoch}")
-    return {"brokerName": broker_name, **header.to_ext()}
+    return ElectedMaster(broker_name, header)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class CleanedMetadata:
+    """The replicas of a set that the Controllers have forgotten; without ids all of them."""
+
+    broker_name: str
+    broker_ids: Sequence[int]
+    ok: bool = True
 
 
 @command(
@@ -166,7 +195,7 @@ async def clean_broker_metadata(
     broker_controller_ids_to_clean: str | None,
     cluster_name: str | None,
     clean_living_broker: bool,
-) -> dict[str, Any]:
+) -> CleanedMetadata:
     """Let the Controllers forget replicas that will not return."""
     try:
         ids = [int(each) for each in (broker_controller_ids_to_clean or "").split(";") if each.strip()]
@@ -176,13 +205,13 @@ async def clean_broker_metadata(
         _split(controller_address), broker_name, ids, cluster_name, even_living=clean_living_broker
     )
     session.say(f"clear broker {broker_name} metadata from controller success!")
-    return {"brokerName": broker_name, "brokerIds": ids, "ok": True}
+    return CleanedMetadata(broker_name, ids)
 
 
-def _member_lines(row: Row) -> Iterator[str]:
-    for kind in ("voters", "learners"):
-        for node, addr in sorted(row[kind].items()):
-            yield f"{node:<24} {addr:<24} {kind[:-1]}{' leader' if node == row['leader'] else ''}"
+def _member_lines(members: "RaftMembers") -> Iterator[str]:
+    for kind, nodes in (("voter", members.voters), ("learner", members.learners)):
+        for node, addr in sorted(nodes.items()):
+            yield f"{node:<24} {addr:<24} {kind}{' leader' if node == members.leader else ''}"
 
 
 @command(
@@ -195,13 +224,11 @@ def _member_lines(row: Row) -> Iterator[str]:
 )
 async def controller_members(
     session: Session, controller_address: str, add: str | None, remove: str | None, transfer: str | None
-) -> dict[str, Any]:
+) -> "RaftMembers":
     """Show the members of a group of Controllers, or change them: one at a time."""
     action, value = _change_of(add, remove, transfer)
-    members = await session.admin.controller_members(
-        _split(controller_address), action, node=None if add else value, addr=add
-    )
-    return members.to_wire()
+    node = None if add else value
+    return await session.admin.controller_members(_split(controller_address), action, node=node, addr=add)
 
 
 @command(
@@ -216,15 +243,13 @@ async def controller_members(
 )
 async def dledger_members(
     session: Session, broker_name: str, add: str | None, remove: str | None, transfer: str | None
-) -> dict[str, Any]:
+) -> "RaftMembers":
     """Show the members of a DLedger group of brokers, or change them: one at a time."""
+    from skylark.sdk.admin.reports.controllers import dledger_leader
+
     action, value = _change_of(add, remove, transfer)
-    info = await session.admin.cluster_info()
-    found = [each for each in all_targets(info) if each.broker_name == broker_name and each.broker_id == MASTER_ID]
-    if not found:
-        raise UserError(f"the NameServer knows no leader of {broker_name}: see mqadmin clusterList")
-    members = await session.admin.dledger_members(found[0].addr, action, node=None if add else value, member=add)
-    return members.to_wire()
+    leader = await dledger_leader(session.admin, broker_name)
+    return await session.admin.dledger_members(leader, action, node=None if add else value, member=add)
 
 
 def _change_of(add: str | None, remove: str | None, transfer: str | None) -> tuple[str, str | None]:

@@ -1,7 +1,7 @@
 """resendDlq and exportDlq: dead letters of a group, delivered to it again or written to a file. Not RocketMQ's."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,18 +9,17 @@ from skylark.mqadmin.command import command
 from skylark.mqadmin.params import Timestamp, option
 from skylark.mqadmin.render import Table, time_text
 from skylark.mqadmin.session import Session
-from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.visible import visible
 
 if TYPE_CHECKING:
-    from skylark.sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Matches
+    from skylark.sdk.admin.dead_letters import DeadLetterChoice, Matches
+    from skylark.sdk.admin.reports.dead_letters import ExportedLetters, ResentLetters
 
-# A dry run lists so many dead letters; it counts all.
-MAX_LISTED = 1_000
 _TABLE = Table(
     (
-        ("#Topic", "topic"), ("#MsgId", "msgId"), ("#Deliveries", "deliveries"), ("#Resent", "resentTimes"),
-        ("#Failed at", "failTime"), ("#Client", "failClient"), ("#Reason", "failReason"),
+        ("#Topic", "topic"), ("#MsgId", "msg_id"), ("#Deliveries", "deliveries"), ("#Resent", "resent_times"),
+        ("#Failed at", lambda row: time_text(row.failed_ms)), ("#Client", "fail_client"),
+        ("#Reason", lambda row: visible(row.fail_reason)),
     ),
     "%-24s  %-32s  %-11s  %-7s  %-23s  %-32s  %s",
 )  # fmt: skip
@@ -37,56 +36,28 @@ def _choice() -> tuple[click.Option, ...]:
     )
 
 
-def _chosen(ids: tuple[str, ...], begin: int | None, end: int | None, reason: str | None) -> dict[str, Any]:
-    """The choice as `Admin` takes it."""
+def _chosen(ids: tuple[str, ...], begin: int | None, end: int | None, reason: str | None) -> "DeadLetterChoice":
+    from skylark.sdk.admin.dead_letters import DeadLetterChoice
+
     listed = [part.strip() for one in ids for part in one.split(",") if part.strip()]
-    return {"ids": listed if ids else None, "from_ms": begin, "to_ms": end, "matches": _with_reason(reason)}
+    return DeadLetterChoice(listed if ids else None, begin, end, _with_reason(reason))
 
 
 def _with_reason(text: str | None) -> "Matches | None":
     return None if text is None else lambda letter: text in letter.failure.reason
 
 
-def _row(letter: "DeadLetter") -> dict[str, Any]:
-    failure = letter.failure
-    return {
-        "topic": letter.topic,
-        "msgId": letter.message.msg_id,
-        "deliveries": letter.deliveries,
-        "resentTimes": letter.resent_times,
-        "failTime": failure.time_ms or letter.message.store_timestamp,
-        "failClient": failure.client,
-        "failReason": failure.reason,
-    }
-
-
-def _say_progress(session: Session) -> Any:
-    def say(counts: "DeadLetterCounts") -> None:
-        session.progress(f"{counts.read} of {counts.total} dead letters read, {counts.done} done")
-
-    return say
-
-
-def _say_missing(session: Session, counts: "DeadLetterCounts", group: str) -> None:
-    for one in counts.missing:
-        session.fail(UserError(f"group {group} has no dead letter {one}"))
-
-
-def _resent_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    if result["dryRun"]:
-        rows = [
-            {**row, "failTime": time_text(row["failTime"]), "failReason": visible(row["failReason"])}
-            for row in result["letters"]
-        ]
-        yield from _TABLE.lines(rows)
-        if result["chosen"] > len(rows):
-            yield f"... and {result['chosen'] - len(rows)} more"
-        yield f"{result['chosen']} of {result['read']} dead letters of {result['group']} would be sent again"
+def _resent_lines(found: "ResentLetters") -> Iterator[str]:
+    if found.is_dry_run:
+        yield from _TABLE.lines(found.letters)
+        if found.chosen > len(found.letters):
+            yield f"... and {found.chosen - len(found.letters)} more"
+        yield f"{found.chosen} of {found.read} dead letters of {found.group} would be sent again"
     else:
-        yield f"{result['sent']} of {result['read']} dead letters of {result['group']} were sent again"
-    if result["skipped"]:
-        yield f"left out, since sent again before: {result['skipped']} (--again sends these, too)"
-    for name in result["forgetful"]:
+        yield f"{found.sent} of {found.read} dead letters of {found.group} were sent again"
+    if found.skipped:
+        yield f"left out, since sent again before: {found.skipped} (--again sends these, too)"
+    for name in found.forgetful:
         yield (
             f"broker {name} cannot remember what is sent again by choice (RocketMQ's brokers and earlier versions of "
             "Skylark cannot): the next resend of the same choice repeats it"
@@ -124,7 +95,7 @@ async def resend_dlq(
     all_groups: bool,
     again: bool,
     dry_run: bool,
-) -> dict[str, Any]:
+) -> "ResentLetters":
     """Deliver dead letters to their group again.
 
     Brokers remember dead letters that were sent again: they are left out, unless --again is given. Without --id,
@@ -132,37 +103,23 @@ async def resend_dlq(
     them, keep their ids, and have all attempts before them. Groups that consume in order or pop need --all-groups. The
     dead letters stay in their topic.
     """
-    letters: list[dict[str, Any]] = []
+    from skylark.sdk.admin.reports.dead_letters import resend_dead_letters
 
-    def note(letter: "DeadLetter") -> None:
-        if dry_run and len(letters) < MAX_LISTED:
-            letters.append(_row(letter))
-
-    counts = await session.admin.resend_dead_letters(
+    return await resend_dead_letters(
+        session.admin,
         consumer_group,
-        **_chosen(ids, begin, end, reason),
+        _chosen(ids, begin, end, reason),
         rate=rate,
         to_topic=all_groups,
         again=again,
         dry_run=dry_run,
-        on_letter=note,
-        on_progress=_say_progress(session),
+        on_problem=session.note,
+        on_progress=session.progress,
     )
-    _say_missing(session, counts, consumer_group)
-    return {
-        "group": consumer_group,
-        "dryRun": dry_run,
-        "read": counts.read,
-        "chosen": counts.chosen,
-        "skipped": counts.skipped,
-        "forgetful": counts.forgetful,
-        "sent": 0 if dry_run else counts.done,
-        "letters": letters,
-    }
 
 
-def _exported_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{result['written']} of {result['read']} dead letters of {result['group']} are in {result['file']}"
+def _exported_lines(found: "ExportedLetters") -> Iterator[str]:
+    yield f"{found.written} of {found.read} dead letters of {found.group} are in {found.file}"
 
 
 @command(
@@ -181,20 +138,22 @@ async def export_dlq(
     reason: str | None,
     file: str,
     file_format: str | None,
-) -> dict[str, Any]:
+) -> "ExportedLetters":
     """Write dead letters to a file, as JSON lines or Parquet (which needs the extra arrow).
 
     Each has its message, and who failed with it last, when and why: failReason, failClient, failTime.
     """
-    counts = await session.admin.export_dead_letters(
+    from skylark.sdk.admin.reports.dead_letters import export_dead_letters
+
+    return await export_dead_letters(
+        session.admin,
         consumer_group,
         file,
+        _chosen(ids, begin, end, reason),
         file_format=file_format,
-        **_chosen(ids, begin, end, reason),
-        on_progress=_say_progress(session),
+        on_problem=session.note,
+        on_progress=session.progress,
     )
-    _say_missing(session, counts, consumer_group)
-    return {"group": consumer_group, "file": file, "read": counts.read, "written": counts.done}
 
 
 FAMILIES = {"Messages": (resend_dlq, export_dlq)}

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,20 +13,24 @@ from skylark.mqadmin.render import Table
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.visible import visible
 
+if TYPE_CHECKING:
+    from skylark.mqadmin.doctor.gather import Servers
+    from skylark.sdk.admin.reports.findings import DoctorReport
+
 _TABLE = Table(
     (("#State", "state"), ("#Check", "check"), ("#Where", "where"), ("#What", "text")), "%-6s %-12s %-36s %s"
 )
 _COUNTED = ("OK", "INFO", "WARN", "FAIL")
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(found: "DoctorReport") -> Iterator[str]:
     yield _TABLE.head()
-    for row in found["findings"]:
-        yield _TABLE.row({key: visible(value) for key, value in row.items()})
-        if row["remedy"]:
-            yield f"{'':<7}{'':<13}-> {visible(row['remedy'])}"
+    for row in found.findings:
+        yield _TABLE.row(row, where=visible(row.where), text=visible(row.text))
+        if row.remedy:
+            yield f"{'':<7}{'':<13}-> {visible(row.remedy)}"
     yield ""
-    yield ", ".join(f"{found['counts'][state]} {state}" for state in _COUNTED)
+    yield ", ".join(f"{found.counts[state]} {state}" for state in _COUNTED)
 
 
 @command(
@@ -42,27 +46,30 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     ),
     show=_lines,
 )
-async def doctor(session: Session, quiet: bool, max_lag: int) -> dict[str, Any]:
+async def doctor(session: Session, quiet: bool, max_lag: int) -> "DoctorReport":
     """Check NameServers, brokers, ports, clocks, disks, copies, groups and settings, and say what to do.
 
     The exit code is 1 if anything is FAIL. Nothing is changed.
     """
+    found = await examine(session, session.settings.timeout_ms, max_lag=max_lag, quiet=quiet)
+    session.failed = session.failed or found.counts["FAIL"] > 0
+    return found
+
+
+async def examine(servers: "Servers", timeout_ms: int, *, max_lag: int, quiet: bool = False) -> "DoctorReport":
+    """What the checks find; ``quiet``: only what is wrong, and how often a check has each result."""
     from skylark.mqadmin.doctor.certificates import certificate_of
     from skylark.mqadmin.doctor.checks import run_checks
     from skylark.mqadmin.doctor.gather import gather, knock
+    from skylark.sdk.admin.reports.findings import DoctorFinding, DoctorReport
 
-    timeout_ms = session.settings.timeout_ms
     facts = await gather(
-        session, partial(knock, timeout_ms=timeout_ms), partial(certificate_of, timeout_ms=timeout_ms), max_lag
+        servers, partial(knock, timeout_ms=timeout_ms), partial(certificate_of, timeout_ms=timeout_ms), max_lag
     )
-    rows = [
-        {"state": one.state, "check": check, "where": one.where, "text": one.text, "remedy": one.remedy}
-        for check, one in run_checks(facts)
-    ]
-    counts = Counter(row["state"] for row in rows)
-    session.failed = session.failed or counts["FAIL"] > 0
-    shown = [row for row in rows if not quiet or row["state"] in ("WARN", "FAIL")]
-    return {"findings": shown, "counts": {state: counts[state] for state in _COUNTED}}
+    rows = [DoctorFinding(one.state, check, one.where, one.text, one.remedy) for check, one in run_checks(facts)]
+    counts = Counter(row.state for row in rows)
+    shown = tuple(row for row in rows if not quiet or row.state in ("WARN", "FAIL"))
+    return DoctorReport(shown, {state: counts[state] for state in _COUNTED})
 
 
 FAMILIES = {

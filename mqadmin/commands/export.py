@@ -1,9 +1,8 @@
 """Commands that write topics and groups of brokers to files."""
 
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import field
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,43 +14,26 @@ from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.errors import StoreError, UserError
 from skylark.mqcommon.fastjson import pretty
-from skylark.mqcommon.names import is_dlq_topic, is_retry_topic, is_system_group, is_system_topic
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.admin.reports.report import FLAT, plain
 
 if TYPE_CHECKING:
-    from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
-    from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+    from skylark.sdk.admin.reports.metadata import Metadata
 
 # RocketMQ writes to /tmp/rocketmq/export, which another user of the machine may have made before.
 DEFAULT_DIRECTORY = "rocketmq-export"
-_VALID_PERMS = range(8)
 
 
-async def user_topics(session: Session, addr: str, special: bool) -> "TopicConfigTable":
-    """The broker's topics except its system topics; retry and dead-letter topics only when ``special``."""
-    table = await session.admin.all_topic_config(addr)
-    own = frozenset(await session.admin.system_topics_of_broker(addr))
-    table.topic_config_table = {
-        name: config
-        for name, config in table.topic_config_table.items()
-        if name not in own
-        and not is_system_topic(name)
-        and (special or not (is_retry_topic(name) or is_dlq_topic(name)))
-        and config.perm in _VALID_PERMS
-    }
-    return table
+@lazy_dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """The file that was written, and what is in it."""
+
+    path: str
+    metadata: "Metadata" = field(metadata=FLAT)
 
 
-async def user_groups(session: Session, addr: str) -> "SubscriptionGroupTable":
-    """The broker's groups except RocketMQ's system groups."""
-    table = await session.admin.all_groups(addr)
-    table.subscription_group_table = {
-        name: config for name, config in table.subscription_group_table.items() if not is_system_group(name)
-    }
-    return table
-
-
-def _lines(result: Mapping[str, Any]) -> Iterator[str]:
-    yield f"export {result['path']} success"
+def _lines(exported: ExportedFile) -> Iterator[str]:
+    yield f"export {exported.path} success"
 
 
 @command(
@@ -71,7 +53,7 @@ async def export_metadata(
     topic: bool,
     subscription_group: bool,
     special_topic: bool,
-) -> dict[str, Any]:
+) -> ExportedFile:
     """Write the topics and groups of a broker, or of the masters of a cluster, to a JSON file.
 
     The file is topic.json with -t, subscriptionGroup.json with -g, else metadata.json. For a cluster, the numbers of
@@ -79,54 +61,22 @@ async def export_metadata(
     """
     if topic and subscription_group:
         raise click.UsageError("Give only one of --topic or --subscriptionGroup.")
+    from skylark.sdk.admin.reports.metadata import metadata
+
     addrs = await chosen_addrs(session, scope)
-    name, result = "metadata.json", dict[str, Any]()
-    if topic:
-        name = "topic.json"
-    elif subscription_group:
-        name = "subscriptionGroup.json"
-    if not subscription_group:
-        tables = (await session.each(addrs, lambda addr: user_topics(session, addr, special_topic))).all()
-        result["topicConfigTable"] = _added_up_topics([table.topic_config_table for table in tables])
-        if scope.broker_addr is not None and topic:
-            result["dataVersion"] = tables[0].data_version.to_wire()
-    if not topic:
-        groups = (await session.each(addrs, lambda addr: user_groups(session, addr))).all()
-        result["subscriptionGroupTable"] = _added_up_groups([each.subscription_group_table for each in groups])
-        if scope.broker_addr is not None and subscription_group:
-            result["dataVersion"] = groups[0].data_version.to_wire()
-            result["forbiddenTable"] = groups[0].forbidden_table
-    if "dataVersion" not in result:
-        result["exportTime"] = int(time.time() * 1000)
+    found = await metadata(
+        session.admin,
+        addrs,
+        topics=not subscription_group,
+        groups=not topic,
+        special=special_topic,
+        is_of_broker=scope.broker_addr is not None,
+        on_progress=session.progress,
+    )
+    name = "topic.json" if topic else "subscriptionGroup.json" if subscription_group else "metadata.json"
     path = f"{file_path.rstrip('/')}/{name}"
-    _write(file_path, path, pretty(dict(sorted(result.items()))).encode())
-    return {"path": path, **result}
-
-
-def _added_up_topics(tables: "list[dict[str, TopicConfig]]") -> dict[str, dict[str, Any]]:
-    found: dict[str, TopicConfig] = {}
-    for table in tables:
-        for name, config in table.items():
-            before = found.get(name)
-            if before is not None:
-                config = replace(
-                    config,
-                    read_queue_nums=config.read_queue_nums + before.read_queue_nums,
-                    write_queue_nums=config.write_queue_nums + before.write_queue_nums,
-                )
-            found[name] = config
-    return {name: config.to_wire() for name, config in found.items()}
-
-
-def _added_up_groups(tables: "list[dict[str, SubscriptionGroupConfig]]") -> dict[str, dict[str, Any]]:
-    found: dict[str, SubscriptionGroupConfig] = {}
-    for table in tables:
-        for name, config in table.items():
-            before = found.get(name)
-            if before is not None:
-                config = replace(config, retry_queue_nums=config.retry_queue_nums + before.retry_queue_nums)
-            found[name] = config
-    return {name: config.to_wire() for name, config in found.items()}
+    _write(file_path, path, pretty(dict(sorted(plain(found).items()))).encode())
+    return ExportedFile(path, found)
 
 
 def _write(directory: str, path: str, data: bytes) -> None:

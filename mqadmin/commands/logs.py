@@ -1,20 +1,33 @@
 """The command that changes what running servers log."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from skylark.mqadmin.command import command
 from skylark.mqadmin.params import broker_addr, cluster_name, option
-from skylark.mqadmin.scope import Scope, at_each, chosen_addrs
+from skylark.mqadmin.scope import Scope, at_each, at_servers, chosen_addrs
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+
+if TYPE_CHECKING:
+    from skylark.sdk.admin.reports.changes import BrokerChange, NameServerChange
 
 _KEY = "logLevels"
 _DEFAULT = "DEFAULT"
 
 Config = dict[str, str]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class LogLevelChange:
+    """A logger, its new level, and what became of the change at each server."""
+
+    logger: str
+    level: str
+    results: "Sequence[BrokerChange] | Sequence[NameServerChange]"
 
 
 @command(
@@ -39,7 +52,7 @@ async def set_log_level(
     name_servers: bool | None,
     logger: str,
     level: str,
-) -> dict[str, Any]:
+) -> LogLevelChange:
     """Change the level of a logger of running brokers or NameServers; a conf file that they have keeps it."""
     doing = f"set the level of {logger}"
 
@@ -47,6 +60,7 @@ async def set_log_level(
         return f"set log level success, {addr}, {logger} : {level}"
 
     if name_servers:
+        from skylark.sdk.admin.reports.changes import NameServerChange
 
         async def at_namesrv(addr: str) -> None:
             async with session.admin_at(addr) as admin:
@@ -59,15 +73,14 @@ async def set_log_level(
 
                 await _change(addr, logger, level, read, write)
 
-        results = await at_each(session, session.namesrv_addrs, doing, at_namesrv, done, key="namesrvAddr")
-    else:
-        addrs = await chosen_addrs(session, Scope(broker_addr, cluster_name), slaves=True)
+        changed = await at_servers(session, session.namesrv_addrs, doing, at_namesrv, done, NameServerChange)
+        return LogLevelChange(logger, level, changed)
+    addrs = await chosen_addrs(session, Scope(broker_addr, cluster_name), slaves=True)
 
-        async def at_broker(addr: str) -> None:
-            await _change(addr, logger, level, session.admin.broker_config, session.admin.update_broker_config)
+    async def at_broker(addr: str) -> None:
+        await _change(addr, logger, level, session.admin.broker_config, session.admin.update_broker_config)
 
-        results = await at_each(session, addrs, doing, at_broker, done)
-    return {"logger": logger, "level": level, "results": results}
+    return LogLevelChange(logger, level, await at_each(session, addrs, doing, at_broker, done))
 
 
 async def _change(

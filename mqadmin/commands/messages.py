@@ -3,32 +3,35 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
 
 import click
 
 from skylark.mqadmin.command import command
 from skylark.mqadmin.message_text import print_line
 from skylark.mqadmin.params import BrokerName, Charset, broker_name, option, time_option, topic_option
-from skylark.mqadmin.reading import (
-    Take,
+from skylark.mqadmin.reading import queue_text
+from skylark.mqadmin.render import Table, java_value
+from skylark.mqadmin.session import Session
+from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.ids import parse_offset_msg_id
+from skylark.mqcommon.names import TOOLS_GROUP, TRACE_TOPIC
+from skylark.mqcommon.visible import visible
+from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.message_report import MessageReport, message_report
+from skylark.sdk.admin.reports.reading import (
+    ReadQueue,
     chosen_queues,
-    queue_json,
-    queue_text,
+    oldest_messages,
     read_queue,
     span_of,
     status_name,
     which_queues,
 )
-from skylark.mqadmin.render import Row, Table, java_value
-from skylark.mqadmin.session import Session
-from skylark.mqcommon.errors import SkylarkError, UserError
-from skylark.mqcommon.message.ids import parse_offset_msg_id
-from skylark.mqcommon.names import TOOLS_GROUP, TRACE_TOPIC
-from skylark.mqcommon.visible import visible
-from skylark.sdk.admin.failures import explain
-from skylark.sdk.admin.message_json import message_json
+from skylark.sdk.admin.reports.report import named
 
 if TYPE_CHECKING:
     from skylark.mqcommon.message.message import Message, MessageExt
@@ -39,13 +42,26 @@ if TYPE_CHECKING:
 
 _PRODUCER_GROUP = "TOOLS_PRODUCER"
 _SENT = Table(
-    (("#Broker Name", "brokerName"), ("#QID", "queueId"), ("#Send Result", "sendStatus"), ("#MsgId", "msgId")),
+    (("#Broker Name", "broker_name"), ("#QID", "queue_id"), ("#Send Result", "status"), ("#MsgId", "msg_id")),
     "%-32s  %-4s  %-20s    %s",
 )
 
 
-def _sent_lines(row: Row) -> Iterator[str]:
-    return _SENT.lines([row])
+@lazy_dataclass(frozen=True, slots=True)
+class SentMessage:
+    """Where a message was stored."""
+
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    #: As SEND_OK.
+    status: str = field(metadata=named("sendStatus"))
+    msg_id: str
+    offset_msg_id: str
+
+
+def _sent_lines(sent: SentMessage) -> Iterator[str]:
+    return _SENT.lines([sent])
 
 
 @command(
@@ -68,7 +84,7 @@ async def send_message(
     broker: str | None,
     qid: int | None,
     msg_trace_enable: bool,
-) -> dict[str, Any]:
+) -> SentMessage:
     """Send one message; with -m true also send its trace to RMQ_SYS_TRACE_TOPIC."""
     from skylark.mqcommon.message.message import Message
 
@@ -84,14 +100,10 @@ async def send_message(
             raise UserError(str(error)) from None
         if msg_trace_enable:
             await _send_trace(session, producer, message, result, start, time.time())
-    return {
-        "brokerName": result.queue.broker_name,
-        "queueId": result.queue.queue_id,
-        "queueOffset": result.queue_offset,
-        "sendStatus": result.status.name,
-        "msgId": result.msg_id,
-        "offsetMsgId": result.offset_msg_id,
-    }
+    queue = result.queue
+    return SentMessage(
+        queue.broker_name, queue.queue_id, result.queue_offset, result.status.name, result.msg_id, result.offset_msg_id
+    )
 
 
 async def _send_trace(
@@ -111,6 +123,16 @@ def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "
     if not own:
         raise UserError(f"the topic has no such writable queue: {which_queues(queues, broker)}")
     return random.choice(own)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ConsumedMessages:
+    """The messages that were read, and the queues that they are from."""
+
+    topic: str
+    #: Empty when the messages were printed as they were read.
+    messages: "tuple[MessageReport, ...]"
+    queues: "tuple[ReadQueue, ...]"
 
 
 @command(
@@ -141,46 +163,49 @@ async def consume_message(
     begin_timestamp: int | None,
     end_timestamp: int | None,
     message_number: int,
-) -> dict[str, Any]:
+) -> ConsumedMessages:
     """Print messages of a topic, or of one of its queues, oldest first. Commits no offsets."""
     if queue_id is not None and broker_name is None:
         raise click.UsageError("-i/--queueId needs -b/--brokerName: give the broker of the queue.")
     if offset is not None and queue_id is None:
         raise click.UsageError("-o/--offset needs -i/--queueId: give the queue of the offset.")
-    left = message_number
-    messages: list[MessageExt] = []
-    ends: list[dict[str, Any]] = []
     if broker_name is None:
         await session.check_whole([topic])
     async with session.consumer(consumer_group or TOOLS_GROUP) as consumer:
-        for queue in await chosen_queues(consumer, topic, broker_name, queue_id):
-            if left <= 0:
-                break
-            first, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
-            start = max(first, offset or 0)
-            # The oldest ones are shown, as by RocketMQ's tool, although the text of that tool reads otherwise.
-            if end - start > left:
-                session.say(f"The older {left} message of the {queue.queue_id} queue will be provided")
-                end = start + left
-            status, at = await read_queue(session, consumer, queue, start, end, _printer(session, messages))
-            session.say(f"{queue_text(queue)} print msg finished. status={status}, offset={at}")
-            ends.append(queue_json(queue, status=status, offset=at))
-            left = message_number - len(messages)
-    shown = [message_json(message) for message in messages] if session.json else []
-    return {"topic": topic, "messages": shown, "queues": ends}
+        found = await oldest_messages(
+            consumer,
+            topic,
+            broker_name=broker_name,
+            queue_id=queue_id,
+            offset=offset,
+            begin_ms=begin_timestamp,
+            end_ms=end_timestamp,
+            most=message_number,
+            heard=_Consumed(session),
+            on_progress=session.progress,
+        )
+    shown = tuple(message_report(message) for message in found.messages) if session.json else ()
+    return ConsumedMessages(topic, shown, found.queues)
 
 
-def _printer(session: Session, messages: "list[MessageExt]") -> Take:
-    """Returns a function that prints messages and appends them to ``messages``."""
+class _Consumed:
+    """Prints messages as they are read."""
 
-    def take(result: "PullResult", found: "list[MessageExt]") -> None:
-        if found:
-            session.say("Consume ok")
-        for message in found:
-            session.say(print_line(message))
-        messages.extend(found)
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-    return take
+    def cut(self, queue: "MessageQueue", count: int) -> None:
+        # The oldest ones are shown, as by RocketMQ's tool, although the text of that tool reads otherwise.
+        self._session.say(f"The older {count} message of the {queue.queue_id} queue will be provided")
+
+    def pulled(self, messages: "list[MessageExt]") -> None:
+        if messages:
+            self._session.say("Consume ok")
+        for message in messages:
+            self._session.say(print_line(message))
+
+    def ended(self, queue: "MessageQueue", read: ReadQueue) -> None:
+        self._session.say(f"{queue_text(queue)} print msg finished. status={read.status}, offset={read.offset}")
 
 
 def trace_of_send(message: "Message", result: "SendResult", group: str, sent_ms: int, cost_ms: int) -> "Message":
@@ -236,7 +261,7 @@ class _Printer:
         self._charset = charset
         self._with_body = with_body
         self._printed = 0
-        self.documents: list[dict[str, Any]] = []
+        self.messages: list[MessageReport] = []
         self.limited = False
 
     @property
@@ -249,7 +274,7 @@ class _Printer:
         chosen = messages[: self.left]
         for message in chosen:
             if self._session.json:
-                self.documents.append(message_json(message, charset=self._charset, with_body=self._with_body))
+                self.messages.append(message_report(message, charset=self._charset, with_body=self._with_body))
             else:
                 self._session.say(print_line(message, charset=self._charset, with_body=self._with_body))
         self._printed += len(chosen)
@@ -261,6 +286,43 @@ class _Printer:
             self._session.warn(
                 f"stopped after {self._printed} messages: --limit N prints more, --limit 0 all; -b and -e choose a time"
             )
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class PrintedPart:
+    """A queue of a topic whose messages were printed: its offsets, and how the last pull ended at ``offset``."""
+
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    status: str
+    offset: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class PrintedTopic:
+    """The messages of a topic that were printed; without text for people they stand in ``messages``."""
+
+    topic: str
+    queues: tuple[PrintedPart, ...]
+    is_limited: bool = field(metadata=named("limited"))
+    messages: "tuple[MessageReport, ...]"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class PrintedQueue:
+    """As `PrintedTopic`, of one queue; ``tags``: how many messages have each tag, if they were counted."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    offset: int
+    is_limited: bool = field(metadata=named("limited"))
+    messages: "tuple[MessageReport, ...]"
+    tags: Mapping[str, int]
 
 
 @command(
@@ -282,11 +344,11 @@ async def print_msg(
     end_timestamp: int | None,
     print_body: bool,
     limit: int,
-) -> dict[str, Any]:
+) -> PrintedTopic:
     """Print the messages of a topic, queue by queue, oldest first. Commits no offsets."""
     printer = _Printer(session, limit, charset_name, with_body=print_body)
     await session.check_whole([topic])
-    read: list[dict[str, Any]] = []
+    read: list[PrintedPart] = []
     async with session.consumer() as consumer:
         for queue in await chosen_queues(consumer, topic):
             start, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
@@ -305,13 +367,20 @@ async def print_msg(
                     session.say(f"{queue_text(queue)} print msg finished. status={name}, offset={result.next_offset}")
 
             status, at = await read_queue(
-                session, consumer, queue, start, end, take, expression=sub_expression, most=printer.left
+                consumer,
+                queue,
+                start,
+                end,
+                take,
+                expression=sub_expression,
+                most=printer.left,
+                on_progress=session.progress,
             )
             printer.limited |= printer.left == 0 and at < end
             session.say(_LINE)
-            read.append(queue_json(queue, minOffset=start, maxOffset=end, status=status, offset=at))
+            read.append(PrintedPart(queue.broker_name, queue.queue_id, start, end, status, at))
     printer.end()
-    return {"topic": topic, "queues": read, "limited": printer.limited, "messages": printer.documents}
+    return PrintedTopic(topic, tuple(read), printer.limited, tuple(printer.messages))
 
 
 @command(
@@ -341,7 +410,7 @@ async def print_msg_by_queue(
     print_body: bool,
     calculate: bool,
     limit: int,
-) -> dict[str, Any]:
+) -> PrintedQueue:
     """Print the messages of one queue (-p true), or count them by tag (-f true). Commits no offsets.
 
     The limit applies to printing; counting goes on to the end of the queue.
@@ -362,13 +431,24 @@ async def print_msg_by_queue(
 
         # Tags are counted in the whole queue. Without that, reading ends with the last message that is printed.
         most = None if calculate else printer.left
-        _, at = await read_queue(session, consumer, queue, start, end, take, expression=sub_expression, most=most)
+        _, at = await read_queue(
+            consumer, queue, start, end, take, expression=sub_expression, most=most, on_progress=session.progress
+        )
         printer.limited |= most is not None and at < end
     printer.end()
     for tag, count in tags.most_common():
         session.say(f"Tag: {visible(tag):<30} Count: {count}")
-    place = queue_json(queue, minOffset=start, maxOffset=end, offset=at)
-    return {"topic": topic, **place, "limited": printer.limited, "messages": printer.documents, "tags": dict(tags)}
+    return PrintedQueue(
+        topic,
+        queue.broker_name,
+        queue.queue_id,
+        start,
+        end,
+        at,
+        is_limited=printer.limited,
+        messages=tuple(printer.messages),
+        tags=dict(tags),
+    )
 
 
 FAMILIES = {

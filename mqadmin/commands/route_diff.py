@@ -4,15 +4,16 @@ NameServers do not exchange data, and brokers tell each of them at another momen
 time, and only what differs both times is a difference.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from skylark.mqadmin.command import command
 from skylark.mqadmin.params import option
 from skylark.mqadmin.render import Table
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import RouteNotFound, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.visible import visible
 from skylark.sdk.admin.failures import explain
 
@@ -25,21 +26,45 @@ T = TypeVar("T")
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 _TABLE = Table(
-    (("#Kind", "kind"), ("#Name", "name"), ("#What", "what"), ("#NameServer", "namesrvAddr"), ("#Value", "text")),
+    (("#Kind", "kind"), ("#Name", "name"), ("#What", "what"), ("#NameServer", "namesrv_addr"), ("#Value", "text")),
     "%-11s %-32s %-28s %-22s %s",
 )
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    if found["differences"]:
+@lazy_dataclass(frozen=True, slots=True)
+class RouteDifference:
+    """What NameServers tell differently: the value by NameServer address, None where there is none."""
+
+    kind: str
+    name: str
+    what: str
+    values: Mapping[str, str | None]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RouteDifferences:
+    """What was compared, and the differences."""
+
+    namesrv_addrs: Sequence[str]
+    broker_count: int
+    topic_count: int
+    differences: Sequence[RouteDifference]
+
+
+def _lines(found: RouteDifferences) -> Iterator[str]:
+    if found.differences:
         yield _TABLE.head()
-    for row in found["differences"]:
-        for addr, value in row["values"].items():
-            text = "-" if value is None else value
-            line = {"kind": row["kind"], "name": row["name"], "what": row["what"], "namesrvAddr": addr, "text": text}
-            yield _TABLE.row({key: visible(each) for key, each in line.items()})
-    count = len(found["differences"])
-    compared = f"{len(found['namesrvAddrs'])} NameServers, {found['brokerCount']} brokers, {found['topicCount']} topics"
+    for row in found.differences:
+        for addr, value in row.values.items():
+            yield _TABLE.row(
+                row,
+                name=visible(row.name),
+                what=visible(row.what),
+                namesrv_addr=visible(addr),
+                text=visible("-" if value is None else value),
+            )
+    count = len(found.differences)
+    compared = f"{len(found.namesrv_addrs)} NameServers, {found.broker_count} brokers, {found.topic_count} topics"
     yield f"{compared}: {f'{count} differences' if count else 'all tell the same'}"
 
 
@@ -110,7 +135,7 @@ async def _topics(
     option("t", "topic", "compare only this topic; may be given several times", multiple=True, metavar="TOPIC"),
     show=_lines,
 )
-async def route_diff(session: Session, topic: tuple[str, ...]) -> dict[str, Any]:
+async def route_diff(session: Session, topic: tuple[str, ...]) -> RouteDifferences:
     """Show what the NameServers of -n tell differently: brokers, routes of topics, order of queues.
 
     The exit code is 1 when they differ, or when one does not answer.
@@ -139,17 +164,11 @@ async def route_diff(session: Session, topic: tuple[str, ...]) -> dict[str, Any]
     if topic and unknown and servers.addrs:
         session.fail(UserError(f"no NameServer knows topic {', '.join(unknown)}; check it with mqadmin topicList"))
     rows = [
-        {"kind": "nameServer", "name": addr, "what": "error", "values": {addr: error}}
-        for addr, error in sorted(servers.errors.items())
+        RouteDifference("nameServer", addr, "error", {addr: error}) for addr, error in sorted(servers.errors.items())
     ]
-    rows += [{**each.fact._asdict(), "values": dict(each.values)} for each in [*found, *of_topics]]
+    rows += [RouteDifference(*each.fact, dict(each.values)) for each in [*found, *of_topics]]
     session.failed = session.failed or bool(rows)
-    return {
-        "namesrvAddrs": servers.addrs,
-        "brokerCount": brokers,
-        "topicCount": len(topics),
-        "differences": rows,
-    }
+    return RouteDifferences(servers.addrs, brokers, len(topics), rows)
 
 
 FAMILIES = {"NameServers": (route_diff,)}

@@ -1,12 +1,12 @@
 """`mqadmin secureCluster`: users, secrets, certificates and confs of a guarded cluster, in a new folder."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_urlsafe
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,7 @@ from skylark.mqadmin.commands.users import Names
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.addresses import is_address
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
     from skylark.mqadmin.securing import Plan
@@ -23,16 +24,25 @@ _SECRET_BYTES = 24
 _DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
-def _show(result: dict[str, Any]) -> Iterator[str]:
-    folder = quote(result["directory"])
-    yield f"written to {folder}: {', '.join(result['files'])}"
+@lazy_dataclass(frozen=True, slots=True)
+class SecuredCluster:
+    """The folder and the files of a guarded cluster, and where its NameServers will be."""
+
+    directory: str
+    files: Sequence[str]
+    namesrv_addr: str
+
+
+def _show(made: SecuredCluster) -> Iterator[str]:
+    folder = quote(made.directory)
+    yield f"written to {folder}: {', '.join(made.files)}"
     yield ""
     yield "start the servers:"
     for server in ("namesrv", "broker"):
         yield f"  set -a; . {folder}/{server}.env; set +a; {server} -c {folder}/{server}.conf"
     yield "sign in as root:"
-    tls = f" ROCKETMQ_TLS_CONFIG={folder}/tls.properties" if "tls.properties" in result["files"] else ""
-    yield f"  export ROCKETMQ_CREDENTIALS_FILE={folder}/tools.yml{tls} NAMESRV_ADDR='{result['namesrvAddr']}'"
+    tls = f" ROCKETMQ_TLS_CONFIG={folder}/tls.properties" if "tls.properties" in made.files else ""
+    yield f"  export ROCKETMQ_CREDENTIALS_FILE={folder}/tools.yml{tls} NAMESRV_ADDR='{made.namesrv_addr}'"
     yield "  mqadmin doctor"
 
 
@@ -50,7 +60,7 @@ def _show(result: dict[str, Any]) -> Iterator[str]:
     show=_show,
     asks_servers=False,
 )
-async def secure_cluster(session: Session, directory: str, hosts: list[str] | None, no_tls: bool) -> dict[str, Any]:
+async def secure_cluster(session: Session, directory: str, hosts: list[str] | None, no_tls: bool) -> SecuredCluster:
     """Write users, secrets, certificates and conf files of a guarded cluster into a new folder DIR.
 
     Its NameServer takes registrations from its own brokers only, brokers ask everybody who they are, and all speak TLS.
@@ -65,7 +75,7 @@ async def secure_cluster(session: Session, directory: str, hosts: list[str] | No
         raise UserError(f"{wrong[0]!r} is not an address; give -n HOST:PORT, several separated by ;")
     given = plan_of(directory, namesrv_addr, hosts or (), tls=not no_tls)
     plan, files = await trio.to_thread.run_sync(_write, given)
-    return {"directory": plan.directory, "files": files, "namesrvAddr": plan.namesrv_addr}
+    return SecuredCluster(plan.directory, files, plan.namesrv_addr)
 
 
 def _write(plan: "Plan") -> "tuple[Plan, list[str]]":

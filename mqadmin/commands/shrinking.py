@@ -1,23 +1,27 @@
 """Commands that make a cluster or a topic smaller, or spread a topic anew, without losing a message."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
 
 import click
 
 from skylark.mqadmin.command import command
-from skylark.mqadmin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
 from skylark.mqadmin.params import broker_name, cluster_name, option, topic_option, where
 from skylark.mqadmin.render import Table
 from skylark.mqadmin.scope import Scope
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, RemotingError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
+from skylark.sdk.admin.reports.report import FLAT, named
 from skylark.sdk.admin.targets import Target, all_targets
 
 if TYPE_CHECKING:
     from skylark.mqadmin.moving import Place
+    from skylark.mqadmin.reshape import Patience
     from skylark.remoting.protocol.requests.shrinking import DrainStatus
     from skylark.sdk.admin.reshaping import Shape
 
@@ -100,17 +104,27 @@ async def _tell(session: Session, members: list[Target], *, drain: bool, settle_
             ) from None
 
 
-def _drain_lines(result: Mapping[str, Any]) -> Iterator[str]:
+@lazy_dataclass(frozen=True, slots=True)
+class DrainReport:
+    """How far a drain has come; ``moved`` is the number of messages that were copied."""
+
+    broker_name: str
+    is_drained: bool
+    moved: int
+    status: "DrainStatus" = field(metadata=FLAT)
+
+
+def _drain_lines(result: DrainReport) -> Iterator[str]:
     table = Table(
-        (("#Topic", "topic"), ("#QID", "queueId"), ("#Group", "group"), ("#Left", "unread"), ("#Online", "isOnline")),
+        (("#Topic", "topic"), ("#QID", "queue_id"), ("#Group", "group"), ("#Left", "unread"), ("#Online", "is_online")),
         "%-40s %-5s %-40s %-12d %s",
     )
-    if result["unread"]:
-        yield from table.lines(result["unread"][:SHOWN])
-    for row in result["unclaimed"][:SHOWN]:
-        yield f"no group reads {row['topic']}: {row['messages']} messages (--move copies them to other brokers)"
-    if result["isDrained"]:
-        yield f"broker {result['brokerName']} is drained: it can be stopped."
+    if result.status.unread:
+        yield from table.lines(result.status.unread[:SHOWN])
+    for row in result.status.unclaimed[:SHOWN]:
+        yield f"no group reads {row.topic}: {row.messages} messages (--move copies them to other brokers)"
+    if result.is_drained:
+        yield f"broker {result.broker_name} is drained: it can be stopped."
 
 
 @command(
@@ -137,7 +151,7 @@ async def drain(
     forget_group: tuple[str, ...],
     settle: float,
     deadline: float,
-) -> dict[str, Any]:
+) -> DrainReport:
     """Empty a broker before it is stopped for good.
 
     It takes no sends any more, which survives restarts, and consumers read on. The command ends when all groups have
@@ -148,12 +162,7 @@ async def drain(
     status, failure = await work.until_empty(deadline)
     if failure:
         session.fail(UserError(failure))
-    return {
-        "brokerName": broker_name,
-        "isDrained": status.is_over and not failure,
-        "moved": work.moved,
-        **status.to_wire(),
-    }
+    return DrainReport(broker_name, status.is_over and not failure, work.moved, status)
 
 
 class _Drain:
@@ -347,32 +356,62 @@ async def _other_places(session: Session, broker_name: str, topic: str) -> "list
     ]
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class UndrainReport:
+    """A broker that takes messages again."""
+
+    broker_name: str
+
+
 @command("undrain", _broker_name())
-async def undrain(session: Session, broker_name: str) -> dict[str, Any]:
+async def undrain(session: Session, broker_name: str) -> UndrainReport:
     """Let a broker that was drained take messages again."""
     await _tell(session, await _members(session, broker_name), drain=False)
     session.say(f"broker {broker_name} takes messages again.")
-    return {"brokerName": broker_name}
+    return UndrainReport(broker_name)
 
 
-def _plan_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    if result["dryRun"] or not result["plan"]:
-        yield from _PLAN.lines(result["plan"])
-    if not result["plan"]:
-        yield f"topic {result['topic']} has this shape already."
-    elif not result["dryRun"]:
-        yield f"done: topic {result['topic']}, {result['moved']} messages copied."
+@lazy_dataclass(frozen=True, slots=True)
+class PlannedShape:
+    """The queues of a topic on a broker, now and then, and about how much is in those that go."""
+
+    broker_name: str
+    write: int
+    read: int
+    new_write: int
+    new_read: int
+    messages: int
+    size_bytes: int = field(metadata=named("bytes"))
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ReshapeReport:
+    """What was done, or would be done when ``dry_run``; ``moved`` is the number of messages that were copied."""
+
+    topic: str
+    dry_run: bool
+    plan: Sequence[PlannedShape]
+    moved: int
+
+
+def _plan_lines(result: ReshapeReport) -> Iterator[str]:
+    if result.dry_run or not result.plan:
+        yield from _PLAN.lines(result.plan)
+    if not result.plan:
+        yield f"topic {result.topic} has this shape already."
+    elif not result.dry_run:
+        yield f"done: topic {result.topic}, {result.moved} messages copied."
 
 
 _PLAN = Table(
     (
-        ("#Broker", "brokerName"),
+        ("#Broker", "broker_name"),
         ("#Write", "write"),
         ("#Read", "read"),
-        ("#NewWrite", "newWrite"),
-        ("#NewRead", "newRead"),
+        ("#NewWrite", "new_write"),
+        ("#NewRead", "new_read"),
         ("#Messages", "messages"),
-        ("#Bytes", "bytes"),
+        ("#Bytes", "size_bytes"),
     ),
     "%-32s %-7d %-7d %-9d %-9d %-12d %d",
 )
@@ -404,7 +443,7 @@ async def shrink_topic(
     settle: float,
     deadline: float,
     dry_run: bool,
-) -> dict[str, Any]:
+) -> ReshapeReport:
     """Give a topic fewer queues without losing a message.
 
     Queues are written no more, then read to their ends by all groups, then closed. Their files go when their messages
@@ -451,7 +490,7 @@ async def rebalance_topic(
     settle: float,
     deadline: float,
     dry_run: bool,
-) -> dict[str, Any]:
+) -> ReshapeReport:
     """Spread the queues of a topic evenly over the brokers of a cluster that take messages.
 
     New queues can be used at once; queues that go are read to their ends first, as in shrinkTopic.
@@ -484,9 +523,10 @@ async def _masters(session: Session, scope: Scope) -> dict[str, str]:
 
 async def _shapes(session: Session, topic: str, addrs: Mapping[str, str]) -> "dict[str, Shape]":
     """The topic's shape on the brokers that have it; UserError when none does, or its queues are counted on."""
-    from skylark.mqadmin.reshape import shape_of, topic_config
+    from skylark.mqadmin.reshape import shape_of
+    from skylark.sdk.admin.topic_changes import config_at
 
-    found = {name: await topic_config(session, addr, topic) for name, addr in addrs.items()}
+    found = {name: await config_at(session.admin, addr, topic) for name, addr in addrs.items()}
     shapes = {name: shape_of(config) for name, config in found.items() if config is not None}
     if any([await _is_static(session, addrs[name], topic) for name in shapes]):
         raise UserError(
@@ -527,22 +567,22 @@ async def _reshape(
     addrs: Mapping[str, str],
     now: "Mapping[str, Shape]",
     target: "Mapping[str, Shape]",
-    patience: Any,
+    patience: "Patience",
     *,
     dry_run: bool,
-) -> dict[str, Any]:
+) -> ReshapeReport:
     from skylark.mqadmin.reshape import Reshape
     from skylark.sdk.admin.reshaping import changes
 
     plan = [
-        {
-            "brokerName": name,
-            "write": before.write,
-            "read": before.read,
-            "newWrite": after.write,
-            "newRead": after.read,
-            **await _weight(session, name, addrs[name], topic, after.read, before.read),
-        }
+        PlannedShape(
+            name,
+            before.write,
+            before.read,
+            after.write,
+            after.read,
+            *await _weight(session, name, addrs[name], topic, after.read, before.read),
+        )
         for name, (before, after) in sorted(changes(now, target).items())
     ]
     work = Reshape(session, topic, addrs, target, patience)
@@ -550,11 +590,11 @@ async def _reshape(
         for line in _PLAN.lines(plan) if plan else ():
             session.say(line)
         await work.run()
-    return {"topic": topic, "dryRun": dry_run, "plan": plan, "moved": work.moved}
+    return ReshapeReport(topic, dry_run, plan, work.moved)
 
 
-async def _weight(session: Session, name: str, addr: str, topic: str, first: int, end: int) -> dict[str, int]:
-    """About how much the queues from ``first`` on hold: their messages, each as large as the last one of its queue."""
+async def _weight(session: Session, name: str, addr: str, topic: str, first: int, end: int) -> tuple[int, int]:
+    """About how much the queues from ``first`` on hold: messages and bytes, each as large as its queue's last one."""
     from skylark.mqcommon.message.queue import MessageQueue
 
     messages = size = 0
@@ -566,7 +606,7 @@ async def _weight(session: Session, name: str, addr: str, topic: str, first: int
             last = (await session.admin.query_consume_queue(addr, topic, number, high - 1, 1)).queue_data
             messages += count
             size += count * (last[0].physic_size if last else 0)
-    return {"messages": messages, "bytes": size}
+    return messages, size
 
 
 FAMILIES = {"Growing and shrinking": (drain, undrain, shrink_topic, rebalance_topic)}

@@ -1,7 +1,7 @@
 """Commands for static topics of RocketMQ 5: a fixed number of queues, whichever brokers they are on."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +10,7 @@ from skylark.mqadmin.params import option, topic_option
 from skylark.mqadmin.render import Table
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID, MAX_QUEUE_NUMS
 from skylark.sdk.admin.targets import all_targets
 
@@ -19,25 +20,46 @@ if TYPE_CHECKING:
 
 _TABLE = Table(
     (
-        ("#QID", "queueId"),
-        ("#Broker", "brokerName"),
-        ("#BrokerQID", "brokerQueueId"),
-        ("#From", "logicOffset"),
+        ("#QID", "queue_id"),
+        ("#Broker", "broker_name"),
+        ("#BrokerQID", "broker_queue_id"),
+        ("#From", "logic_offset"),
         ("#Was", "before"),
     ),
     "%-6d %-32s %-10d %-16d %s",
 )
 
 
-def _lines(result: Mapping[str, Any]) -> Iterator[str]:
-    yield from _TABLE.lines(result["queues"])
-    changed = sum(row["before"] != row["brokerName"] for row in result["queues"])
+@lazy_dataclass(frozen=True, slots=True)
+class StaticQueue:
+    """A queue of a static topic, the broker that leads it from ``logic_offset`` on, and the leader before, if any."""
+
+    queue_id: int
+    broker_name: str
+    broker_queue_id: int
+    logic_offset: int
+    before: str | None
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class StaticQueues:
+    """A static topic after a change, or as it would be after a change when ``dry_run``."""
+
+    topic: str
+    dry_run: bool
+    epoch: int
+    queues: Sequence[StaticQueue]
+
+
+def _lines(result: StaticQueues) -> Iterator[str]:
+    yield from _TABLE.lines(result.queues)
+    changed = sum(row.before != row.broker_name for row in result.queues)
     if not changed:
-        yield f"topic {result['topic']} has these queues already."
-    elif result["dryRun"]:
+        yield f"topic {result.topic} has these queues already."
+    elif result.dry_run:
         yield f"{changed} queues would be new on their brokers."
     else:
-        yield f"done: topic {result['topic']}, {changed} queues are new on their brokers."
+        yield f"done: topic {result.topic}, {changed} queues are new on their brokers."
 
 
 def _brokers() -> tuple[click.Option, click.Option]:
@@ -69,21 +91,14 @@ async def _targets(session: Session, brokers: str | None, clusters: str | None) 
     return list(dict.fromkeys(chosen))
 
 
-def _result(topic: str, before: "State", after: "State", *, dry_run: bool) -> dict[str, Any]:
+def _result(topic: str, before: "State", after: "State", *, dry_run: bool) -> StaticQueues:
     known = before.queues
     rows = []
     for number, queue in after.queues.items():
         leader = queue.leader
-        rows.append(
-            {
-                "queueId": number,
-                "brokerName": leader.bname,
-                "brokerQueueId": leader.queue_id,
-                "logicOffset": leader.logic_offset,
-                "before": known[number].leader.bname if number in known else None,
-            }
-        )
-    return {"topic": topic, "dryRun": dry_run, "epoch": after.epoch, "queues": rows}
+        led_by = known[number].leader.bname if number in known else None
+        rows.append(StaticQueue(number, leader.bname, leader.queue_id, leader.logic_offset, led_by))
+    return StaticQueues(topic, dry_run, after.epoch, rows)
 
 
 async def _static_topic(session: Session, topic: str, brokers: str | None, clusters: str | None) -> "StaticTopic":
@@ -103,7 +118,7 @@ async def _static_topic(session: Session, topic: str, brokers: str | None, clust
 )
 async def update_static_topic(
     session: Session, topic: str, total_queue_num: int, brokers: str | None, clusters: str | None, dry_run: bool
-) -> dict[str, Any]:
+) -> StaticQueues:
     """Make a static topic, or give one more queues.
 
     A static topic has so many queues in all, whichever brokers they are on: a message key stays in its queue when
@@ -117,7 +132,7 @@ async def update_static_topic(
 @command("remappingStaticTopic", topic_option(), *_brokers(), _dry_run(), show=_lines)
 async def remapping_static_topic(
     session: Session, topic: str, brokers: str | None, clusters: str | None, dry_run: bool
-) -> dict[str, Any]:
+) -> StaticQueues:
     """Move the queues of a static topic to these brokers, about as many to each, while it is used.
 
     Messages stay where they are: the new broker of a queue asks the former one for them until all groups have read

@@ -2,47 +2,50 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 import click
 
-from skylark.mqadmin.backlog import undone_of
 from skylark.mqadmin.command import command
-from skylark.mqadmin.commands.group_progress import GroupProgress, TopicTraffic, progress_of_groups
 from skylark.mqadmin.params import broker_name, option, topic_option
 from skylark.mqadmin.reading import queue_text
-from skylark.mqadmin.render import Row, Table, java_object, seconds_text
+from skylark.mqadmin.render import Table, java_object, seconds_text
 from skylark.mqadmin.session import Session, in_rounds
 from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
-from skylark.mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.all_groups import ProgressOfGroups, TopicTraffic, progress_of_groups
+from skylark.sdk.admin.reports.backlog import UndoneTopic, undone_of
+from skylark.sdk.admin.reports.report import OPTIONAL, named
 from skylark.sdk.admin.targets import all_targets
 
 if TYPE_CHECKING:
     from skylark.mqcommon.message.message import Message
     from skylark.mqcommon.message.queue import MessageQueue
-    from skylark.remoting.protocol.requests.brokers import BrokerStatsData
+    from skylark.sdk.admin.reports.counters import CountedMessages, CounterRow
     from skylark.sdk.producer.producer import Producer
     from skylark.sdk.producer.result import SendResult
 
 _COLUMNS = (
     ("#Topic", "topic"),
-    ("#Consumer Group", "consumerGroup"),
+    ("#Consumer Group", "consumer_group"),
     ("#Accumulation", "accumulation"),
-    ("#InTPS", "inTps"),
-    ("#OutTPS", "outTps"),
-    ("#InMsg24Hour", "inMsg24Hour"),
-    ("#OutMsg24Hour", "outMsg24Hour"),
+    ("#InTPS", "in_tps"),
+    ("#OutTPS", "out_tps"),
+    ("#InMsg24Hour", "in_of_day"),
+    ("#OutMsg24Hour", "out_of_day"),
 )
 _OF_GROUP = Table(_COLUMNS, "%-64s  %-64s %12d %11.2f %11.2f %14d %14d", "%-64s  %-64s %12s %11s %11s %14s %14s")
 _WITHOUT_GROUP = Table(_COLUMNS, "%-64s  %-64s %12d %11.2f %11s %14d %14s")
 
 
-def _counter_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _counter_lines(rows: "Sequence[CounterRow]") -> Iterator[str]:
     yield _OF_GROUP.head()
     for row in rows:
-        if row["consumerGroup"] is None:
-            yield _WITHOUT_GROUP.row({**row, "consumerGroup": "", "outTps": "", "outMsg24Hour": "NO_CONSUMER"})
+        if row.consumer_group is None:
+            yield _WITHOUT_GROUP.row(row, consumer_group="", out_tps="", out_of_day="NO_CONSUMER")
         else:
             yield _OF_GROUP.row(row)
 
@@ -53,113 +56,75 @@ def _counter_lines(rows: Sequence[Row]) -> Iterator[str]:
     option("t", "topic", "print select topic only", default=None),
     show=_counter_lines,
 )
-async def stats_all(session: Session, active_topic: bool, topic: str | None) -> list[dict[str, Any]]:
+async def stats_all(session: Session, active_topic: bool, topic: str | None) -> "list[CounterRow]":
     """Show the messages in and out of each topic and group: a second, in the last day, and those that wait."""
+    from skylark.sdk.admin.reports.counters import topic_counters
+
     # Retry topics and dead letters are counted with their groups.
     every = [
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
     # For one topic its groups are asked for, which are few.
-    progress = await progress_of_groups(session, traffic=True) if topic is None else GroupProgress()
+    told = None
+    if topic is None:
+        told = _Told(
+            await progress_of_groups(session.admin, traffic=True, on_problem=session.note, on_progress=session.progress)
+        )
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
-        lambda name: _rows(session, progress, name),
+        lambda name: topic_counters(session.admin, name, told),
     )
+    for name, counters in answers.values.items():
+        if counters.absent:
+            names = ", ".join(counters.absent)
+            session.warn(f"topic {name}: what brokers have that are away is not counted: {names}")
     for name, error in answers.errors.items():
         # a topic that was deleted meanwhile has no route
         if topic is not None or not isinstance(error, RouteNotFound):
             session.fail(error, f"topic {name}")
-    rows = [row for rows in answers.values.values() for row in rows]
-    return [row for row in rows if not active_topic or row["inMsg24Hour"] or row["outMsg24Hour"]]
+    rows = [row for counters in answers.values.values() for row in counters.rows]
+    return [row for row in rows if not active_topic or row.in_of_day or row.out_of_day]
 
 
-async def _rows(session: Session, progress: GroupProgress, topic: str) -> list[dict[str, Any]]:
-    # As RocketMQ's tool: what consumers get from slaves is not counted here.
-    route = await session.admin.topic_route(topic)
-    if route.absent_brokers:
-        names = ", ".join(one.broker_name for one in route.absent_brokers)
-        session.warn(f"topic {topic}: what brokers have that are away is not counted: {names}")
-    masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
-    broker_names = [one.broker_name for one in route.broker_datas]
-    told = [progress.traffic[addr] for addr in masters if addr in progress.traffic]
-    if len(told) == len(broker_names):
-        sums = {group: _told_sums(told, topic, group) for group in ("", *_readers(told, topic))}
-    else:
-        sums = await _asked_sums(session, masters, topic)
-    put_tps, put = sums.pop("")
-    base = {"topic": topic, "accumulation": 0, "inTps": put_tps, "inMsg24Hour": put}
-    rows: list[dict[str, Any]] = []
-    for group, (got_tps, got) in sums.items():
-        left = await _accumulation(session, progress, group, topic, broker_names)
-        rows.append({**base, "consumerGroup": group, "accumulation": left, "outTps": got_tps, "outMsg24Hour": got})
-    return rows or [{**base, "consumerGroup": None, "outTps": 0.0, "outMsg24Hour": 0}]
+class _Told:
+    """What brokers have told of all their topics and groups."""
+
+    def __init__(self, progress: ProgressOfGroups) -> None:
+        self._progress = progress
+
+    def sums(self, topic: str, masters: Sequence[str], sets: int) -> "Mapping[str, CountedMessages] | None":
+        traffic = self._progress.traffic
+        told = [traffic[addr] for addr in masters if addr in traffic]
+        if len(told) < sets:
+            return None
+        readers = sorted({group for one in told for group in one.readers.get(topic, ())})
+        return {group: _sum(told, topic, group) for group in ("", *readers)}
+
+    def lag(self, group: str, topic: str, broker_names: Sequence[str]) -> int | None:
+        return self._progress.lag(group, topic, broker_names)
 
 
-def _readers(told: Sequence[TopicTraffic], topic: str) -> list[str]:
-    return sorted({group for one in told for group in one.readers.get(topic, ())})
+def _sum(told: Sequence[TopicTraffic], topic: str, group: str) -> "CountedMessages":
+    from skylark.sdk.admin.reports.counters import CountedMessages
 
-
-def _told_sums(told: Sequence[TopicTraffic], topic: str, group: str) -> tuple[float, int]:
-    """As `_sums`, of what all the brokers have told; without a group of what was sent."""
     rows = [row for one in told if (row := one.counted.get((topic, group))) is not None]
-    return sum((row.tps for row in rows), 0.0), sum(row.of_day for row in rows)
-
-
-async def _asked_sums(session: Session, masters: Sequence[str], topic: str) -> dict[str, tuple[float, int]]:
-    """The sums of each group of the topic, and under "" of what was sent to the topic, asked for one by one."""
-    sums = {"": await _sums(session, masters, "TOPIC_PUT_NUMS", topic)}
-    for group in await session.admin.groups_of_topic(topic):
-        sums[group] = await _sums(session, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
-    return sums
-
-
-async def _sums(session: Session, masters: Sequence[str], name: str, key: str) -> tuple[float, int]:
-    """Messages a second in the last minute, and messages in the last day, of all the brokers."""
-    tps, total = 0.0, 0
-    for addr in masters:
-        try:
-            data = await session.admin.broker_stats(addr, name, key)
-        except BrokerError:
-            continue  # it has counted nothing
-        tps += data.stats_minute.tps
-        total += of_a_day(data)
-    return tps, total
-
-
-async def _accumulation(
-    session: Session, progress: GroupProgress, group: str, topic: str, broker_names: Sequence[str]
-) -> int:
-    lag = progress.lag(group, topic, broker_names)
-    if lag is None:
-        # It has consumed nothing yet of the topic at one of the brokers, where all messages wait.
-        try:
-            stats = await session.admin.consume_stats(group, topic)
-        except BrokerError:
-            return 0
-        lag = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
-    # A group may have offsets past the ends of a topic that was deleted and made again.
-    return max(lag, 0)
-
-
-def of_a_day(data: "BrokerStatsData") -> int:
-    """Messages in the last day. A RocketMQ broker has that only an hour after the first message."""
-    return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum
+    return CountedMessages(sum((row.tps for row in rows), 0.0), sum(row.of_day for row in rows))
 
 
 _GROUP = "TOOLS_PRODUCER"
 _COUNT = click.IntRange(min=1)
 _SIZE = click.IntRange(min=1)
 _SENT = Table(
-    (("#Broker Name", "brokerName"), ("#QID", "queueId"), ("#Send Result", "ok"), ("#RT", "rtMs")),
+    (("#Broker Name", "broker_name"), ("#QID", "queue_id"), ("#Send Result", "ok_text"), ("#RT", "rt_ms")),
     "%-32s  %-4s  %-20s    %s",
 )
 _CLUSTER = Table(
     (
-        ("#Cluster Name", "clusterName"),
-        ("#Broker Name", "brokerName"),
-        ("#RT", "rtText"),
-        ("#successCount", "successCount"),
-        ("#failCount", "failCount"),
+        ("#Cluster Name", "cluster_name"),
+        ("#Broker Name", "broker_name"),
+        ("#RT", "rt_text"),
+        ("#successCount", "success_count"),
+        ("#failCount", "fail_count"),
     ),
     "%-24s  %-24s  %-8s  %-16s  %-16s",
     "%-24s  %-24s  %-4s  %-8s  %-8s",
@@ -217,33 +182,74 @@ def _result_text(result: "SendResult") -> str:
     return java_object("SendResult", members)
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class TestSend:
+    """A message that was sent to a broker's own topic, how long the send took, and its result or error."""
+
+    rt_ms: int
+    send_status: str | None
+    msg_id: str | None
+    error: str | None
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class QueueSend:
+    """A message that was sent to a queue, and how long the send took. Without a queue the number is -1."""
+
+    broker_name: str
+    queue_id: int
+    ok: bool
+    rt_ms: int
+    error: str | None = field(default=None, metadata=OPTIONAL)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class QueueSends:
+    """Messages that were sent to the queues of a topic, and the mean time of a send, without the first."""
+
+    topic: str
+    sends: Sequence[QueueSend]
+    avg_rt_ms: float
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class BrokerProbe:
+    """Messages that were sent to a broker's own topic: the mean time of a send, and how many failed."""
+
+    cluster_name: str
+    broker_name: str
+    rt_ms: float
+    success_count: int
+    fail_count: int
+    timestamp_ms: int = field(metadata=named("timestamp"))
+
+
 @command(
     "sendMsgStatus",
     broker_name("Broker Name", required=True),
     option("s", "messageSize", "Message Size", type=_SIZE, default=128, show_default=True),
     option("c", "count", "send message count", type=_COUNT, default=50, show_default=True),
 )
-async def send_msg_status(session: Session, broker_name: str, message_size: int, count: int) -> list[dict[str, Any]]:
+async def send_msg_status(session: Session, broker_name: str, message_size: int, count: int) -> list[TestSend]:
     """Send messages to a broker's own topic, which has the broker's name, and print the result of each."""
     from skylark.mqcommon.message.message import Message
 
     known = sorted((await session.admin.cluster_info()).broker_addr_table)
     if broker_name not in known:  # a send would create a topic of that name
         raise UserError(f"there is no broker {broker_name}; the NameServer knows: {', '.join(known) or 'none'}")
-    rows: list[dict[str, Any]] = []
+    rows: list[TestSend] = []
     async with session.producer(_GROUP) as producer:
         # The first message also opens the connection.
         if (first := await _send(producer, Message(broker_name, _body(16)))).error is not None:
             raise first.error
         for _ in range(count):
             sent = await _send(producer, Message(broker_name, _body(message_size)))
-            row: dict[str, Any] = {"rtMs": sent.took_ms, "sendStatus": None, "msgId": None, "error": None}
             if sent.result is not None:
-                row |= {"sendStatus": sent.result.status.name, "msgId": sent.result.msg_id}
                 session.say(f"rt={sent.took_ms}ms, SendResult={_result_text(sent.result)}")
+                rows.append(TestSend(sent.took_ms, sent.result.status.name, sent.result.msg_id, None))
             elif sent.error is not None:
-                row["error"] = session.fail(sent.error, f"rt={sent.took_ms}ms")
-            rows.append(row)
+                error = session.fail(sent.error, f"rt={sent.took_ms}ms")
+                rows.append(TestSend(sent.took_ms, None, None, error))
     return rows
 
 
@@ -253,30 +259,24 @@ async def send_msg_status(session: Session, broker_name: str, message_size: int,
     option("a", "amount", "message amount", type=_COUNT, default=100, show_default=True),
     option("s", "size", "message size in bytes", type=_SIZE, default=128, show_default=True),
 )
-async def check_msg_send_rt(session: Session, topic: str, amount: int, size: int) -> dict[str, Any]:
+async def check_msg_send_rt(session: Session, topic: str, amount: int, size: int) -> QueueSends:
     """Send messages to the queues of a topic in turn, and print how long each took."""
     from skylark.mqcommon.message.message import Message
 
-    rows: list[dict[str, Any]] = []
+    rows: list[QueueSend] = []
     session.say(_SENT.head())
     async with session.producer(_GROUP) as producer:
         for number in range(amount):
             sent = await _send(producer, Message(topic, _body(size)), number)
             if sent.error is not None and sent.queue is None:
                 raise sent.error  # there is no queue to send to
-            row = {
-                "brokerName": sent.queue.broker_name if sent.queue is not None else "",
-                "queueId": sent.queue.queue_id if sent.queue is not None else -1,
-                "ok": sent.error is None,
-                "rtMs": sent.took_ms,
-            }
-            session.say(_SENT.row({**row, "ok": "true" if sent.error is None else "false"}))
-            if sent.error is not None:
-                row["error"] = session.fail(sent.error)
-            rows.append(row)
-    average = _average_ms([row["rtMs"] for row in rows])
+            place = ("", -1) if sent.queue is None else (sent.queue.broker_name, sent.queue.queue_id)
+            row = QueueSend(*place, sent.error is None, sent.took_ms)
+            session.say(_SENT.row(row, ok_text="true" if row.ok else "false"))
+            rows.append(row if sent.error is None else replace(row, error=session.fail(sent.error)))
+    average = _average_ms([row.rt_ms for row in rows])
     session.say(f"Avg RT: {average:.2f}")
-    return {"topic": topic, "sends": rows, "avgRtMs": average}
+    return QueueSends(topic, rows, average)
 
 
 @command(
@@ -305,14 +305,13 @@ async def cluster_rt(
     if not print_log:
         session.say(_CLUSTER.head())
 
-    def lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    def lines(rows: list[BrokerProbe]) -> Iterator[str]:
         for row in rows:
             if print_log:
-                mean = f"{row['rtMs']:.0f}"
-                names = (row["clusterName"], row["brokerName"])
-                yield "|".join((seconds_text(row["timestamp"]), machine_room, *names, mean))
+                names = (row.cluster_name, row.broker_name)
+                yield "|".join((seconds_text(row.timestamp_ms), machine_room, *names, f"{row.rt_ms:.0f}"))
             else:
-                yield _CLUSTER.row({**row, "rtText": f"{row['rtMs']:.2f}"})
+                yield _CLUSTER.row(row, rt_text=f"{row.rt_ms:.2f}")
 
     async with session.producer(_GROUP) as producer:
         await in_rounds(session, interval, lambda: _probe(session, producer, cluster, amount, size), lines)
@@ -320,7 +319,7 @@ async def cluster_rt(
 
 async def _probe(
     session: Session, producer: "Producer", cluster: str | None, amount: int, size: int
-) -> list[dict[str, Any]]:
+) -> list[BrokerProbe]:
     from skylark.mqcommon.message.message import Message
 
     targets = all_targets(await session.admin.cluster_info(), cluster)
@@ -332,14 +331,14 @@ async def _probe(
         if errors:
             session.warn(f"broker {name}: {explain(errors[0])}")
         rows.append(
-            {
-                "clusterName": cluster_name,
-                "brokerName": name,
-                "rtMs": _average_ms([sent.took_ms for sent in sends]),
-                "successCount": amount - len(errors),
-                "failCount": len(errors),
-                "timestamp": int(time.time() * 1000),
-            }
+            BrokerProbe(
+                cluster_name,
+                name,
+                _average_ms([sent.took_ms for sent in sends]),
+                amount - len(errors),
+                len(errors),
+                int(time.time() * 1000),
+            )
         )
     return rows
 
@@ -348,22 +347,39 @@ _PREFIX = "[MONITOR] "
 _LINE = "=" * 41
 
 
-def _backlog_lines(found: Mapping[str, Any]) -> Iterator[str]:
+@lazy_dataclass(frozen=True, slots=True)
+class DeadMessages:
+    """The dead letters of a group, which are in ``topic``."""
+
+    group: str = field(metadata=named("consumerGroup"))
+    topic: str
+    messages: int = field(metadata=named("total"))
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class BacklogRound:
+    """What all groups have not consumed, and their dead letters."""
+
+    undone: Sequence[UndoneTopic]
+    dead: Sequence[DeadMessages]
+
+
+def _backlog_lines(found: BacklogRound) -> Iterator[str]:
     yield f"{_PREFIX}{_LINE}beginRound"
-    for row in found["undone"]:
+    for row in found.undone:
         members = {
-            "consumerGroup": row["consumerGroup"],
-            "topic": row["topic"],
-            "undoneMsgsTotal": row["total"],
-            "undoneMsgsSingleMQ": row["singleQueue"],
-            "undoneMsgsDelayTimeMills": row["delayMs"],
+            "consumerGroup": row.group,
+            "topic": row.topic,
+            "undoneMsgsTotal": row.waiting,
+            "undoneMsgsSingleMQ": row.waiting_in_queue,
+            "undoneMsgsDelayTimeMills": row.delay_ms,
         }
         yield f"{_PREFIX}reportUndoneMsgs: {java_object('UndoneMsgs', members)}"
-    for row in found["dead"]:
+    for one in found.dead:
         members = {
-            "consumerGroup": row["consumerGroup"],
-            "topic": row["topic"],
-            "failedMsgsTotalRecently": row["total"],
+            "consumerGroup": one.group,
+            "topic": one.topic,
+            "failedMsgsTotalRecently": one.messages,
         }
         yield f"{_PREFIX}reportFailedMsgs: {java_object('FailedMsgs', members)}"
     yield f"{_PREFIX}{_LINE}endRound"
@@ -389,22 +405,24 @@ async def start_monitoring(session: Session, interval: float) -> None:
     await in_rounds(session, interval, lambda: _round(session), _backlog_lines)
 
 
-async def _round(session: Session) -> dict[str, Any]:
+async def _round(session: Session) -> BacklogRound:
     topics = sorted(await session.admin.topic_list())
     groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
-    progress = await progress_of_groups(session) if groups else GroupProgress()
+    progress = ProgressOfGroups()
+    if groups:
+        progress = await progress_of_groups(session.admin, on_problem=session.note, on_progress=session.progress)
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
 
-    async def undone(group: str) -> list[dict[str, Any]]:
+    async def undone(group: str) -> list[UndoneTopic]:
         stats = progress.stats.get(group) or await session.admin.consume_stats(group)
         lags = {queue.topic for queue, one in stats.offset_table.items() if one.broker_offset > one.consumer_offset}
         return undone_of(group, stats, {topic: await session.admin.topic_stats(topic) for topic in sorted(lags)})
 
-    async def dead(topic: str) -> dict[str, Any]:
+    async def dead(topic: str) -> DeadMessages:
         stats = await session.admin.topic_stats(topic)
         total = sum(one.max_offset - one.min_offset for one in stats.offset_table.values())
-        return {"consumerGroup": topic.removeprefix(DLQ_PREFIX), "topic": topic, "total": total}
+        return DeadMessages(topic.removeprefix(DLQ_PREFIX), topic, total)
 
     waiting = await session.each(groups, undone)
     lost = await session.each([topic for topic in topics if topic.startswith(DLQ_PREFIX)], dead)
@@ -412,10 +430,10 @@ async def _round(session: Session) -> dict[str, Any]:
         # a group or topic that was deleted meanwhile
         if not isinstance(error, (BrokerError, RouteNotFound)):
             session.fail(error, name)
-    return {
-        "undone": [row for rows in waiting.values.values() for row in rows],
-        "dead": [row for row in lost.values.values() if row["total"]],
-    }
+    return BacklogRound(
+        [row for rows in waiting.values.values() for row in rows],
+        [one for one in lost.values.values() if one.messages],
+    )
 
 
 FAMILIES = {

@@ -1,6 +1,6 @@
 """Commands about the users of brokers, and about what users may do (ACL 2.0). Passwords are never printed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,9 +11,12 @@ from skylark.mqadmin.render import Table, java_value
 from skylark.mqadmin.scope import Scope, at_each, chosen_addrs, is_known
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
-    from skylark.remoting.protocol.requests.auth import AclInfo, UserInfo
+    from skylark.remoting.protocol.requests.auth import AclInfo
+    from skylark.sdk.admin.reports.changes import BrokerChange
+    from skylark.sdk.admin.reports.users import PolicyRow, UserRow
 
 _USER_TYPES = click.Choice(["Super", "Normal"], case_sensitive=False)
 _STATES = click.Choice(["enable", "disable"], case_sensitive=False)
@@ -38,8 +41,25 @@ async def brokers(session: Session, scope: Scope) -> list[str]:
 
 
 def _password(help: str, *, required: bool) -> click.Option:
-    settings: dict[str, Any] = {"required": True} if required else {"default": None}
-    return option("p", "password", help, envvar=_PASSWORD_ENV, show_envvar=True, **settings)
+    kept = {"envvar": _PASSWORD_ENV, "show_envvar": True}
+    if required:
+        return option("p", "password", help, required=True, **kept)
+    return option("p", "password", help, default=None, **kept)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class UserChange:
+    """A user, and what became of a change at each broker."""
+
+    username: str
+    results: "Sequence[BrokerChange]"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Copied:
+    """The names of users that were copied, or whose policies were."""
+
+    copied: Sequence[str]
 
 
 @command(
@@ -49,7 +69,7 @@ def _password(help: str, *, required: bool) -> click.Option:
     _password("the password of user to create", required=True),
     option("t", "userType", "the userType of user to create", type=_USER_TYPES, default="Normal", show_default=True),
 )
-async def create_user(session: Session, scope: Scope, username: str, password: str, user_type: str) -> dict[str, Any]:
+async def create_user(session: Session, scope: Scope, username: str, password: str, user_type: str) -> UserChange:
     """Create a user. The password is better given in the environment: others can see command lines."""
     from skylark.remoting.protocol.requests.auth import UserInfo
 
@@ -61,7 +81,7 @@ async def create_user(session: Session, scope: Scope, username: str, password: s
         lambda addr: session.admin.create_user(addr, user),
         lambda addr: f"create user to {addr} success.",
     )
-    return {"username": username, "results": results}
+    return UserChange(username, results)
 
 
 @command(
@@ -79,7 +99,7 @@ async def update_user(
     password: str | None,
     user_type: str | None,
     user_status: str | None,
-) -> dict[str, Any]:
+) -> UserChange:
     """Change a user. A user who is disabled is refused from the next request on."""
     from skylark.remoting.protocol.requests.auth import UserInfo
 
@@ -93,7 +113,7 @@ async def update_user(
         lambda addr: session.admin.update_user(addr, user),
         lambda addr: f"update user to {addr} success.",
     )
-    return {"username": username, "results": results}
+    return UserChange(username, results)
 
 
 @command(
@@ -101,7 +121,7 @@ async def update_user(
     *where("delete user from"),
     option("u", "username", "the username of user to delete", required=True),
 )
-async def delete_user(session: Session, scope: Scope, username: str) -> dict[str, Any]:
+async def delete_user(session: Session, scope: Scope, username: str) -> UserChange:
     """Delete a user, with the policies."""
     addrs = await brokers(session, scope)
     was_known = await is_known(addrs, lambda addr: session.admin.get_user(addr, username))
@@ -114,31 +134,24 @@ async def delete_user(session: Session, scope: Scope, username: str) -> dict[str
     )
     if not was_known:
         session.fail(UserError(f"there is no user {username}: check the name with mqadmin listUser"))
-    return {"username": username, "results": results}
+    return UserChange(username, results)
 
 
 _USERS = Table(
     (
         ("#UserName", "username"),
-        ("#Password", "password"),
-        ("#UserType", "userType"),
-        ("#UserStatus", "userStatus"),
+        ("#Password", "hidden_password"),
+        ("#UserType", "kind"),
+        ("#UserStatus", "status"),
     ),
     "%-16s  %-22s  %-22s  %-22s",
 )
 
 
-def _user_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
-    return _USERS.lines({**row, "password": "******"} for row in rows)
-
-
-def _row(user: "UserInfo", addr: str) -> dict[str, Any]:
-    return {
-        "username": user.username,
-        "userType": user.user_type or "",
-        "userStatus": user.user_status or "",
-        "brokerAddr": addr,
-    }
+def _user_lines(rows: "Sequence[UserRow]") -> Iterator[str]:
+    yield _USERS.head()
+    for row in rows:
+        yield _USERS.row(row, hidden_password="******")
 
 
 @command(
@@ -147,16 +160,11 @@ def _row(user: "UserInfo", addr: str) -> dict[str, Any]:
     option("u", "username", "the username of user to get", required=True),
     show=_user_lines,
 )
-async def get_user(session: Session, scope: Scope, username: str) -> list[dict[str, Any]]:
+async def get_user(session: Session, scope: Scope, username: str) -> "list[UserRow]":
     """Show a user of a broker, or of each master of a cluster."""
-    rows = []
-    for addr in await chosen_addrs(session, scope):
-        user = await session.admin.get_user(addr, username)
-        if user is not None:
-            rows.append(_row(user, addr))
-    if not rows:
-        raise UserError(f"there is no user {username}; see mqadmin listUser, or create it with mqadmin createUser")
-    return rows
+    from skylark.sdk.admin.reports.users import user_at
+
+    return await user_at(session.admin, await chosen_addrs(session, scope), username)
 
 
 @command(
@@ -165,13 +173,11 @@ async def get_user(session: Session, scope: Scope, username: str) -> list[dict[s
     option("f", "filter", "the filter to list users: a part of the name", default=None),
     show=_user_lines,
 )
-async def list_user(session: Session, scope: Scope, filter: str | None) -> list[dict[str, Any]]:
+async def list_user(session: Session, scope: Scope, filter: str | None) -> "list[UserRow]":
     """Show the users of a broker, or of each master of a cluster."""
-    return [
-        _row(user, addr)
-        for addr in await chosen_addrs(session, scope)
-        for user in await session.admin.list_users(addr, filter)
-    ]
+    from skylark.sdk.admin.reports.users import users_at
+
+    return await users_at(session.admin, await chosen_addrs(session, scope), filter)
 
 
 @command(
@@ -189,7 +195,7 @@ async def list_user(session: Session, scope: Scope, filter: str | None) -> list[
     ),
     option("u", "username", "the usernames to copy, separated by commas; default: all", type=Names(), default=None),
 )
-async def copy_user(session: Session, from_broker: str, to_broker: str, username: list[str] | None) -> Any:
+async def copy_user(session: Session, from_broker: str, to_broker: str, username: list[str] | None) -> Copied:
     """Copy users with their passwords, which brokers show only to a Super user. Users that exist are changed."""
     users = await session.admin.list_users(from_broker)
     if username is not None:
@@ -206,7 +212,7 @@ async def copy_user(session: Session, from_broker: str, to_broker: str, username
         else:
             await session.admin.create_user(to_broker, user)
         session.say(f"copy user of {user.username} from {from_broker} to {to_broker} success.")
-    return {"copied": [user.username for user in users]}
+    return Copied([user.username for user in users])
 
 
 _DECISIONS = click.Choice(["Allow", "Deny"], case_sensitive=False)
@@ -247,35 +253,79 @@ def _entry(verb: str) -> tuple[click.Option, ...]:
     )
 
 
-async def _put(session: Session, verb: str, given: dict[str, Any]) -> dict[str, Any]:
+@lazy_dataclass(frozen=True, slots=True)
+class AclChange:
+    """Policies of a user, and what became of the change at each broker."""
+
+    acl: "AclInfo"
+    results: "Sequence[BrokerChange]"
+
+
+def _acl(
+    subject: str,
+    policy_type: str,
+    resources: Sequence[str],
+    actions: list[str],
+    source_ips: list[str] | None,
+    decision: str,
+) -> "AclInfo":
     from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 
-    entries = [
-        PolicyEntryInfo(resource, given["actions"], given["source_ip"], given["decision"])
-        for resource in given["resources"]
-    ]
-    acl = AclInfo(given["subject"], [PolicyInfo(given["policy_type"], entries)])
+    entries = [PolicyEntryInfo(resource, actions, source_ips, decision) for resource in resources]
+    return AclInfo(subject, [PolicyInfo(policy_type, entries)])
+
+
+async def _put(session: Session, scope: Scope, verb: str, acl: "AclInfo") -> AclChange:
     put = session.admin.create_acl if verb == "create" else session.admin.update_acl
     results = await at_each(
         session,
-        await brokers(session, given["scope"]),
+        await brokers(session, scope),
         f"{verb} acl of {acl.subject}",
         lambda addr: put(addr, acl),
         lambda addr: f"{verb} acl to {addr} success.",
     )
-    return {"acl": acl.to_wire(), "results": results}
+    return AclChange(acl, results)
 
 
 @command("createAcl", *where("create acl to"), *_entry("create"))
-async def create_acl(session: Session, **given: Any) -> dict[str, Any]:
+async def create_acl(
+    session: Session,
+    scope: Scope,
+    subject: str,
+    resources: list[str],
+    actions: list[str],
+    decision: str,
+    source_ip: list[str] | None,
+    policy_type: str,
+) -> AclChange:
     """Allow or deny a user actions on resources. Entries about the same resources are replaced."""
-    return await _put(session, "create", given)
+    acl = _acl(subject, policy_type, resources, actions, source_ip, decision)
+    return await _put(session, scope, "create", acl)
 
 
 @command("updateAcl", *where("update acl to"), *_entry("update"))
-async def update_acl(session: Session, **given: Any) -> dict[str, Any]:
+async def update_acl(
+    session: Session,
+    scope: Scope,
+    subject: str,
+    resources: list[str],
+    actions: list[str],
+    decision: str,
+    source_ip: list[str] | None,
+    policy_type: str,
+) -> AclChange:
     """Change what a user may do with resources; entries about other resources stay."""
-    return await _put(session, "update", given)
+    acl = _acl(subject, policy_type, resources, actions, source_ip, decision)
+    return await _put(session, scope, "update", acl)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class AclDeletion:
+    """A user, the resource whose policies were deleted (None: all), and what became of that at each broker."""
+
+    subject: str
+    resource: str | None
+    results: "Sequence[BrokerChange]"
 
 
 @command(
@@ -291,7 +341,7 @@ async def delete_acl(
     subject: str,
     resources: str | None,
     policy_type: str | None,
-) -> dict[str, Any]:
+) -> AclDeletion:
     """Delete the policies of a user, or those about one resource."""
     if policy_type is not None and resources is None:
         raise click.UsageError("-t/--policyType needs -r/--resources: without it all policies are deleted.")
@@ -314,7 +364,7 @@ async def delete_acl(
     # Brokers that had the policies have deleted them. Only when none had them, the name is probably wrong.
     if len(idle) == len(results):
         session.fail(UserError(f"{subject} has no policy about {resources}: see mqadmin getAcl -s {subject}"))
-    return {"subject": subject, "resource": resources, "results": results}
+    return AclDeletion(subject, resources, results)
 
 
 async def _seen(session: Session, addr: str, subject: str) -> "AclInfo | None":
@@ -328,49 +378,28 @@ async def _seen(session: Session, addr: str, subject: str) -> "AclInfo | None":
 _ACLS = Table(
     (
         ("#Subject", "subject"),
-        ("#PolicyType", "policyType"),
+        ("#PolicyType", "policy_type"),
         ("#Resource", "resource"),
-        ("#Actions", "actionsText"),
-        ("#SourceIp", "sourceIpsText"),
+        ("#Actions", "actions_text"),
+        ("#SourceIp", "source_ips_text"),
         ("#Decision", "decision"),
     ),
     "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s",
 )
 
 
-def _policy_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
-    return _ACLS.lines(
-        {**row, "actionsText": java_value(row["actions"]), "sourceIpsText": java_value(row["sourceIps"])}
-        for row in rows
-    )
-
-
-def _rows(acl: "AclInfo", addr: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "subject": acl.subject,
-            "policyType": policy.policy_type,
-            "resource": entry.resource,
-            "actions": entry.actions,
-            "sourceIps": entry.source_ips,
-            "decision": entry.decision,
-            "brokerAddr": addr,
-        }
-        for policy in acl.policies
-        for entry in policy.entries
-    ]
+def _policy_lines(rows: "Sequence[PolicyRow]") -> Iterator[str]:
+    yield _ACLS.head()
+    for row in rows:
+        yield _ACLS.row(row, actions_text=java_value(row.actions), source_ips_text=java_value(row.source_ips))
 
 
 @command("getAcl", *where("get acl for"), _subject("get", required=True), show=_policy_lines)
-async def get_acl(session: Session, scope: Scope, subject: str) -> list[dict[str, Any]]:
+async def get_acl(session: Session, scope: Scope, subject: str) -> "list[PolicyRow]":
     """Show what a user may do on a broker, or on each master of a cluster."""
-    rows = []
-    for addr in await chosen_addrs(session, scope):
-        acl = await session.admin.get_acl(addr, subject)
-        rows += _rows(acl, addr) if acl is not None else []
-    if not rows:
-        raise UserError(f"{subject} has no policies; see mqadmin listAcl, or create some with mqadmin createAcl")
-    return rows
+    from skylark.sdk.admin.reports.users import policies_of
+
+    return await policies_of(session.admin, await chosen_addrs(session, scope), subject)
 
 
 @command(
@@ -380,14 +409,11 @@ async def get_acl(session: Session, scope: Scope, subject: str) -> list[dict[str
     option("r", "resource", "the resource of acl to filter: a part of it", default=None),
     show=_policy_lines,
 )
-async def list_acl(session: Session, scope: Scope, subject: str | None, resource: str | None) -> list[dict[str, Any]]:
+async def list_acl(session: Session, scope: Scope, subject: str | None, resource: str | None) -> "list[PolicyRow]":
     """Show what all users may do on a broker, or on each master of a cluster."""
-    return [
-        row
-        for addr in await chosen_addrs(session, scope)
-        for acl in await session.admin.list_acls(addr, subject, resource)
-        for row in _rows(acl, addr)
-    ]
+    from skylark.sdk.admin.reports.users import policies_at
+
+    return await policies_at(session.admin, await chosen_addrs(session, scope), subject, resource)
 
 
 @command(
@@ -405,7 +431,7 @@ async def list_acl(session: Session, scope: Scope, subject: str | None, resource
     ),
     option("s", "subjects", "the subjects to copy, separated by commas; default: all", type=Names(), default=None),
 )
-async def copy_acl(session: Session, from_broker: str, to_broker: str, subjects: list[str] | None) -> dict[str, Any]:
+async def copy_acl(session: Session, from_broker: str, to_broker: str, subjects: list[str] | None) -> Copied:
     """Copy policies. Their users must exist at the target: see copyUser."""
     acls = await session.admin.list_acls(from_broker)
     if subjects is not None:
@@ -415,7 +441,7 @@ async def copy_acl(session: Session, from_broker: str, to_broker: str, subjects:
     for acl in acls:
         await session.admin.update_acl(to_broker, acl)
         session.say(f"copy acl of {acl.subject} from {from_broker} to {to_broker} success.")
-    return {"copied": [acl.subject for acl in acls]}
+    return Copied([acl.subject for acl in acls])
 
 
 FAMILIES = {

@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from skylark.mqadmin.backlog import undone_of
 from skylark.mqadmin.doctor.certificates import not_after_ms
 from skylark.mqadmin.doctor.facts import (
     BrokerFacts,
@@ -22,8 +21,6 @@ from skylark.mqadmin.doctor.facts import (
     ReplicaSetFacts,
     few,
 )
-from skylark.mqadmin.order_records import NAMESPACE, lacking
-from skylark.mqadmin.session import Session
 from skylark.mqcommon.addresses import format_address, split_address
 from skylark.mqcommon.errors import BrokerError, NotNameServer, RouteNotFound, SkylarkError
 from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
@@ -31,11 +28,15 @@ from skylark.remoting.net.sockets import connect
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.group_subscriptions import Wanted, wanted_of
 from skylark.sdk.admin.failures import explain
-from skylark.sdk.endpoint import ask_all
+from skylark.sdk.admin.order_records import NAMESPACE, lacking
+from skylark.sdk.admin.reports.backlog import undone_of
+from skylark.sdk.endpoint import Answers, ask_all
 from skylark.sdk.routes import away_because
 
 if TYPE_CHECKING:
     from skylark.sdk.admin.client import Admin
+
+T = TypeVar("T")
 
 #: More groups than this are not looked at: each costs a request to each broker.
 MAX_GROUPS = 200
@@ -61,30 +62,44 @@ _TLS_VALUES = ("true", "permissive", "enforcing")
 Knock = Callable[[str, int], Awaitable[None]]
 
 
-async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Facts:
+class Servers(Protocol):
+    """The servers of a cluster, and how they are asked: by a command's Session, or by a person at the console."""
+
+    @property
+    def admin(self) -> "Admin": ...
+
+    @property
+    def namesrv_addrs(self) -> list[str]: ...
+
+    def admin_at(self, namesrv_addr: str, /) -> AbstractAsyncContextManager["Admin"]: ...
+
+    async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]], /) -> Answers[T]: ...
+
+
+async def gather(servers: Servers, knock: Knock, peek: Peek, max_lag: int) -> Facts:
     """Everything that the checks look at."""
-    name_servers = tuple([await _name_server(session, addr) for addr in session.namesrv_addrs])
-    brokers = await _brokers(session, knock, name_servers)
+    name_servers = tuple([await _name_server(servers, addr) for addr in servers.namesrv_addrs])
+    brokers = await _brokers(servers, knock, name_servers)
     topics = sorted({topic for one in name_servers for topic in one.topics})
     groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
     unanswered: list[tuple[str, str]] = []
-    lags = await _answers(session, groups[:MAX_GROUPS], lambda group: _group(session.admin, group), unanswered)
+    lags = await _answers(servers, groups[:MAX_GROUPS], lambda group: _group(servers.admin, group), unanswered)
     dead = await _answers(
-        session,
+        servers,
         [topic for topic in topics if topic.startswith(DLQ_PREFIX)][:MAX_GROUPS],
-        lambda topic: _count(session.admin, topic),
+        lambda topic: _count(servers.admin, topic),
         unanswered,
     )
-    wanted = await _answers(session, groups[:MAX_GROUPS], lambda group: _wanted(session, group), unanswered)
-    controllers, replica_sets = await _controllers(session, brokers)
+    wanted = await _answers(servers, groups[:MAX_GROUPS], lambda group: _wanted(servers, group), unanswered)
+    controllers, replica_sets = await _controllers(servers, brokers)
     orders = tuple(
-        [order for one in name_servers if one.error is None for order in await _orders(session, one.addr, unanswered)]
+        [order for one in name_servers if one.error is None for order in await _orders(servers, one.addr, unanswered)]
     )
     return Facts(
         name_servers=name_servers,
         brokers=brokers,
         groups=tuple(one for rows in lags.values() for one in rows),
-        certificates=await _certificates(session, peek, brokers),
+        certificates=await _certificates(servers, peek, brokers),
         now_ms=time.time_ns() // 1_000_000,
         groups_left_out=max(len(groups) - MAX_GROUPS, 0),
         dead_letters={topic.removeprefix(DLQ_PREFIX): count for topic, count in dead.items()},
@@ -110,9 +125,9 @@ async def knock(host: str, port: int, timeout_ms: int) -> None:
     raise OSError(f"cannot be reached within {timeout_ms} ms")
 
 
-async def _name_server(session: Session, addr: str) -> NameServerFacts:
+async def _name_server(servers: Servers, addr: str) -> NameServerFacts:
     try:
-        async with session.admin_at(addr) as admin:
+        async with servers.admin_at(addr) as admin:
             info = await admin.cluster_info()
             topics = await admin.topic_list()
             is_guarded = await _is_guarded(admin, addr)
@@ -134,7 +149,7 @@ async def _is_guarded(admin: "Admin", addr: str) -> bool:
     return config.get("aclEnable") == "true" or bool(config.get("registrationUsers"))
 
 
-async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:
+async def _brokers(servers: Servers, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:
     # NameServers may have different addresses for one broker: each is looked at, and the checks tell of the difference.
     known = {
         f"{name} {broker_id} {addr}": BrokerFacts(name, broker_id, addr)
@@ -142,7 +157,7 @@ async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameSe
         for name, addrs in one.brokers.items()
         for broker_id, addr in addrs.items()
     }
-    answers = await session.each(sorted(known), lambda key: _broker(session.admin, knock, known[key]))
+    answers = await servers.each(sorted(known), lambda key: _broker(servers.admin, knock, known[key]))
     return tuple(answers.values[key] for key in sorted(answers.values))
 
 
@@ -169,7 +184,7 @@ async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFac
 
 
 async def _controllers(
-    session: Session, brokers: Iterable[BrokerFacts]
+    servers: Servers, brokers: Iterable[BrokerFacts]
 ) -> tuple[tuple[ControllerFacts, ...], dict[str, ReplicaSetFacts]]:
     """The Controllers of all brokers that have some, and what these know of the sets."""
     names: dict[tuple[str, ...], set[str]] = {}
@@ -180,18 +195,18 @@ async def _controllers(
 
     async def look(addr: str) -> ControllerFacts:
         try:
-            known = await session.admin.controller_metadata(addr)
+            known = await servers.admin.controller_metadata(addr)
         except SkylarkError as error:
             return ControllerFacts(addr, explain(error))
         return ControllerFacts(addr, None, known.is_leader, known.controller_leader_address or "")
 
     every = sorted({addr for group in names for addr in group})
-    found = tuple((await session.each(every, look)).values.values())
+    found = tuple((await servers.each(every, look)).values.values())
     sets: dict[str, ReplicaSetFacts] = {}
     for group, of_group in names.items():
         if any(one.is_leader for one in found if one.addr in group):
             with suppress(SkylarkError):  # the leader has gone meanwhile; what it would say is not checked
-                table = (await session.admin.sync_state_sets(group, sorted(of_group))).replicas_info_table
+                table = (await servers.admin.sync_state_sets(group, sorted(of_group))).replicas_info_table
                 sets |= {
                     name: ReplicaSetFacts(
                         one.master_address or "",
@@ -203,7 +218,7 @@ async def _controllers(
     return found, sets
 
 
-async def _certificates(session: Session, peek: Peek, brokers: Iterable[BrokerFacts]) -> tuple[CertificateFacts, ...]:
+async def _certificates(servers: Servers, peek: Peek, brokers: Iterable[BrokerFacts]) -> tuple[CertificateFacts, ...]:
     known = {broker.addr: broker for broker in brokers if speaks_tls(broker.config)}
 
     async def look(addr: str) -> CertificateFacts:
@@ -212,7 +227,7 @@ async def _certificates(session: Session, peek: Peek, brokers: Iterable[BrokerFa
         except (OSError, ValueError) as error:
             return CertificateFacts(known[addr].where, None, str(error))
 
-    return tuple((await session.each(sorted(known), look)).values.values())
+    return tuple((await servers.each(sorted(known), look)).values.values())
 
 
 def speaks_tls(config: Mapping[str, str]) -> bool:
@@ -248,9 +263,9 @@ def ports_of(broker: BrokerFacts, config: dict[str, str]) -> list[tuple[str, str
 
 
 async def _answers(
-    session: Session, keys: list[str], ask: Callable[[str], Awaitable[Any]], unanswered: list[tuple[str, str]]
-) -> dict[str, Any]:
-    answers = await session.each(keys, ask)
+    servers: Servers, keys: list[str], ask: Callable[[str], Awaitable[T]], unanswered: list[tuple[str, str]]
+) -> dict[str, T]:
+    answers = await servers.each(keys, ask)
     failed: dict[str, list[str]] = {}
     for key, error in answers.errors.items():
         is_gone = isinstance(error, BrokerError) and error.code in _GONE
@@ -268,14 +283,14 @@ async def _group(admin: "Admin", group: str) -> list[GroupFacts]:
         members = len((await admin.consumer_connection(group)).connection_set)
     except BrokerError:  # none is connected
         members = 0
-    return [GroupFacts(group, row["topic"], row["total"], row["delayMs"], members) for row in rows]
+    return [GroupFacts(group, row.topic, row.waiting, row.delay_ms, members) for row in rows]
 
 
-async def _orders(session: Session, namesrv_addr: str, unanswered: list[tuple[str, str]]) -> list[OrderFacts]:
+async def _orders(servers: Servers, namesrv_addr: str, unanswered: list[tuple[str, str]]) -> list[OrderFacts]:
     """The records of ordered topics at a NameServer, and what their routes there lack."""
     found: list[OrderFacts] = []
     try:
-        async with session.admin_at(namesrv_addr) as admin:
+        async with servers.admin_at(namesrv_addr) as admin:
             for topic, record in sorted((await admin.kv_list(NAMESPACE)).items())[:MAX_ORDERS]:
                 try:
                     route = await admin.topic_route(topic)
@@ -289,15 +304,15 @@ async def _orders(session: Session, namesrv_addr: str, unanswered: list[tuple[st
     return found
 
 
-async def _wanted(session: Session, group: str) -> dict[Wanted, list[str]]:
+async def _wanted(servers: Servers, group: str) -> dict[Wanted, list[str]]:
     """What the members of the group subscribe to; members that choose their queues themselves are left out."""
-    clients = [one.client_id for one in (await session.admin.consumer_connection(group)).connection_set]
+    clients = [one.client_id for one in (await servers.admin.consumer_connection(group)).connection_set]
     found: dict[Wanted, list[str]] = {}
     if len(clients) < 2:
         return found
     # The subscriptions of members that do not answer stay unknown.
     infos = await ask_all(
-        sorted(clients)[:MAX_MEMBERS], lambda client_id: session.admin.consumer_running_info(group, client_id)
+        sorted(clients)[:MAX_MEMBERS], lambda client_id: servers.admin.consumer_running_info(group, client_id)
     )
     for client_id, info in infos.values.items():
         if info.properties.get("PROP_CONSUME_TYPE") != "CONSUME_ACTIVELY":

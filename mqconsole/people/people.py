@@ -144,7 +144,7 @@ class People:
 
     async def _checked(self, credentials: Credentials) -> Role:
         """The role of whoever has these credentials."""
-        addrs = [row["brokerAddr"] for row in self._snapshot().masters() if row["error"] is None]
+        addrs = [row.broker_addr for row in self._snapshot().masters() if row.error is None]
         if not addrs:
             raise UserError("no master answers the console")
         # First without a signature: a broker that serves that, too, has no access control, and would accept any secret.

@@ -1,37 +1,33 @@
 """A person: a name, a role, and connections that sign all requests with that person's credentials.
 
-mqadmin's commands run here without a terminal: what they return is shown, and what they complain about is kept.
-Answers are kept for some seconds, and several pages that want the same wait for one answer: a broker is asked once in
-that time for each person, however many windows are open.
+Pages and changes ask through a person's `Admin`, with the functions of sdk/admin/reports/. Answers are kept for some
+seconds, and several pages that want the same wait for one answer: a broker is asked once in that time for each person,
+however many windows are open.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar, cast
 
 import trio
 
 from skylark import Admin, Client, Producer, PullConsumer
-from skylark.mqadmin.command import AdminCommand
-from skylark.mqadmin.session import Session, Settings
-from skylark.mqcommon.addresses import format_address, is_address, split_address
-from skylark.mqcommon.errors import InvalidArgument, SkylarkError, UserError
+from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.message.ids import parse_offset_msg_id
-from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.mqconsole.people.roles import Role
-from skylark.remoting.net.sockets import lookup
 from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, ask_each
+from skylark.sdk.endpoint import Answers
+
+T = TypeVar("T")
 
 #: Answers that are kept for one person.
 MOST_ANSWERS: Final = 128
 #: How long a page waits for all that it asks, in timeouts of one request.
 PATIENCE: Final = 4
-#: How long the lookup of a broker's host name may take.
-LOOKUP_S: Final = 2.0
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -47,16 +43,31 @@ class Cluster:
     plain_signature_addresses: str = ""
 
 
-class CommandFailed(UserError):
-    """A command of mqadmin has not done all of its work; the text says what went wrong."""
+class ChangeFailed(UserError):
+    """A change was not made everywhere; the text says what went wrong."""
 
 
-class _Answer:
+async def with_problems(ask: Callable[[OnProblem], Awaitable[T]]) -> tuple[T, list[str]]:
+    """What ``ask`` answers, and the problems that it tells, as texts."""
+    problems: list[ReportProblem] = []
+    return await ask(problems.append), [str(one) for one in problems]
+
+
+async def whole(act: Callable[[OnProblem], Awaitable[T]]) -> T:
+    """What ``act`` answers. ChangeFailed when it tells of a failure; warnings are none."""
+    problems: list[ReportProblem] = []
+    found = await act(problems.append)
+    if failed := [one for one in problems if one.error is not None]:
+        raise ChangeFailed("; ".join(str(one) for one in failed))
+    return found
+
+
+class _Answer(Generic[T]):
     """An answer, or a wait for it."""
 
     def __init__(self) -> None:
         self.ready = trio.Event()
-        self.value: Any = None
+        self.value: T | None = None
         self.error: SkylarkError | None = None
         self.asked_s = trio.current_time()
 
@@ -72,28 +83,38 @@ class Person:
         self._cluster = cluster
         self._client = client
         self._credentials = credentials
-        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._answers: OrderedDict[str, _Answer[Any]] = OrderedDict()
         self.admin = Admin(client, timeout_ms=cluster.timeout_ms)
 
-    async def run(self, command: AdminCommand, **options: Any) -> Any:
-        """The result of a command of mqadmin. CommandFailed when the command has failed in part or as a whole."""
-        # A session for each run: complaints of one command must not be shown with another.
-        session = self._session()
-        found = await command.work(session, **options)
-        if session.failed:
-            raise CommandFailed("; ".join(session.complaints))
-        return found
+    async def at_masters(self, cluster: str, doing: str, act: Callable[[str], Awaitable[object]]) -> None:
+        """Await ``act`` for the master of each set of ``cluster``. ChangeFailed when one fails; ``doing`` is told."""
+        addrs = await self.admin.brokers_of_cluster(cluster)
+        if not addrs:
+            raise UserError(f"cluster {cluster} has no master now")
+        failed = (await ask_each(addrs, act)).errors.values()
+        if failed:
+            raise ChangeFailed("; ".join(str(ReportProblem(doing, error)) for error in failed))
 
-    async def look(self, command: AdminCommand, **options: Any) -> tuple[Any, list[str]]:
-        """As `run`, for commands that only look: the result, and what could not be found out."""
-        session = self._session()
-        return await command.work(session, **options), session.complaints
+    @property
+    def timeout_ms(self) -> int:
+        """How long an answer may take."""
+        return self._cluster.timeout_ms
 
-    def _session(self) -> "_QuietSession":
-        settings = Settings(
-            self._cluster.namesrv, self._cluster.timeout_ms, "json", self._credentials, self._cluster.tls
-        )
-        return _QuietSession(_PersonsClients(self._client, settings), settings, self.admin)
+    async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> Answers[T]:
+        """Await ``ask`` for each key, several at a time."""
+        return await ask_each(keys, ask)
+
+    @property
+    def namesrv_addrs(self) -> list[str]:
+        """Each NameServer."""
+        return [addr for addr in self._cluster.namesrv.split(";") if addr]
+
+    def admin_at(self, namesrv_addr: str) -> AbstractAsyncContextManager[Admin]:
+        """An Admin for one of the NameServers only, for changes that must be made at each of them."""
+        if namesrv_addr == self._cluster.namesrv:
+            return Admin(self._client, timeout_ms=self._cluster.timeout_ms)
+        timeout_ms, tls = self._cluster.timeout_ms, self._cluster.tls
+        return Admin(namesrv_addr, timeout_ms=timeout_ms, credentials=self._credentials, tls=tls)
 
     def producer(self) -> Producer:
         """A producer, to be opened."""
@@ -113,20 +134,20 @@ class Person:
         except trio.TooSlowError:
             raise UserError(f"the brokers have not answered within {limit_s:g} s") from None
 
-    async def recent(self, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def recent(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
         """What ``ask`` has answered in the last seconds, under the same key; else its answer now."""
         # An answer that is still under way counts as recent, however long it takes: asking again would not be faster.
-        answer = self._answers.get(key)
+        answer: _Answer[T] | None = self._answers.get(key)
         if answer is None or (answer.ready.is_set() and trio.current_time() > answer.asked_s + self._cluster.keep_s):
             answer = await self._ask(key, ask)
         else:
             await answer.ready.wait()
         if answer.error is not None:
             raise answer.error
-        return answer.value
+        return cast("T", answer.value)  # an answer that is ready without an error has its value
 
-    async def _ask(self, key: str, ask: Callable[[], Awaitable[Any]]) -> _Answer:
-        answer = self._answers[key] = _Answer()
+    async def _ask(self, key: str, ask: Callable[[], Awaitable[T]]) -> _Answer[T]:
+        answer = self._answers[key] = _Answer[T]()
         self._answers.move_to_end(key)
         while len(self._answers) > MOST_ANSWERS:
             self._answers.popitem(last=False)
@@ -146,76 +167,6 @@ class Person:
     def forget_answers(self) -> None:
         """This person has changed something: ask again."""
         self._answers.clear()
-
-
-class _QuietSession(Session):
-    """Keeps what mqadmin would print on stderr."""
-
-    def __init__(self, clients: "_PersonsClients", settings: Settings, admin: Admin) -> None:
-        super().__init__(clients, settings, admin)
-        self.complaints: list[str] = []
-
-    def _complain(self, document: dict[str, Any], text: str) -> None:
-        self.complaints.append(text)
-
-    def progress(self, text: str) -> None:
-        """Nobody looks at it."""
-
-    async def messages_with_id(self, offset_msg_id: str) -> list[MessageExt]:
-        """As mqadmin finds them; UserError unless the id has the address of a broker that is registered."""
-        # A link may have any id. Whoever made the link must not choose where the console connects: its request would be
-        # signed by the person who follows the link.
-        try:
-            host, port, _ = parse_offset_msg_id(offset_msg_id)
-        except ValueError as error:
-            raise InvalidArgument(str(error)) from None
-        if not await self._is_registered(host, port):
-            addr = format_address(host, port)
-            raise UserError(
-                f"the id names a broker at {addr}, which the NameServers do not know; search by topic and key instead"
-            )
-        return await super().messages_with_id(offset_msg_id)
-
-    async def _is_registered(self, host: str, port: int) -> bool:
-        brokers = (await self.admin.cluster_info()).broker_addr_table.values()
-        known = {addr for broker in brokers for addr in broker.broker_addrs.values() if is_address(addr)}
-        if format_address(host, port) in known:
-            return True
-        # RocketMQ's brokers may register a host name, while ids have its IP address.
-        for name, its_port in sorted(map(split_address, known)):
-            if its_port == port and host in await _addresses_of(name, port):
-                return True
-        return False
-
-
-async def _addresses_of(name: str, port: int) -> list[str]:
-    with trio.move_on_after(LOOKUP_S):
-        try:
-            return await lookup(name, port)
-        except OSError:
-            return []
-    return []
-
-
-class _PersonsClients:
-    """Opens clients for commands on the person's connections; others only for one NameServer of several."""
-
-    def __init__(self, client: Client, settings: Settings) -> None:
-        self._client = client
-        self._settings = settings
-
-    def admin(self, settings: Settings) -> AbstractAsyncContextManager[Admin]:
-        if settings.namesrv == self._settings.namesrv:
-            return Admin(self._client, timeout_ms=settings.timeout_ms)
-        return Admin(
-            settings.namesrv, timeout_ms=settings.timeout_ms, credentials=settings.credentials, tls=settings.tls
-        )
-
-    def producer(self, settings: Settings, group: str) -> AbstractAsyncContextManager[Producer]:
-        return _producer(self._client, group, settings.timeout_ms)
-
-    def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager[PullConsumer]:
-        return _consumer(self._client, group, settings.timeout_ms)
 
 
 def _producer(client: Client, group: str, timeout_ms: int) -> Producer:

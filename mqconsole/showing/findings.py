@@ -1,10 +1,11 @@
 """The doctor's findings, with what only the console knows: brokers that no NameServer lists. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from skylark.mqconsole.showing.texts import moment
 from skylark.mqconsole.watching.roll import AwayBroker
+from skylark.sdk.admin.reports.findings import DoctorFinding
 
 FAIL, WARN, INFO, OK = "FAIL", "WARN", "INFO", "OK"
 STATES: Final = (FAIL, WARN, INFO, OK)
@@ -12,27 +13,26 @@ STATES: Final = (FAIL, WARN, INFO, OK)
 _ABSENT: Final = "absent"
 
 
-def with_away(findings: Sequence[Mapping[str, Any]], away: Iterable[AwayBroker]) -> list[Mapping[str, Any]]:
+def with_away(findings: Sequence[DoctorFinding], away: Iterable[AwayBroker]) -> list[DoctorFinding]:
     """``findings`` of the doctor, and one for each broker that it cannot see as no NameServer lists it."""
     unlisted = [one for one in away if not one.is_listed]
     names = {one.broker_name for one in unlisted}
     own = [
-        {
-            "state": FAIL if one.is_master else WARN,
-            "check": "away",
-            "where": one.broker_name,
-            "text": f"{one.title} is away since {'' if one.is_since_known else 'before '}{moment(one.since_ms)}:"
-            f" {one.reason}",
-            "remedy": f"start it; if it is gone for good: mqadmin forgetBroker -b {one.broker_name}"
+        DoctorFinding(
+            FAIL if one.is_master else WARN,
+            "away",
+            one.broker_name,
+            f"{one.title} is away since {'' if one.is_since_known else 'before '}{moment(one.since_ms)}: {one.reason}",
+            f"start it; if it is gone for good: mqadmin forgetBroker -b {one.broker_name}"
             if one.is_told
             else "start it; if it is gone for good, say so on its page",
-        }
+        )
         for one in unlisted
     ]
-    return [*own, *(row for row in findings if row["check"] != _ABSENT or row["where"] not in names)]
+    return [*own, *(row for row in findings if row.check != _ABSENT or row.where not in names)]
 
 
-def counts(findings: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def counts(findings: Iterable[DoctorFinding]) -> dict[str, int]:
     """How many findings are in each state."""
-    states = [row["state"] for row in findings]
+    states = [row.state for row in findings]
     return {state: states.count(state) for state in STATES}

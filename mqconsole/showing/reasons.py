@@ -1,7 +1,7 @@
 """Why a group lags, as sentences for people: what is known for certain first. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqconsole.showing.texts import count, duration
@@ -15,16 +15,35 @@ _CHANGE: Final = 0.1
 _MOST: Final = 0.8
 
 
+class LaggingQueue(Protocol):
+    """How far a group is in one queue: the SDK's ``QueueProgress``, or what is like it."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def broker_name(self) -> str: ...
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def lag(self) -> int: ...
+
+    @property
+    def client_ip(self) -> str | None: ...
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class GroupState:
-    """What is known of a group. ``queues`` are rows of consumerProgress; ``runs`` is its lag over time."""
+    """What is known of a group. ``runs`` is its lag over time."""
 
     #: None when it is not known.
     members: int | None
     #: Messages a second; None when it is not known.
     consumed_per_s: float | None
     is_paused: bool
-    queues: Sequence[Mapping[str, Any]]
+    queues: Sequence[LaggingQueue]
     runs: Sequence[Run]
     now_s: int
     #: What all members do; None when they do not tell.
@@ -33,7 +52,7 @@ class GroupState:
 
 def reasons(state: GroupState) -> Iterator[str]:
     """Sentences, the most likely reason first; none when the group does not lag."""
-    late = [row for row in state.queues if row["diff"] > 0]
+    late = [row for row in state.queues if row.lag > 0]
     if not late:
         return
     if state.is_paused:
@@ -50,18 +69,16 @@ def reasons(state: GroupState) -> Iterator[str]:
     yield from _trend(state, is_explained=bool(slow))
 
 
-def _slow_handlers(state: GroupState, late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _slow_handlers(state: GroupState, late: Sequence[LaggingQueue]) -> Iterator[str]:
     """Messages were pulled, and wait in members' memory for a handler: more pulls would not help."""
     work = state.work
     if work is None:
         return
     if work.failed_per_s > 0:
         yield f"Handlers fail {count(work.failed_per_s)} times a second, and failed messages come back later."
-    lag = sum(row["diff"] for row in late)
+    lag = sum(row.lag for row in late)
     # Members may count what is consumed as in memory until the whole pull is; the offset knows better.
-    cached = sum(
-        min(work.cached.get((row["topic"], row["brokerName"], row["queueId"]), 0), row["diff"]) for row in late
-    )
+    cached = sum(min(work.cached.get((row.topic, row.broker_name, row.queue_id), 0), row.lag) for row in late)
     # What handlers are through with in a second is on its way, and no reason.
     if cached <= work.consumed_per_s:
         return
@@ -80,18 +97,18 @@ def _advice(state: GroupState, work: Work) -> str:
     return f"add {members}" if work.is_orderly else f"add concurrency or {members}"
 
 
-def _one_queue(late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    worst, total = max(late, key=lambda row: row["diff"]), sum(row["diff"] for row in late)
+def _one_queue(late: Sequence[LaggingQueue]) -> Iterator[str]:
+    worst, total = max(late, key=lambda row: row.lag), sum(row.lag for row in late)
     # Often a key that all messages have, or one consumer that stands still.
-    if len(late) > 1 and worst["diff"] > _MOST * total:
-        place = f"queue {worst['queueId']} of {worst['topic']} on {worst['brokerName']}"
-        whose = f", which {worst['clientIP']} consumes" if worst.get("clientIP") else ""
+    if len(late) > 1 and worst.lag > _MOST * total:
+        place = f"queue {worst.queue_id} of {worst.topic} on {worst.broker_name}"
+        whose = f", which {worst.client_ip} consumes" if worst.client_ip else ""
         yield f"Nearly all of it is in one queue: {place}{whose}."
 
 
-def _without_owner(state: GroupState, late: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _without_owner(state: GroupState, late: Sequence[LaggingQueue]) -> Iterator[str]:
     # With no owner at all the members are not known, which is no finding.
-    idle = [row for row in late if not row.get("clientIP")]
+    idle = [row for row in late if not row.client_ip]
     if state.members and idle and len(idle) < len(late):
         yield f"{len(idle)} of the {len(late)} queues that lag have no consumer."
 

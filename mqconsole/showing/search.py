@@ -64,19 +64,19 @@ def search(snapshot: Snapshot, text: str) -> list[Hits]:
 
 def _brokers(snapshot: Snapshot) -> Iterable[Hit]:
     for row in snapshot.brokers:
-        where = f"{row['brokerName']} in {row['clusterName']}" + (", away" if row["error"] else "")
-        detail = f"{role_text(row['brokerId'])} of {where}"
-        yield Hit("broker", row["brokerAddr"], f"/brokers/{quote(row['brokerAddr'], safe='')}", detail)
+        where = f"{row.broker_name} in {row.cluster_name}" + (", away" if row.error else "")
+        detail = f"{role_text(row.broker_id)} of {where}"
+        yield Hit("broker", row.broker_addr, f"/brokers/{quote(row.broker_addr, safe='')}", detail)
 
 
 def _groups(snapshot: Snapshot) -> Iterable[Hit]:
-    for row in snapshot.groups:
-        yield Hit("group", row["group"], f"/groups/{quote(row['group'], safe='')}", f"lag {count(row['lag'])}")
+    for group in snapshot.groups:
+        yield Hit("group", group.group, f"/groups/{quote(group.group, safe='')}", f"lag {count(group.lag)}")
 
 
 def _topics(snapshot: Snapshot) -> Iterable[Hit]:
     for row in snapshot.topics:
-        yield Hit("topic", row["topic"], f"/topics/{quote(row['topic'], safe='')}", row["kind"])
+        yield Hit("topic", row.topic, f"/topics/{quote(row.topic, safe='')}", row.kind)
 
 
 def _messages(text: str) -> Iterator[Hit]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.sdk.admin.reports.report import member, plain
+from skylark.sdk.admin.reports.report import member
 
 Row = Any
 PAGE_SIZE: Final = 50
@@ -40,18 +40,17 @@ class Wanted:
     #: Other parts of the address, which links keep.
     kept: tuple[tuple[str, str], ...] = ()
 
-    def link(self, **changes: Any) -> str:
-        """The part of an address after the question mark, with ``changes``."""
-        parts: dict[str, Any] = {
+    def link(self, *, sort: str | None = None, page: int | None = None) -> str:
+        """The part of an address after the question mark, with another order or page."""
+        parts = {
             **dict(self.kept),
             "q": self.q,
-            "sort": self.sort,
-            "page": self.page,
-            "size": self.size,
+            "sort": self.sort if sort is None else sort,
+            "page": str(self.page if page is None else page),
+            "size": str(self.size),
         }
-        parts |= changes
-        usual: dict[str, Any] = {"page": 1, "size": PAGE_SIZE}
-        return urlencode({name: value for name, value in parts.items() if value not in ("", None, usual.get(name))})
+        usual = {"page": "1", "size": str(PAGE_SIZE)}
+        return urlencode({name: value for name, value in parts.items() if value not in ("", usual.get(name))})
 
 
 def wanted(address: Mapping[str, str], *, keep: Sequence[str] = ()) -> Wanted:
@@ -102,17 +101,22 @@ class Table:
 
     def value(self, row: Row, name: str) -> Any:
         """A row's value in the column ``name``."""
-        return value_of(row, name)
+        return member(row, name)
 
-    def plain(self) -> dict[str, Any]:
+    def report(self) -> "TablePage":
         """The page for JSON."""
-        return {
-            "rows": plain(self.rows),
-            "found": self.found,
-            "total": self.total,
-            "page": self.wanted.page,
-            "pages": self.pages,
-        }
+        return TablePage(self.rows, self.found, self.total, self.wanted.page, self.pages)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class TablePage:
+    """A page of rows, as JSON has it; see `Table`."""
+
+    rows: Sequence[Row]
+    found: int
+    total: int
+    page: int
+    pages: int
 
 
 def table(
@@ -123,20 +127,15 @@ def table(
     found = every
     if asked.q:
         part = asked.q.casefold()
-        found = [row for row in every if any(part in str(value_of(row, name)).casefold() for name in searched)]
+        found = [row for row in every if any(part in str(member(row, name)).casefold() for name in searched)]
     names = {column.name for column in columns}
     chosen = asked.sort if asked.sort.removeprefix("-") in names else sort
     name = chosen.removeprefix("-")
     if name:
-        found = sorted(found, key=lambda row: _order(value_of(row, name)), reverse=chosen.startswith("-"))
+        found = sorted(found, key=lambda row: _order(member(row, name)), reverse=chosen.startswith("-"))
     page = min(asked.page, max(-(-len(found) // asked.size), 1))
     shown = Wanted(asked.q, chosen, page, asked.size, asked.kept)
     return Table(columns, found[(page - 1) * asked.size : page * asked.size], len(found), len(every), shown)
-
-
-def value_of(row: Row, name: str) -> Any:
-    """The value in the column ``name``; empty when the row has none."""
-    return row.get(name, "") if isinstance(row, Mapping) else member(row, name)
 
 
 def _order(value: Any) -> tuple[int, Any]:

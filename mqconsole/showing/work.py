@@ -1,11 +1,10 @@
 """What members of a group say that they do: queues, messages in memory, rates, the time that a handler takes. Pure.
 
-Rows are members as `mqadmin consumerStatus` has them. Rates are of the last minute, as RocketMQ's clients tell them.
+Rates are of the last minute, as RocketMQ's clients tell them.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
@@ -33,28 +32,6 @@ class Work:
         return sum(self.cached.values())
 
 
-def work_of(row: Mapping[str, Any]) -> Work | None:
-    """What one member does; None for one whose application pulls by itself, so that no handler is known."""
-    properties = row["properties"]
-    if properties.get("PROP_CONSUME_TYPE") == "CONSUME_ACTIVELY":
-        return None
-    calls = [(one["consumeRT"], one["consumeOKTPS"] + one["consumeFailedTPS"]) for one in row["rates"]]
-    queues = [one for one in row["queues"] if not one["droped"]]
-    popped = [one for one in row["popQueues"] if not one["droped"]]
-    cached = {_key(one): one["cachedMsgCount"] for one in queues}
-    cached |= {_key(one): one["waitAckCount"] for one in popped}
-    threads = properties.get("PROP_THREADPOOL_CORE_SIZE", "")
-    return Work(
-        consumed_per_s=sum(one["consumeOKTPS"] for one in row["rates"]),
-        failed_per_s=sum(one["consumeFailedTPS"] for one in row["rates"]),
-        handler_ms=_mean_ms(calls),
-        queues=len(queues) + len(popped),
-        cached={key: count for key, count in cached.items() if count > 0},
-        is_orderly=properties.get("PROP_CONSUMEORDERLY") == "true",
-        concurrency=int(threads) if threads.isascii() and threads.isdigit() and len(threads) < 10 else None,
-    )
-
-
 def together(works: Iterable[Work]) -> Work | None:
     """All members as one; None when there is none."""
     every = list(works)
@@ -67,7 +44,7 @@ def together(works: Iterable[Work]) -> Work | None:
     return Work(
         consumed_per_s=sum(one.consumed_per_s for one in every),
         failed_per_s=sum(one.failed_per_s for one in every),
-        handler_ms=_mean_ms(
+        handler_ms=mean_ms(
             [(one.handler_ms, one.consumed_per_s + one.failed_per_s) for one in every if one.handler_ms is not None]
         ),
         queues=sum(one.queues for one in every),
@@ -76,11 +53,7 @@ def together(works: Iterable[Work]) -> Work | None:
     )
 
 
-def _key(row: Mapping[str, Any]) -> QueueKey:
-    return row["topic"], row["brokerName"], row["queueId"]
-
-
-def _mean_ms(calls: Iterable[tuple[float, float]]) -> float | None:
+def mean_ms(calls: Iterable[tuple[float, float]]) -> float | None:
     """The mean of times, each with how often it was taken; without calls in the last minute the longest."""
     known = [(took_ms, often) for took_ms, often in calls if took_ms > 0]
     if not known:

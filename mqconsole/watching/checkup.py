@@ -5,14 +5,15 @@ comes back, and never for more than a twentieth of the time. Its page asks anew,
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import trio
 
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqconsole.watching.collector import PATIENCE, Collector
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.findings import DoctorFinding
 from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
@@ -25,10 +26,10 @@ FIRST_S: Final = 20.0
 class Checkup:
     """``run`` it, and read `findings`: what ``ask`` answered last."""
 
-    def __init__(self, collector: Collector, ask: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]) -> None:
+    def __init__(self, collector: Collector, ask: Callable[[], Awaitable[Sequence[DoctorFinding]]]) -> None:
         self._collector = collector
         self._ask = ask
-        self.findings: Sequence[Mapping[str, Any]] = ()
+        self.findings: Sequence[DoctorFinding] = ()
         self._error = ""
         # Which brokers were away when the doctor was asked last.
         self._away: set[str] = self._away_now()

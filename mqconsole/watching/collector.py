@@ -7,9 +7,10 @@ keep it busy for a twentieth of the time at most.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 import trio
 
@@ -36,6 +37,7 @@ from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 #: Topics, groups and settings are asked for after this time, and after each change that the console makes.
@@ -137,7 +139,7 @@ class Collector:
             return
         targets = all_targets(info)
         # All brokers are asked for what they do now; those that answer are asked for more below.
-        infos, errors = await self._each({one.addr: one.addr for one in targets}, self._admin.broker_runtime_info)
+        infos, errors = await self._each([one.addr for one in targets], self._admin.broker_runtime_info)
         first: dict[SetKey, Target] = {}
         for one in targets:
             if one.addr in infos:
@@ -148,7 +150,7 @@ class Collector:
         # What a broker that is away has told stays: its topics, and what groups have not consumed there.
         self._forget_all_but(self._roll.sets())
         await self._ask_of_sets(addrs)
-        replica_sets = await self._replica_sets(addrs)
+        in_sync = await self._in_sync(addrs)
         found = Found(
             now_ms,
             targets,
@@ -157,7 +159,7 @@ class Collector:
             away,
             dict(self._tables),
             dict(self._progress),
-            replica_sets,
+            in_sync,
             [f"set {key[1]} does not tell its {kind}: {text}" for (key, kind), text in self._unanswered.items()],
         )
         size = sum(len(one.shapes) for one in self._tables.values()) + sum(
@@ -180,8 +182,8 @@ class Collector:
     async def _ask_of_sets(self, addrs: dict[SetKey, str]) -> None:
         """Ask what is due. What is not answered stays as it was: the broker's row says that it does not answer."""
         for kind, ask in (("lag", self._ask_progress), ("topics and groups", self._ask_tables)):
-            due = {key: addr for key, addr in addrs.items() if self._is_due(key, kind)}
-            _, failed = await self._each(due, ask, keyed=True)
+            due = [key for key in addrs if self._is_due(key, kind)]
+            _, failed = await self._each(due, partial(ask, addrs))
             for key in due:
                 self._note(key, kind, failed.get(key))
 
@@ -194,15 +196,15 @@ class Collector:
                 logger.warning("set %s does not tell its %s: %s", key[1], kind, error)
             self._unanswered[key, kind] = error
 
-    async def _ask_progress(self, key: SetKey, addr: str) -> None:
+    async def _ask_progress(self, addrs: Mapping[SetKey, str], key: SetKey) -> None:
         began = trio.current_time()
-        stats = await self._admin.broker_consume_stats(addr)
+        stats = await self._admin.broker_consume_stats(addrs[key])
         consumed = self._paces.setdefault(key, Pace()).note(trio.current_time(), stats)
         self._progress[key] = progress_of(stats, consumed)
         self._due[key, "lag"].answered(self._interval_s, began)
 
-    async def _ask_tables(self, key: SetKey, addr: str) -> None:
-        began = trio.current_time()
+    async def _ask_tables(self, addrs: Mapping[SetKey, str], key: SetKey) -> None:
+        began, addr = trio.current_time(), addrs[key]
         configs = await self._admin.all_topic_config(addr)
         groups = (await self._admin.all_groups(addr)).subscription_group_table
         self._tables[key] = tables_of(configs, groups, self._shapes)
@@ -210,23 +212,21 @@ class Collector:
         self._controllers[key[1]] = [one.strip() for one in controllers.replace(",", ";").split(";") if one.strip()]
         self._due[key, "topics and groups"].answered(TABLES_INTERVAL_S, began)
 
-    async def _replica_sets(self, addrs: dict[SetKey, str]) -> dict[str, dict[str, Any]]:
-        """What the Controllers say of their sets; a set whose Controllers do not answer is left out."""
+    async def _in_sync(self, sets: Iterable[SetKey]) -> dict[str, Collection[str]]:
+        """By broker name, the addresses that Controllers count in sync; without sets whose Controllers are silent."""
         groups: dict[tuple[str, ...], list[str]] = {}
-        for _, name in addrs:
+        for _, name in sets:
             if controllers := self._controllers.get(name):
                 groups.setdefault(tuple(sorted(controllers)), []).append(name)
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, Collection[str]] = {}
 
-        async def ask(controllers: tuple[str, ...], names: list[str]) -> None:
-            table = (await self._admin.sync_state_sets(list(controllers), sorted(names))).replicas_info_table
+        async def ask(controllers: tuple[str, ...]) -> None:
+            names = sorted(groups[controllers])
+            table = (await self._admin.sync_state_sets(list(controllers), names)).replicas_info_table
             for name, one in table.items():
-                found[name] = {
-                    "master": one.master_address or "",
-                    "inSync": [each.broker_address for each in one.in_sync_replicas],
-                }
+                found[name] = frozenset(each.broker_address for each in one.in_sync_replicas)
 
-        await self._each(groups, ask, keyed=True)
+        await self._each(groups, ask)
         return found
 
     def _is_due(self, key: SetKey, kind: str) -> bool:
@@ -239,23 +239,21 @@ class Collector:
         for key, kind in [one for one in self._unanswered if one[0] not in keys]:
             del self._unanswered[key, kind]
 
-    async def _each(
-        self, keys: dict[Any, Any], ask: Callable[..., Awaitable[T]], *, keyed: bool = False
-    ) -> tuple[dict[Any, T], dict[Any, str]]:
+    async def _each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> tuple[dict[K, T], dict[K, str]]:
         """Ask all at once, each with its own deadline; the answers, and why there is none, by key."""
-        got: dict[Any, T] = {}
-        failed: dict[Any, str] = {}
+        got: dict[K, T] = {}
+        failed: dict[K, str] = {}
 
-        async def ask_one(key: Any, value: Any) -> None:
+        async def ask_one(key: K) -> None:
             try:
                 with trio.fail_after(self._timeout_s):
-                    got[key] = await (ask(key, value) if keyed else ask(value))
+                    got[key] = await ask(key)
             except trio.TooSlowError:
                 failed[key] = f"no answer within {self._timeout_s:g} s"
             except SkylarkError as error:
                 failed[key] = explain(error)
 
         async with trio.open_nursery() as nursery:
-            for key, value in keys.items():
-                nursery.start_soon(ask_one, key, value)
+            for key in keys:
+                nursery.start_soon(ask_one, key)
         return got, failed

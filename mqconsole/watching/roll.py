@@ -12,12 +12,13 @@ Brokers that only the NameServers know of (`ClusterInfo.absent_brokers`) are awa
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import field, replace
+from typing import Final
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.requests.routes import AbsentBroker
+from skylark.sdk.admin.reports.report import named
 from skylark.sdk.admin.targets import Target
 from skylark.sdk.routes import away_because
 
@@ -61,18 +62,32 @@ class AwayBroker:
         role = f"slave {self.broker_id} of" if self.broker_id != MASTER_ID else "master"
         return f"{'former ' if self.is_succeeded else ''}{role} {self.broker_name} at {self.addr}"
 
-    def row(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "clusterName": self.cluster,
-            "brokerName": self.broker_name,
-            "brokerId": self.broker_id,
-            "brokerAddr": self.addr,
-            "isMaster": self.is_master,
-            "awaySince": self.since_ms,
-            "isSinceKnown": self.is_since_known,
-            "reason": self.reason,
-        }
+    def row(self) -> "AwayRow":
+        """What pages tell of it."""
+        return AwayRow(
+            self.cluster,
+            self.broker_name,
+            self.broker_id,
+            self.addr,
+            self.is_master,
+            self.since_ms,
+            self.is_since_known,
+            self.reason,
+        )
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class AwayRow:
+    """A broker that is away, as pages tell of it; see `AwayBroker`."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int | None
+    broker_addr: str
+    is_master: bool
+    away_since_ms: int = field(metadata=named("awaySince"))
+    is_since_known: bool
+    reason: str
 
 
 @lazy_dataclass(slots=True)

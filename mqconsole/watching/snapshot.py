@@ -1,12 +1,12 @@
 """What one round of asking has found, as rows of tables. Pure.
 
-Rows have the names and values of mqadmin's JSON, and come from its functions: clusterList's rows for brokers, the lags
-and sums of clusterTopology for topics and groups. Neighbours: collector.py asks; web/ shows.
+Rows have parts of administrators' reports (`skylark.sdk.admin.reports`): loads of brokers, and the lags and sums of a
+topology for topics and groups. Neighbours: collector.py asks; web/ shows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import (
@@ -21,9 +21,17 @@ from skylark.mqcommon.names import (
 from skylark.mqconsole.watching.roll import AwayBroker
 from skylark.remoting.protocol.requests.groups import ConsumeStatsList
 from skylark.remoting.protocol.requests.topics import TopicConfigTable
-from skylark.sdk.admin.broker_rows import base_row, lag_of, more_row
+from skylark.sdk.admin.reports.broker_load import (
+    BrokerLoad,
+    BrokerTotals,
+    SlaveLag,
+    lag_of,
+    load_of,
+    totals_of,
+)
+from skylark.sdk.admin.reports.report import FLAT, named
 from skylark.sdk.admin.targets import Target
-from skylark.sdk.admin.topology import SetFacts, lags_of, topology
+from skylark.sdk.admin.topology import SetFacts, SetMember, TopicLag, Topology, lags_of, topology
 
 USER, RETRY, DEAD, SYSTEM = "user", "retry", "dead letters", "system"
 
@@ -79,10 +87,66 @@ class Found:
     away: list[AwayBroker]
     tables: Mapping[tuple[str, str], SetTables]
     progress: Mapping[tuple[str, str], SetProgress]
-    #: By broker name: the sets whose masters Controllers choose.
-    replica_sets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: By broker name, the sets whose masters Controllers choose: the addresses of the brokers that are in sync.
+    in_sync: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: What brokers that answer have refused, or Controllers have not answered.
     problems: list[str] = field(default_factory=list)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """A broker: its load, and whether it answers.
+
+    ``broker_id`` is None when another broker has become the master in its place. ``error``: why it does not answer;
+    the load is 0 then. ``is_listed``: whether NameServers list it. ``in_sync``: whether the Controllers of its set say
+    so; None without Controllers.
+    """
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int | None
+    broker_addr: str
+    load: BrokerLoad = field(metadata=FLAT)
+    lag: SlaveLag = field(metadata=FLAT)
+    totals: BrokerTotals = field(metadata=FLAT)
+    error: str | None = None
+    away_since_ms: int | None = field(default=None, metadata=named("awaySince"))
+    is_listed: bool = True
+    boot_timestamp_ms: int | None = field(default=None, metadata=named("bootTimestamp"))
+    in_sync: bool | None = None
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic: queues on all sets, the groups that have consumed it, and what they have not consumed yet.
+
+    ``perm`` says ``differs`` when sets have different ones.
+    """
+
+    topic: str
+    kind: str
+    message_type: str = field(metadata=named("type"))
+    perm: str
+    read_queues: int
+    write_queues: int
+    sets: int
+    groups: int
+    lag: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group: what it has not consumed, and how fast it is; ``worst_topic`` has the most of its lag."""
+
+    group: str
+    kind: str
+    lag: int
+    #: Messages a second that it has consumed; None when that is not known yet.
+    consume_tps: float | None
+    pull_tps: float
+    topics: int
+    #: Empty when the group does not lag.
+    worst_topic: str
 
 
 @lazy_dataclass(slots=True)
@@ -96,25 +160,25 @@ class Snapshot:
     problems: list[str] = field(default_factory=list)
     #: Masters first; those whose address is known are also rows of ``brokers``.
     away: list[AwayBroker] = field(default_factory=list)
-    brokers: list[dict[str, Any]] = field(default_factory=list)
-    #: Clusters with their sets, topics and groups, as clusterTopology has them.
-    topology: dict[str, Any] = field(default_factory=lambda: topology(()))
-    topics: list[dict[str, Any]] = field(default_factory=list)
-    groups: list[dict[str, Any]] = field(default_factory=list)
+    brokers: Sequence[BrokerRow] = ()
+    #: Clusters with their sets, topics and groups.
+    topology: Topology = field(default_factory=Topology)
+    topics: Sequence[TopicRow] = ()
+    groups: Sequence[GroupRow] = ()
     #: Numbers for the history.
     measured: list[tuple[str, float]] = field(default_factory=list)
 
-    def broker(self, addr: str) -> dict[str, Any] | None:
+    def broker(self, addr: str) -> BrokerRow | None:
         """The row of the broker at ``addr``."""
-        return next((row for row in self.brokers if row["brokerAddr"] == addr), None)
+        return next((row for row in self.brokers if row.broker_addr == addr), None)
 
-    def masters(self) -> list[dict[str, Any]]:
+    def masters(self) -> list[BrokerRow]:
         """The rows of the masters."""
-        return [row for row in self.brokers if row["brokerId"] == MASTER_ID]
+        return [row for row in self.brokers if row.broker_id == MASTER_ID]
 
     def clusters(self) -> list[str]:
         """The names of the clusters, sorted."""
-        return [one["clusterName"] for one in self.topology["clusters"]]
+        return [one.cluster_name for one in self.topology.clusters]
 
 
 def tables_of(configs: TopicConfigTable, groups: Iterable[str], shapes: dict[Shape, Shape]) -> SetTables:
@@ -161,52 +225,70 @@ def snapshot_of(found: Found, version: int) -> Snapshot:
     )
 
 
-def _brokers(found: Found) -> list[dict[str, Any]]:
+def _brokers(found: Found) -> list[BrokerRow]:
     masters = {one.broker_name: one.addr for one in found.targets if one.broker_id == MASTER_ID}
     away = {one.addr: one for one in found.away}
     rows = []
     for target in found.targets:
         table = found.infos.get(target.addr, {})
-        row = base_row(target, table, found.now_ms) | lag_of(target, found.infos, masters)
-        row |= more_row(target, table)
         answered = target.addr in found.infos
-        row["error"] = None if answered else found.errors.get(target.addr, "no answer")
-        row["awaySince"] = away[target.addr].since_ms if target.addr in away else None
-        row["isListed"] = True
-        row["bootTimestamp"] = _number(table.get("bootTimestamp"))
-        replicas = found.replica_sets.get(target.broker_name)
-        row["inSync"] = None if replicas is None else target.addr in replicas["inSync"]
-        rows.append(row)
-    return rows + [_unlisted_row(one, found.now_ms) for one in found.away if one.addr and not one.is_listed]
+        in_sync = found.in_sync.get(target.broker_name)
+        rows.append(
+            BrokerRow(
+                target.cluster,
+                target.broker_name,
+                target.broker_id,
+                target.addr,
+                load_of(table, found.now_ms),
+                lag_of(target, found.infos, masters),
+                totals_of(table),
+                error=None if answered else found.errors.get(target.addr, "no answer"),
+                away_since_ms=away[target.addr].since_ms if target.addr in away else None,
+                boot_timestamp_ms=_number(table.get("bootTimestamp")),
+                in_sync=None if in_sync is None else target.addr in in_sync,
+            )
+        )
+    return rows + [_unlisted_row(one) for one in found.away if one.addr and not one.is_listed]
 
 
-def _unlisted_row(one: AwayBroker, now_ms: int) -> dict[str, Any]:
+def _unlisted_row(one: AwayBroker) -> BrokerRow:
     """The row of a broker that the NameServers have dropped. Its id may be another broker's now."""
-    target = Target(one.cluster, one.broker_name, one.broker_id or MASTER_ID, one.addr)
-    return {
-        **base_row(target, {}, now_ms),
-        **lag_of(target, {}, {}),
-        **more_row(target, {}),
-        "brokerId": None if one.is_succeeded else one.broker_id,
-        "error": one.reason,
-        "awaySince": one.since_ms,
-        "isListed": False,
-        "bootTimestamp": None,
-        "inSync": None,
-    }
+    return BrokerRow(
+        one.cluster,
+        one.broker_name,
+        None if one.is_succeeded else one.broker_id,
+        one.addr,
+        load_of({}, 0),
+        SlaveLag(),
+        totals_of({}),
+        error=one.reason,
+        away_since_ms=one.since_ms,
+        is_listed=False,
+    )
 
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-def _facts(found: Found, brokers: list[dict[str, Any]]) -> list[SetFacts]:
-    kept = ("brokerId", "brokerAddr", "version", "inTps", "outTps", "lagBytes", "lagMs", "error", "inSync", "isListed")
+def _facts(found: Found, brokers: Iterable[BrokerRow]) -> list[SetFacts]:
     sets: dict[tuple[str, str], SetFacts] = {}
     for row in brokers:
-        key = row["clusterName"], row["brokerName"]
-        one = sets.setdefault(key, SetFacts(*key, []))
-        one.brokers.append({name: row[name] for name in kept})
+        key = row.cluster_name, row.broker_name
+        one = sets.setdefault(key, SetFacts(*key))
+        one.brokers.append(
+            SetMember(
+                row.broker_id,
+                row.broker_addr,
+                row.load.version,
+                row.load.in_tps,
+                row.load.out_tps,
+                row.lag,
+                row.error,
+                row.in_sync,
+                row.is_listed,
+            )
+        )
     for key, one in sets.items():
         if (tables := found.tables.get(key)) is not None:
             one.queues = {name: (shape.read_queues, shape.write_queues) for name, shape in tables.shapes.items()}
@@ -215,32 +297,29 @@ def _facts(found: Found, brokers: list[dict[str, Any]]) -> list[SetFacts]:
     return list(sets.values())
 
 
-def _topics(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    summed = {row["topic"]: row for row in whole["topics"]}
+def _topics(found: Found, whole: Topology) -> list[TopicRow]:
+    summed = {row.topic: row for row in whole.topics}
     own = {name for cluster, broker in found.tables for name in (cluster, broker, reply_topic(cluster))}
-    rows: dict[str, dict[str, Any]] = {}
+    shapes: dict[str, list[Shape]] = {}
     for tables in found.tables.values():
         for name, shape in tables.shapes.items():
-            row = rows.get(name)
-            if row is None:
-                known = summed.get(name)
-                row = rows[name] = {
-                    "topic": name,
-                    "kind": _kind(name, own),
-                    "type": shape.message_type,
-                    "perm": shape.perm,
-                    "readQueues": 0,
-                    "writeQueues": 0,
-                    "sets": 0,
-                    "groups": len(known["groups"]) if known else 0,
-                    "lag": known["lag"] if known else 0,
-                }
-            row["readQueues"] += shape.read_queues
-            row["writeQueues"] += shape.write_queues
-            row["sets"] += 1
-            if shape.perm != row["perm"]:
-                row["perm"] = "differs"
-    return [rows[name] for name in sorted(rows)]
+            shapes.setdefault(name, []).append(shape)
+    return [_topic_row(name, _kind(name, own), shapes[name], summed.get(name)) for name in sorted(shapes)]
+
+
+def _topic_row(name: str, kind: str, shapes: Sequence[Shape], summed: TopicLag | None) -> TopicRow:
+    perms = {shape.perm for shape in shapes}
+    return TopicRow(
+        name,
+        kind,
+        shapes[0].message_type,
+        "differs" if len(perms) > 1 else shapes[0].perm,
+        sum(shape.read_queues for shape in shapes),
+        sum(shape.write_queues for shape in shapes),
+        len(shapes),
+        len(summed.groups) if summed else 0,
+        summed.lag if summed else 0,
+    )
 
 
 def _kind(name: str, own: set[str]) -> str:
@@ -251,25 +330,25 @@ def _kind(name: str, own: set[str]) -> str:
     return SYSTEM if is_system_topic(name) or name in own else USER
 
 
-def _groups(found: Found, whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    summed = {row["consumerGroup"]: row for row in whole["groups"]}
+def _groups(found: Found, whole: Topology) -> list[GroupRow]:
+    summed = {row.consumer_group: row for row in whole.groups}
     pulled = _summed(one.pulled for one in found.progress.values())
     consumed = _summed(one.consumed for one in found.progress.values())
     names = {group for tables in found.tables.values() for group in tables.groups}
     rows = []
     for name in sorted(names | summed.keys()):
-        lags = summed[name]["topics"] if name in summed else {}
+        lags = summed[name].topics if name in summed else {}
         worst = max(lags, key=lambda topic: (lags[topic], topic), default="")
         rows.append(
-            {
-                "group": name,
-                "kind": SYSTEM if is_system_group(name) else USER,
-                "lag": summed[name]["lag"] if name in summed else 0,
-                "consumeTps": consumed.get(name),
-                "pullTps": pulled.get(name, 0.0),
-                "topics": len([topic for topic in lags if not is_retry_topic(topic)]),
-                "worstTopic": worst if worst and lags[worst] else "",
-            }
+            GroupRow(
+                name,
+                SYSTEM if is_system_group(name) else USER,
+                summed[name].lag if name in summed else 0,
+                consumed.get(name),
+                pulled.get(name, 0.0),
+                len([topic for topic in lags if not is_retry_topic(topic)]),
+                worst if worst and lags[worst] else "",
+            )
         )
     return rows
 
@@ -282,19 +361,19 @@ def _summed(rates: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return found
 
 
-def _measured(found: Found, brokers: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[tuple[str, float]]:
+def _measured(found: Found, brokers: list[BrokerRow], groups: list[GroupRow]) -> list[tuple[str, float]]:
     """The most important first: when there are too many, the last ones get no series."""
-    alive = [row for row in brokers if row["error"] is None]
+    alive = [row for row in brokers if row.error is None]
     values: list[tuple[str, float]] = [
-        ("in", sum(row["inTps"] for row in alive if row["brokerId"] == MASTER_ID)),
-        ("out", sum(row["outTps"] for row in alive)),
+        ("in", sum(row.load.in_tps for row in alive if row.broker_id == MASTER_ID)),
+        ("out", sum(row.load.out_tps for row in alive)),
     ]
-    for row in alive:
-        values += [(f"in {row['brokerAddr']}", row["inTps"]), (f"out {row['brokerAddr']}", row["outTps"])]
-    values += [(f"lag {row['group']}", row["lag"]) for row in groups]
-    values += [(f"rate {row['group']}", row["consumeTps"]) for row in groups if row["consumeTps"] is not None]
-    late = sorted((one for each in found.progress.values() for one in each.late), key=lambda one: -one.lag)
-    values += [(f"{queues_of(one.group)}{one.topic} {one.broker_name} {one.queue_id}", one.lag) for one in late]
+    for one in alive:
+        values += [(f"in {one.broker_addr}", one.load.in_tps), (f"out {one.broker_addr}", one.load.out_tps)]
+    values += [(f"lag {group.group}", group.lag) for group in groups]
+    values += [(f"rate {group.group}", group.consume_tps) for group in groups if group.consume_tps is not None]
+    late = sorted((queue for each in found.progress.values() for queue in each.late), key=lambda queue: -queue.lag)
+    values += [(f"{queues_of(each.group)}{each.topic} {each.broker_name} {each.queue_id}", each.lag) for each in late]
     return values
 
 

@@ -1,20 +1,28 @@
 """What a page or a change is asked with, checked; and what a page answers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
 from skylark.mqcommon.errors import InvalidArgument, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqconsole.people.person import Person
+from skylark.mqconsole.people.person import ChangeFailed, Person
 from skylark.mqconsole.showing.tables import Table
 from skylark.mqconsole.showing.texts import parse_moment
 from skylark.mqconsole.watching.collector import Collector
 from skylark.mqconsole.watching.snapshot import Snapshot
+from skylark.sdk.admin.reports.changes import Change
+from skylark.sdk.admin.reports.report import plain
 
 
 class NoSuchThing(UserError):
     """The address is about something that is not there: the answer is 404."""
+
+
+def check_done(doing: str, results: Iterable[Change]) -> None:
+    """ChangeFailed unless the change was made at all servers."""
+    if errors := [f"{doing}: {result.error}" for result in results if not result.ok]:
+        raise ChangeFailed("; ".join(errors))
 
 
 class Fields:
@@ -93,6 +101,7 @@ class View:
     """What a page answers. All but pictures is also in the JSON."""
 
     title: str
+    #: The variables of the template, which finds them by their names. Reports are objects in the JSON.
     data: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
     #: SVG, made by showing/charts.py or sdk/admin/topology_picture.py, which escape all names.
@@ -100,10 +109,11 @@ class View:
     #: What could not be found out.
     problems: list[str] = field(default_factory=list)
 
+    # A document of JSON: its members have any type.
     def plain(self) -> dict[str, Any]:
         """The figures for JSON."""
-        tables = {name: table.plain() for name, table in self.tables.items()}
-        return {"title": self.title, **self.data, **tables, "problems": self.problems}
+        tables = {name: table.report() for name, table in self.tables.items()}
+        return {"title": self.title, **plain(self.data), **plain(tables), "problems": self.problems}
 
 
 @lazy_dataclass(frozen=True, slots=True)

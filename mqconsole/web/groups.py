@@ -2,33 +2,37 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import field, replace
 
 import orjson
 
-from skylark.mqadmin.commands.clients import consumer_connection, consumer_status
-from skylark.mqadmin.commands.dead_letters import resend_dlq
-from skylark.mqadmin.commands.groups import consumer_progress, delete_sub_group, get_consumer_config, update_sub_group
-from skylark.mqadmin.commands.offsets import reset_offset_by_time
-from skylark.mqadmin.scope import Scope
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, SkylarkError, UserError
-from skylark.mqcommon.names import MASTER_ID, dlq_topic, is_retry_topic
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import dlq_topic, is_retry_topic
+from skylark.mqconsole.people.person import whole, with_problems
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline
 from skylark.mqconsole.showing.reasons import GroupState, reasons
 from skylark.mqconsole.showing.tables import Column, table, wanted
-from skylark.mqconsole.showing.work import Work, together, work_of
+from skylark.mqconsole.showing.work import Work, together
 from skylark.mqconsole.watching.snapshot import SYSTEM, USER, queues_of
 from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
-from skylark.mqconsole.web.members import figures, members_table
+from skylark.mqconsole.web.members import ConnectedMember, figures, members_table, work_of
 from skylark.mqconsole.web.overview import span_of
 from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.sdk.admin.client import END_OF_QUEUE, rollback_of
-from skylark.sdk.admin.dead_letter_files import json_of
-from skylark.sdk.admin.dead_letters import DeadLetter
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.sdk.admin.client import END_OF_QUEUE
+from skylark.sdk.admin.dead_letters import DeadLetter, DeadLetterChoice
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.dead_letters import DeadLetterReport, letter_report
+from skylark.sdk.admin.reports.dead_letters import resend_dead_letters as resend
+from skylark.sdk.admin.reports.groups import GroupConfig, group_configs, group_progress, is_group_known
+from skylark.sdk.admin.reports.letter_lines import line_of
+from skylark.sdk.admin.reports.members import ConsumerConnections, consumer_connections, members_status
+from skylark.sdk.admin.reports.offsets import reset_offsets, reset_preview
+from skylark.sdk.admin.reports.report import FLAT, plain
 
 GROUPS = (
     Column("group", "Group"),
@@ -73,8 +77,6 @@ LETTERS = (
     Column("failTime", "Died", texts.moment, is_number=True),
     Column("failReason", "Reason", lambda value: value or texts.NONE),
 )
-#: What consumerConnection says of a group without members.
-NOBODY: Mapping[str, Any] = {"connections": [], "subscriptions": [], "messageModel": ""}
 #: Dead letters that a page lists, and that a file has.
 MOST_LETTERS, MOST_EXPORTED = 500, 10_000
 MOST_LETTER_BYTES = 32 * 1024 * 1024
@@ -132,7 +134,7 @@ def _lag_chart(ask: Asked, group: str) -> tuple[str, list[Line], str]:
 
 async def _members(
     ask: Asked, group: str, problems: list[str]
-) -> tuple[Mapping[str, Any] | None, Sequence[str], Mapping[str, Work | None]]:
+) -> tuple[ConsumerConnections | None, Sequence[str], Mapping[str, Work | None]]:
     """The connected consumers, in what they disagree, and what they do, by client id.
 
     None for consumers that are not known, with a line in ``problems``. A member that does not tell what it does is left
@@ -140,38 +142,36 @@ async def _members(
     """
     person = ask.person
     try:
-        connected, _ = await person.recent(
-            f"members {group}", lambda: person.look(consumer_connection, consumer_group=group, broker_addr=None)
-        )
+        connected = await person.recent(f"members {group}", lambda: consumer_connections(person.admin, group))
     except RouteNotFound:
-        return NOBODY, (), {}
+        return ConsumerConnections(group), (), {}
     except BrokerError as error:
         if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
-            return NOBODY, (), {}
+            return ConsumerConnections(group), (), {}
         problems.append(f"the members are not known: {explain(error)}")
         return None, (), {}
     try:
-        doing, complaints = await person.recent(
+        doing, untold = await person.recent(
             f"doing {group}",
-            lambda: person.look(consumer_status, consumer_group=group, client_id=None, broker_addr=None, jstack=False),
+            lambda: with_problems(lambda tell: members_status(person.admin, group, on_problem=tell)),
         )
     except SkylarkError as error:
         problems.append(f"what the members do is not known: {explain(error)}")
         return connected, (), {}
-    problems += complaints
-    return connected, doing["problems"], {row["clientId"]: work_of(row) for row in doing["consumers"]}
+    problems += untold
+    return connected, doing.disagreements, {one.client_id: work_of(one) for one in doing.members}
 
 
-async def _configs(ask: Asked, group: str) -> list[dict[str, Any]]:
+async def _configs(ask: Asked, group: str) -> Sequence[GroupConfig]:
     """The group's settings at each broker; empty for one that has only offsets."""
+    admin = ask.person.admin
     try:
         found, _ = await ask.person.recent(
-            f"group config {group}", lambda: ask.person.look(get_consumer_config, group_name=group)
+            f"group config {group}", lambda: with_problems(lambda tell: group_configs(admin, group, on_problem=tell))
         )
     except UserError:
-        return []
-    configs: list[dict[str, Any]] = found["configs"]
-    return configs
+        return ()
+    return found.configs
 
 
 async def _dead_letters(ask: Asked, group: str) -> int | None:
@@ -199,54 +199,44 @@ async def _letters(ask: Asked, group: str, most: int) -> list[DeadLetter]:
     return await ask.person.admin.dead_letters(group, matches=fits, most=most)
 
 
-def _letter_row(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "topic": letter.topic,
-        "msgId": letter.message.msg_id,
-        "offsetMsgId": letter.message.offset_msg_id,
-        "deliveries": letter.deliveries,
-        "resentTimes": letter.resent_times,
-        "failTime": letter.failure.time_ms or letter.message.store_timestamp,
-        "failClient": letter.failure.client,
-        "failReason": letter.failure.reason,
-    }
+@lazy_dataclass(frozen=True, slots=True)
+class ListedLetter:
+    """A dead letter, and the id by which its message is found."""
+
+    letter: DeadLetterReport = field(metadata=FLAT)
+    offset_msg_id: str
 
 
 async def _put(ask: Asked, group: str) -> None:
     """Create a group, or change it: settings that no form has stay as they are."""
-    # Brokers replace a group's settings as a whole, so those that the form does not have are sent as they are.
-    fields = ask.fields
+    # Brokers replace a group's settings as a whole, so those that the form does not have are sent as they are. Of the
+    # attributes changes are sent, and there is none.
+    fields, admin = ask.fields, ask.person.admin
     configs = await _configs(ask, group)
-    now = configs[0]["config"] if configs else {}
-    await ask.person.run(
-        update_sub_group,
-        scope=Scope(None, ask.cluster()),
+    config = replace(
+        configs[0].config if configs else SubscriptionGroupConfig(consume_from_min_enable=False),
         group_name=group,
         consume_enable=not fields.flag("paused"),
-        consume_from_min_enable=now.get("consumeFromMinEnable", False),
         consume_broadcast_enable=fields.flag("broadcast"),
         consume_message_orderly=fields.flag("orderly"),
         retry_queue_nums=fields.number("retryQueueNums", 1, 0, 1_024),
         retry_max_times=fields.number("retryMaxTimes", 16, -1, 1_000),
-        group_retry_policy=now.get("groupRetryPolicy"),
-        broker_id=now.get("brokerId", MASTER_ID),
-        which_broker_when_consume_slowly=now.get("whichBrokerWhenConsumeSlowly", 1),
-        notify_consumer_ids_changed=now.get("notifyConsumerIdsChangedEnable", True),
-        attributes=None,
+        attributes={},
+    )
+    await ask.person.at_masters(
+        ask.cluster(), f"create subscription group {group}", lambda addr: admin.create_group(addr, config)
     )
 
 
 async def groups(ask: Asked) -> View:
     kind = ask.fields.text("kind", USER)
-    rows = [row for row in ask.snapshot.groups if kind in (row["kind"], "all")]
+    rows = [row for row in ask.snapshot.groups if kind in (row.kind, "all")]
     shown = table(rows, GROUPS, wanted(ask.fields.values, keep=("kind",)), searched=("group",), sort="-lag")
     (_, from_s, to_s), history = span_of(ask), ask.collector.history
     view = View("Groups", {"kind": kind, "kinds": (USER, SYSTEM), "clusters": ask.snapshot.clusters()})
     view.problems = list(ask.snapshot.problems)
     view.tables["groups"] = shown
-    view.pictures = {
-        row["group"]: sparkline(history.get(f"lag {row['group']}", from_s), from_s, to_s) for row in shown.rows
-    }
+    view.pictures = {row.group: sparkline(history.get(f"lag {row.group}", from_s), from_s, to_s) for row in shown.rows}
     return view
 
 
@@ -254,18 +244,12 @@ async def one_group(ask: Asked, group: str) -> View:
     person, view = ask.person, View(f"Group {group}", {"group": group})
     # A group need not have members, dead letters or settings of its own; only one that has no progress is no group.
     connected, disagreements, works = await _members(ask, group, view.problems)
-    has_members = connected is not None and bool(connected["connections"])
+    has_members = connected is not None and bool(connected.connections)
     try:
         progress, problems = await person.recent(
             f"progress {group} {has_members}",
-            lambda: person.look(
-                consumer_progress,
-                group_name=group,
-                topic_name=None,
-                show_client_ip=has_members,
-                show_lag_time=True,
-                watch=None,
-                cluster=None,
+            lambda: with_problems(
+                lambda tell: group_progress(person.admin, group, client_ips=has_members, lags_ms=True, on_problem=tell)
             ),
         )
     except UserError as error:
@@ -273,22 +257,23 @@ async def one_group(ask: Asked, group: str) -> View:
     view.problems += problems
     configs = await _configs(ask, group)
     work = together(one for one in works.values() if one is not None)
+    known = connected or ConsumerConnections(group)
     # Members know best; of those that do not tell, the offsets do.
-    seen = next((row for row in ask.snapshot.groups if row["group"] == group), None)
-    consumed_per_s = seen["consumeTps"] if seen is not None else None
-    if work is not None and len(works) == len((connected or NOBODY)["connections"]) and None not in works.values():
+    seen = next((row for row in ask.snapshot.groups if row.group == group), None)
+    consumed_per_s = seen.consume_tps if seen is not None else None
+    if work is not None and len(works) == len(known.connections) and None not in works.values():
         consumed_per_s = work.consumed_per_s
-    members = [row | figures(works.get(row["clientId"])) for row in (connected or NOBODY)["connections"]]
-    topics = sorted({row["topic"] for row in progress["queues"] if not is_retry_topic(row["topic"])})
+    members = [ConnectedMember(one, figures(works.get(one.client_id))) for one in known.connections]
+    topics = sorted({one.topic for one in progress.queues if not is_retry_topic(one.topic)})
     view.data |= {
-        "lag": progress["diffTotal"],
+        "lag": progress.lag,
         "consumeTps": consumed_per_s,
-        "pullTps": progress["consumeTps"],
+        "pullTps": progress.consume_tps,
         "handlerMs": None if work is None else work.handler_ms,
-        "oldestMs": max((row["lagMs"] or 0 for row in progress["queues"]), default=0),
+        "oldestMs": max((one.lag_ms or 0 for one in progress.queues), default=0),
         "members": None if connected is None else members,
-        "subscriptions": (connected or NOBODY)["subscriptions"],
-        "messageModel": (connected or NOBODY)["messageModel"],
+        "subscriptions": known.subscriptions,
+        "messageModel": known.message_model,
         "disagreements": disagreements,
         "configs": configs,
         "topics": topics,
@@ -297,15 +282,15 @@ async def one_group(ask: Asked, group: str) -> View:
     }
     view.tables["consumers"] = members_table(members)
     asked = wanted(ask.fields.values, keep=("span",))
-    view.tables["queues"] = table(progress["queues"], QUEUES, asked, searched=("topic", "brokerName"), sort="-diff")
+    view.tables["queues"] = table(progress.queues, QUEUES, asked, searched=("topic", "brokerName"), sort="-diff")
     span, lines, drawn = _lag_chart(ask, group)
     view.data["span"] = span
     view.data["lines"] = [line.name for line in lines]
     state = GroupState(
-        members=None if connected is None else len(connected["connections"]),
+        members=None if connected is None else len(connected.connections),
         consumed_per_s=consumed_per_s,
-        is_paused=any(one["config"].get("consumeEnable") is False for one in configs),
-        queues=progress["queues"],
+        is_paused=any(not one.config.consume_enable for one in configs),
+        queues=progress.queues,
         runs=ask.collector.history.get(f"lag {group}"),
         now_s=ask.snapshot.at_ms // 1000,
         work=work,
@@ -327,31 +312,13 @@ async def lag_csv(ask: Asked, group: str) -> Download:
 
 async def preview_reset(ask: Asked, group: str) -> View:
     topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
-    stats = await ask.person.admin.consume_stats(group, topic)
-    rows: list[dict[str, Any]] = []
-    for queue, progress in sorted(stats.offset_table.items(), key=lambda item: item[0]):
-        # The same rule by which the command moves offsets, so that the preview is what will be done.
-        by_time = progress.broker_offset
-        if at_ms != END_OF_QUEUE:
-            by_time = await ask.person.admin.search_offset(queue, at_ms)
-        to = rollback_of(queue, progress, by_time, force=True).rollback_offset
-        rows.append(
-            {
-                "topic": topic,
-                "brokerName": queue.broker_name,
-                "queueId": queue.queue_id,
-                "from": progress.consumer_offset,
-                "to": to,
-                "again": max(progress.consumer_offset - to, 0),
-                "skipped": max(to - progress.consumer_offset, 0),
-            }
-        )
+    rows = await reset_preview(ask.person.admin, group, topic, at_ms)
     data = {
         "group": group,
         "topic": topic,
         "atMs": at_ms,
-        "again": sum(row["again"] for row in rows),
-        "skipped": sum(row["skipped"] for row in rows),
+        "again": sum(one.again for one in rows),
+        "skipped": sum(one.skipped for one in rows),
     }
     shown = table(rows, RESET, wanted({"size": "500"}), searched=(), sort="")
     return View(f"Reset group {group}", data, {"queues": shown})
@@ -359,17 +326,7 @@ async def preview_reset(ask: Asked, group: str) -> View:
 
 async def reset_group(ask: Asked, group: str) -> Done:
     topic, at_ms = ask.fields.needed("topic", "a topic"), _reset_time(ask)
-    moved = await ask.person.run(
-        reset_offset_by_time,
-        group=group,
-        topic=topic,
-        timestamp=at_ms,
-        force=True,
-        cplus=False,
-        broker_addr=None,
-        queue=None,
-        offset=None,
-    )
+    moved = await reset_offsets(ask.person.admin, group, topic, at_ms)
     return Done(_of(group), f"group {group} goes on elsewhere in {len(moved)} queues of {topic}")
 
 
@@ -386,13 +343,20 @@ async def change_group(ask: Asked, group: str) -> Done:
 
 async def remove_group(ask: Asked, group: str) -> Done:
     ask.fields.confirmed(group)
-    await ask.person.run(delete_sub_group, scope=Scope(None, ask.cluster()), group_name=group, remove_offset=True)
+    admin, cluster = ask.person.admin, ask.cluster()
+    # A broker deletes a group that it does not know without an error, and what is left of the group with it.
+    was_known = await is_group_known(admin, await admin.brokers_of_cluster(cluster), group)
+    await ask.person.at_masters(
+        cluster, f"delete subscription group {group}", lambda addr: admin.delete_group(addr, group, clean_offset=True)
+    )
+    if not was_known:
+        raise UserError(f"there is no group {group}")
     return Done("/groups", f"group {group}, its offsets and what would come back to it are deleted")
 
 
 async def dead_letters(ask: Asked, group: str) -> View:
     letters = await _letters(ask, group, MOST_LETTERS)
-    rows = [_letter_row(letter) for letter in letters]
+    rows = [ListedLetter(letter_report(letter), letter.message.offset_msg_id) for letter in letters]
     shown = table(rows, LETTERS, wanted(ask.fields.values), searched=("topic", "msgId", "failReason"), sort="-failTime")
     data = {"group": group, "most": MOST_LETTERS, "isCut": len(rows) == MOST_LETTERS}
     return View(f"Dead letters of {group}", data, {"letters": shown})
@@ -400,7 +364,7 @@ async def dead_letters(ask: Asked, group: str) -> View:
 
 async def export_dead_letters(ask: Asked, group: str) -> Download:
     letters = await _letters(ask, group, MOST_EXPORTED)
-    lines = b"".join(orjson.dumps(json_of(letter)) + b"\n" for letter in letters)
+    lines = b"".join(orjson.dumps(plain(line_of(letter))) + b"\n" for letter in letters)
     return Download(lines, "application/x-ndjson", f"dead letters of {group}.jsonl")
 
 
@@ -411,23 +375,16 @@ async def resend_dead_letters(ask: Asked, group: str) -> Done:
         raise InvalidArgument("choose a dead letter, or all that were not sent before")
     if len(ids) > MOST_RESENT:
         raise InvalidArgument(f"at most {MOST_RESENT} at once")
-    result = await ask.person.run(
-        resend_dlq,
-        consumer_group=group,
-        ids=ids,
-        begin=None,
-        end=None,
-        reason=None,
-        rate=RESEND_RATE,
-        all_groups=ask.fields.flag("to_topic"),
-        again=again,
-        dry_run=False,
+    admin, to_topic = ask.person.admin, ask.fields.flag("to_topic")
+    choice = DeadLetterChoice([one.strip() for one in ids] or None)
+    found = await whole(
+        lambda tell: resend(admin, group, choice, rate=RESEND_RATE, to_topic=to_topic, again=again, on_problem=tell)
     )
-    text = f"{_letters_text(result['sent'])} sent again"
-    if skipped := result["skipped"]:
-        text += f"; {_letters_text(skipped)} sent before, and left out"
-    if names := result["forgetful"]:
-        text += f"; cannot remember what was sent again: {', '.join(names)}"
+    text = f"{_letters_text(found.sent)} sent again"
+    if found.skipped:
+        text += f"; {_letters_text(found.skipped)} sent before, and left out"
+    if found.forgetful:
+        text += f"; cannot remember what was sent again: {', '.join(found.forgetful)}"
     return Done(f"{_of(group)}/dead", text)
 
 

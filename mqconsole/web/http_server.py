@@ -171,6 +171,7 @@ class _Connection:
                     limit.deadline = trio.current_time() + READ_S
         return None
 
+    # ASGI says what is in it.
     def _scope_of(self, request: h11.Request) -> dict[str, Any]:
         path, _, query = request.target.partition(b"?")
         return {

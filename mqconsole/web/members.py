@@ -1,18 +1,21 @@
 """The members of a group: the table of them, and what one of them does."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from dataclasses import field
+from typing import Final
 
-from skylark.mqadmin.commands.clients import consumer_status
 from skylark.mqcommon.errors import BrokerError, RouteNotFound
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.tables import Column, Table, table, wanted
-from skylark.mqconsole.showing.work import Work, work_of
+from skylark.mqconsole.showing.work import QueueKey, Work, mean_ms
 from skylark.mqconsole.web.asking import Asked, NoSuchThing, View
 from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.members import ConnectedClient, MemberQueue, MemberStatus, PoppedQueue, member_status
+from skylark.sdk.admin.reports.report import FLAT, named, plain
 
 MEMBERS = (
     Column("clientId", "Client"),
@@ -54,18 +57,74 @@ def add_members(site: Site) -> None:
     site.page("/groups/<group>/member", Role.READER, "member.html", one_member)
 
 
-def figures(work: Work | None) -> dict[str, Any]:
+@lazy_dataclass(frozen=True, slots=True)
+class Figures:
     """What a member does; all None for one that does not tell."""
-    return {
-        "queueCount": None if work is None else work.queues,
-        "cached": None if work is None else work.cached_count,
-        "consumeTps": None if work is None else work.consumed_per_s,
-        "handlerMs": None if work is None else work.handler_ms,
-        "concurrency": None if work is None else work.concurrency,
-    }
+
+    queue_count: int | None = None
+    #: Messages in memory.
+    cached: int | None = None
+    #: Messages a second that its handlers have consumed.
+    consume_tps: float | None = None
+    handler_ms: float | None = None
+    concurrency: int | None = None
 
 
-def members_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+@lazy_dataclass(frozen=True, slots=True)
+class ConnectedMember:
+    """A connected consumer, and what it does."""
+
+    client: ConnectedClient = field(metadata=FLAT)
+    figures: Figures = field(metadata=FLAT)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class QueueOfMember:
+    """One queue that a member pulls or pops from; None for what it does not tell."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    cached: int
+    commit_offset: int | None
+    last_pull_ms: int = field(metadata=named("lastPull"))
+    last_consume_ms: int | None = field(metadata=named("lastConsume"))
+    state: str
+
+
+def work_of(member: MemberStatus) -> Work | None:
+    """What one member does; None for one whose application pulls by itself, so that no handler is known."""
+    properties = member.properties
+    if properties.get("PROP_CONSUME_TYPE") == "CONSUME_ACTIVELY":
+        return None
+    queues = [one for one in member.queues if not one.is_dropped]
+    popped = [one for one in member.popped_queues if not one.is_dropped]
+    cached = {_key(one): one.cached_count for one in queues}
+    cached |= {_key(one): one.wait_ack_count for one in popped}
+    threads = properties.get("PROP_THREADPOOL_CORE_SIZE", "")
+    return Work(
+        consumed_per_s=sum(one.consumed_tps for one in member.rates),
+        failed_per_s=sum(one.failed_tps for one in member.rates),
+        handler_ms=mean_ms((one.handler_ms, one.consumed_tps + one.failed_tps) for one in member.rates),
+        queues=len(queues) + len(popped),
+        cached={key: count for key, count in cached.items() if count > 0},
+        is_orderly=properties.get("PROP_CONSUMEORDERLY") == "true",
+        concurrency=int(threads) if threads.isascii() and threads.isdigit() and len(threads) < 10 else None,
+    )
+
+
+def _key(one: MemberQueue | PoppedQueue) -> QueueKey:
+    return one.topic, one.broker_name, one.queue_id
+
+
+def figures(work: Work | None) -> Figures:
+    """The figures of a member; ``work`` is None for one that does not tell."""
+    if work is None:
+        return Figures()
+    return Figures(work.queues, work.cached_count, work.consumed_per_s, work.handler_ms, work.concurrency)
+
+
+def members_table(rows: Iterable[ConnectedMember]) -> Table:
     """The table of connected consumers, those with most messages in memory first."""
     return table(rows, MEMBERS, wanted({"size": "500"}), searched=(), sort="-cached")
 
@@ -73,62 +132,56 @@ def members_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 async def one_member(ask: Asked, group: str) -> View:
     client, person = ask.fields.needed("id", "the id of a client"), ask.person
     try:
-        found, problems = await person.recent(
-            f"member {group} {client}",
-            lambda: person.look(
-                consumer_status, consumer_group=group, client_id=client, broker_addr=None, jstack=False
-            ),
-        )
+        member = await person.recent(f"member {group} {client}", lambda: member_status(person.admin, group, client))
     except RouteNotFound:
         raise NoSuchThing(f"group {group} has no member") from None
     except BrokerError as error:
         if error.code not in _NOT_CONNECTED:
             raise
         raise NoSuchThing(f"group {group} has no member {client} that answers: {explain(error)}") from None
-    (row,) = found["consumers"]
-    started = row["properties"].get("PROP_CONSUMER_START_TIMESTAMP", "")
+    started = member.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
     data = {
         "group": group,
         "client": client,
         "startedMs": int(started) if started.isascii() and started.isdigit() else None,
-        **figures(work_of(row)),
-        "subscriptions": row["subscriptions"],
-        "properties": row["properties"],
+        **plain(figures(work_of(member))),
+        "subscriptions": member.subscriptions,
+        "properties": member.properties,
     }
-    queues = [_queue_row(one) for one in row["queues"]] + [_popped_row(one) for one in row["popQueues"]]
+    queues = [*map(_pulled, member.queues), *map(_popped, member.popped_queues)]
     tables = {
         "queues": table(
             queues, QUEUES, wanted(ask.fields.values, keep=("id",)), searched=("topic", "brokerName"), sort="-cached"
         ),
-        "rates": table(row["rates"], RATES, wanted({"size": "500"}), searched=(), sort="topic"),
+        "rates": table(member.rates, RATES, wanted({"size": "500"}), searched=(), sort="topic"),
     }
-    return View(f"Member of {group}", data, tables, problems=list(problems))
+    return View(f"Member of {group}", data, tables)
 
 
-def _queue_row(one: Mapping[str, Any]) -> dict[str, Any]:
-    state = "given up" if one["droped"] else "locked" if one["locked"] else ""
-    return {
-        **_place(one),
-        "cached": one["cachedMsgCount"],
-        "commitOffset": one["commitOffset"],
-        "lastPull": one["lastPullTimestamp"],
-        "lastConsume": one["lastConsumeTimestamp"],
-        "state": state,
-    }
+def _pulled(one: MemberQueue) -> QueueOfMember:
+    state = "given up" if one.is_dropped else "locked" if one.is_locked else ""
+    return QueueOfMember(
+        one.topic,
+        one.broker_name,
+        one.queue_id,
+        one.cached_count,
+        one.commit_offset,
+        one.last_pull_timestamp_ms,
+        one.last_consume_timestamp_ms,
+        state,
+    )
 
 
-def _popped_row(one: Mapping[str, Any]) -> dict[str, Any]:
+def _popped(one: PoppedQueue) -> QueueOfMember:
     # The broker has the offset of a queue that is popped from, and no time of consuming is told.
-    state = "given up" if one["droped"] else "popped"
-    return {
-        **_place(one),
-        "cached": one["waitAckCount"],
-        "commitOffset": None,
-        "lastPull": one["lastPopTimestamp"],
-        "lastConsume": None,
-        "state": state,
-    }
-
-
-def _place(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: one[name] for name in ("topic", "brokerName", "queueId")}
+    state = "given up" if one.is_dropped else "popped"
+    return QueueOfMember(
+        one.topic,
+        one.broker_name,
+        one.queue_id,
+        one.wait_ack_count,
+        None,
+        one.last_pop_timestamp_ms,
+        None,
+        state,
+    )

@@ -1,21 +1,18 @@
 """Messages: found by id, key, unique key, offset or time; one message with its body; sending; the trace."""
 
-import base64
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import trio
 
-from skylark import Message
-from skylark.mqadmin.commands.message_queries import (
-    query_msg_by_id,
-    query_msg_by_key,
-    query_msg_by_offset,
-    query_msg_by_unique_key,
-    query_msg_trace_by_id,
-)
-from skylark.mqadmin.commands.messages import consume_message
-from skylark.mqcommon.errors import InvalidArgument, RouteNotFound
+from skylark import Admin, Message
+from skylark.mqcommon.addresses import format_address, is_address, split_address
+from skylark.mqcommon.errors import InvalidArgument, RouteNotFound, SkylarkError, UserError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.ids import parse_offset_msg_id
+from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.names import TRACE_TOPIC
+from skylark.mqconsole.people.person import with_problems
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.charts import steps_chart
@@ -23,7 +20,23 @@ from skylark.mqconsole.showing.previews import preview, printable
 from skylark.mqconsole.showing.tables import Column, table, wanted
 from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from skylark.mqconsole.web.site import Site
+from skylark.remoting.net.sockets import lookup
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.message_report import body_error, message_report
+from skylark.sdk.admin.reports.message_report import body_of as stored_body
+from skylark.sdk.admin.reports.messages import (
+    LONG_MAX,
+    MessageTrack,
+    TrackedMessage,
+    consume_directly,
+    message_trace,
+    message_tracks,
+    messages_by_id,
+    messages_by_key,
+    messages_by_unique_key,
+)
+from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, note_absent_queues
+from skylark.sdk.admin.reports.reading import message_at, oldest_messages
 
 BY: Final = {
     "time": "topic and time",
@@ -34,7 +47,8 @@ BY: Final = {
 }
 #: Messages that a search by time or key lists.
 MOST_FOUND: Final = 200
-LONG_MAX: Final = 2**63 - 1
+#: How long the lookup of a broker's host name may take.
+LOOKUP_S: Final = 2.0
 #: A message's properties that make it another kind of message are not set by a form.
 MOST_PROPERTIES: Final = 50
 MESSAGES = (
@@ -68,80 +82,121 @@ def add_messages(site: Site) -> None:
     site.change("/messages/<msg_id>/resend", Role.OPERATOR, resend_message)
 
 
-async def _search(ask: Asked, by: str) -> tuple[list[dict[str, Any]], list[str]]:
-    fields, person = ask.fields, ask.person
+async def _search(ask: Asked, by: str, on_problem: OnProblem) -> Sequence[MessageExt]:
+    fields, admin = ask.fields, ask.person.admin
     begin, end = fields.moment("begin"), fields.moment("end")
     if by == "id":
         msg_id = fields.needed("id", "a message id")
-        return await person.look(
-            query_msg_by_id,
-            msg_id=msg_id.replace(",", ""),
-            topic=fields.text("topic") or None,
-            consumer_group=None,
-            client_id=None,
-            body_format=None,
-        )
+        try:
+            return await _by_id(admin, msg_id, fields.text("topic") or None)
+        except SkylarkError as error:
+            on_problem(ReportProblem(f"message {msg_id}", error))
+            return ()
     topic = fields.needed("topic", "a topic")
     if by == "key":
-        return await person.look(
-            query_msg_by_key,
-            topic=topic,
-            msg_key=fields.needed("key", "a key"),
-            begin_timestamp=begin or 0,
-            end_timestamp=LONG_MAX if end is None else end,
-            max_num=MOST_FOUND,
-            cluster=None,
+        return await messages_by_key(
+            admin,
+            topic,
+            fields.needed("key", "a key"),
+            most=MOST_FOUND,
+            begin_ms=begin or 0,
+            end_ms=LONG_MAX if end is None else end,
+            on_problem=on_problem,
         )
     if by == "unique":
-        return await person.look(
-            query_msg_by_unique_key,
-            msg_id=fields.needed("key", "a unique key"),
-            topic=topic,
-            consumer_group=None,
-            client_id=None,
-            show_all=True,
-        )
+        key = fields.needed("key", "a unique key")
+        return await messages_by_unique_key(admin, topic, key, on_problem=on_problem)
     if by == "offset":
-        return await person.look(
-            query_msg_by_offset,
-            topic=topic,
-            broker_name=fields.needed("broker", "a broker's name"),
-            queue_id=fields.number("queue", 0, 0, 65_535),
-            offset=fields.number("offset", 0, 0, LONG_MAX),
-            body_format=None,
-        )
-    found, problems = await person.look(
-        consume_message,
-        topic=topic,
-        broker_name=None,
-        queue_id=None,
-        offset=None,
-        consumer_group=None,
-        begin_timestamp=begin,
-        end_timestamp=end,
-        message_number=MOST_FOUND,
+        broker_name = fields.needed("broker", "a broker's name")
+        queue_id, offset = fields.number("queue", 0, 0, 65_535), fields.number("offset", 0, 0, LONG_MAX)
+        async with ask.person.consumer() as consumer:
+            return [await message_at(consumer, topic, broker_name, queue_id, offset)]
+    await note_absent_queues(admin, [topic], on_problem)
+    async with ask.person.consumer() as consumer:
+        return (await oldest_messages(consumer, topic, begin_ms=begin, end_ms=end, most=MOST_FOUND)).messages
+
+
+async def _by_id(admin: Admin, msg_id: str, topic: str | None) -> list[MessageExt]:
+    return await messages_by_id(
+        admin, msg_id.strip(), topic, lambda offset_msg_id: messages_at_known_brokers(admin, offset_msg_id)
     )
-    return found["messages"], problems
 
 
-async def _one(ask: Asked, msg_id: str) -> tuple[dict[str, Any], list[str]]:
+async def messages_at_known_brokers(admin: Admin, offset_msg_id: str) -> list[MessageExt]:
+    """The messages with this id; UserError unless the id has the address of a broker that is registered."""
+    # A link may have any id. Whoever made the link must not choose where the console connects: its request would be
+    # signed by the person who follows the link.
+    try:
+        host, port, _ = parse_offset_msg_id(offset_msg_id)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+    if not await _is_registered(admin, host, port):
+        addr = format_address(host, port)
+        raise UserError(
+            f"the id names a broker at {addr}, which the NameServers do not know; search by topic and key instead"
+        )
+    return await admin.view_messages(offset_msg_id)
+
+
+async def _is_registered(admin: Admin, host: str, port: int) -> bool:
+    brokers = (await admin.cluster_info()).broker_addr_table.values()
+    known = {addr for broker in brokers for addr in broker.broker_addrs.values() if is_address(addr)}
+    if format_address(host, port) in known:
+        return True
+    # RocketMQ's brokers may register a host name, while ids have its IP address.
+    for name, its_port in sorted(map(split_address, known)):
+        if its_port == port and host in await _addresses_of(name, port):
+            return True
+    return False
+
+
+async def _addresses_of(name: str, port: int) -> list[str]:
+    with trio.move_on_after(LOOKUP_S):
+        try:
+            return await lookup(name, port)
+        except OSError:
+            return []
+    return []
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """One message, the groups that read its topic, and what could not be found out."""
+
+    message: MessageExt
+    tracks: tuple[MessageTrack, ...]
+    problems: list[str]
+
+
+async def _one(ask: Asked, msg_id: str) -> FoundMessage:
     """A message by its offset message id; with a topic in the address also by its unique key."""
     topic = ask.fields.text("topic") or None
-    found, problems = await ask.person.recent(
-        f"message {topic} {msg_id}",
-        lambda: ask.person.look(
-            query_msg_by_id,
-            msg_id=msg_id.replace(",", ""),
-            topic=topic,
-            consumer_group=None,
-            client_id=None,
-            body_format=None,
-        ),
-    )
-    # A message that cleaning has removed is told by the broker in its own words.
+    return await ask.person.recent(f"message {topic} {msg_id}", lambda: _find_one(ask.person.admin, msg_id, topic))
+
+
+async def _find_one(admin: Admin, msg_id: str, topic: str | None) -> FoundMessage:
+    try:
+        found = await _by_id(admin, msg_id, topic)
+    except SkylarkError as error:
+        # A message that cleaning has removed is told by the broker in its own words.
+        raise NoSuchThing(str(ReportProblem(f"message {printable(msg_id)}", error))) from None
     if not found:
-        raise NoSuchThing("; ".join(problems) or f"there is no message {printable(msg_id)}")
-    return dict(found[0]), problems
+        raise NoSuchThing(f"there is no message {printable(msg_id)}")
+    problems = []
+    if len(found) > 1:
+        problems.append(
+            f"{msg_id} is the id of {len(found)} messages, which are stored as one batch; search by unique key to see"
+            " the others"
+        )
+    message = found[0]
+    if (reason := body_error(message)) is not None:
+        problems.append(f"the body is shown as it is stored: {reason}")
+    try:
+        tracks = await message_tracks(admin, message)
+    except SkylarkError as error:
+        # That nobody can say who consumed the message must not take it away.
+        return FoundMessage(message, (), [*problems, str(ReportProblem("who consumed it", error))])
+    return FoundMessage(message, tracks, problems)
 
 
 async def _any_member(ask: Asked, group: str) -> str:
@@ -167,16 +222,15 @@ def _properties(text: str) -> dict[str, str]:
 async def messages(ask: Asked) -> View:
     by = ask.fields.text("by", "time")
     by = by if by in BY else "time"
-    data: dict[str, Any] = {"by": by, "choices": BY, "searched": ask.fields.text("topic") != "" or by == "id"}
-    view = View("Messages", data)
+    view = View("Messages", {"by": by, "choices": BY, "searched": ask.fields.text("topic") != "" or by == "id"})
     if not (ask.fields.text("topic") or ask.fields.text("id")):
-        data["searched"] = False
+        view.data["searched"] = False
         return view
-    found, view.problems = await _search(ask, by)
-    data["found"] = len(found)
+    found, view.problems = await with_problems(lambda tell: _search(ask, by, tell))
+    view.data["found"] = len(found)
     keep = ("by", "topic", "key", "id", "begin", "end", "broker", "queue", "offset")
     # The list has no bodies: two hundred of them may be large, and each has a page of its own.
-    rows = [{name: value for name, value in row.items() if name not in ("body", "bodyBase64")} for row in found]
+    rows = [message_report(message, with_body=False) for message in found]
     view.tables["messages"] = table(
         rows,
         MESSAGES,
@@ -188,26 +242,25 @@ async def messages(ask: Asked) -> View:
 
 
 async def one_message(ask: Asked, msg_id: str) -> View:
-    row, problems = await _one(ask, msg_id)
-    body = base64.b64decode(row.pop("bodyBase64"))
-    row.pop("body")
+    found = await _one(ask, msg_id)
+    body = stored_body(found.message)
     # A body is somebody's bytes, and may take long: other people's pages go on.
     shown = await trio.to_thread.run_sync(preview, body, ask.fields.text("form"))
     data = {
-        "message": row,
+        "message": TrackedMessage(message_report(found.message, with_body=False), found.tracks),
         "bodySize": len(body),
         "body": shown.text,
         "shownAs": shown.form,
         "forms": shown.possible,
         "isCut": shown.is_cut,
-        "groups": sorted({track["consumerGroup"] for track in row["tracks"]}),
+        "groups": sorted({track.group for track in found.tracks}),
     }
-    return View(f"Message {printable(row['msgId'])}", data, problems=problems)
+    return View(f"Message {printable(found.message.msg_id)}", data, problems=list(found.problems))
 
 
 async def body_of(ask: Asked, msg_id: str) -> Download:
-    row, _ = await _one(ask, msg_id)
-    return Download(base64.b64decode(row["bodyBase64"]), "application/octet-stream", f"{row['offsetMsgId']}.bin")
+    message = (await _one(ask, msg_id)).message
+    return Download(stored_body(message), "application/octet-stream", f"{message.offset_msg_id}.bin")
 
 
 async def trace(ask: Asked) -> View:
@@ -216,13 +269,14 @@ async def trace(ask: Asked) -> View:
     if not msg_id:
         return view
     try:
-        steps, view.problems = await ask.person.look(
-            query_msg_trace_by_id,
-            msg_id=msg_id,
-            trace_topic=ask.fields.text("topic") or TRACE_TOPIC,
-            begin_timestamp=0,
-            end_timestamp=LONG_MAX,
-            max_num=MOST_FOUND,
+        steps, view.problems = await with_problems(
+            lambda tell: message_trace(
+                ask.person.admin,
+                msg_id,
+                trace_topic=ask.fields.text("topic") or TRACE_TOPIC,
+                most=MOST_FOUND,
+                on_problem=tell,
+            )
         )
     except RouteNotFound as error:
         # Nobody has traced yet.
@@ -230,7 +284,7 @@ async def trace(ask: Asked) -> View:
     view.tables["steps"] = table(steps, STEPS, wanted({"size": "500"}), searched=(), sort="timestamp")
     if steps:
         view.pictures["steps"] = steps_chart(
-            [(f"{row['type']} {row['group']}", row["timestamp"], row["costTime"] or 0) for row in steps],
+            [(f"{step.kind} {step.group}", step.timestamp_ms, step.cost_ms or 0) for step in steps],
             f"Trace of {msg_id}",
         )
     return view
@@ -253,8 +307,8 @@ async def send_message(ask: Asked) -> Done:
 async def resend_message(ask: Asked, msg_id: str) -> Done:
     group = ask.fields.needed("group", "a group")
     client_id = ask.fields.text("client") or await _any_member(ask, group)
-    (result,) = await ask.person.run(
-        query_msg_by_id, msg_id=msg_id, topic=None, consumer_group=group, client_id=client_id, body_format=None
-    )
-    text = f"consumer {client_id} of group {group} got the message again: {result['consumeResult']}"
+    admin = ask.person.admin
+    (message, *_) = await _by_id(admin, msg_id, None)
+    result = await consume_directly(admin, message, group, client_id)
+    text = f"consumer {client_id} of group {group} got the message again: {result.consume_result}"
     return Done(f"/messages/{msg_id}", printable(text))

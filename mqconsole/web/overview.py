@@ -1,10 +1,10 @@
 """The overview: clusters, sets, brokers, rates and disks; the drawn topology; one broker."""
 
-from typing import Any
+from collections.abc import Mapping
 
-from skylark.mqadmin.commands.brokers import get_broker_config
-from skylark.mqadmin.scope import Scope
 from skylark.mqcommon.errors import InvalidArgument
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqconsole.people.person import with_problems
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.charts import Line, as_csv, chart
@@ -13,6 +13,7 @@ from skylark.mqconsole.watching.history import DAY_S, HOUR_S
 from skylark.mqconsole.watching.snapshot import USER
 from skylark.mqconsole.web.asking import Asked, Done, Download, NoSuchThing, View
 from skylark.mqconsole.web.site import Site
+from skylark.sdk.admin.reports.brokers import broker_configs
 from skylark.sdk.admin.topology_picture import picture
 
 #: How far back charts go; the address says which.
@@ -32,6 +33,24 @@ BROKERS = (
     Column("inTotalToday", "In today", texts.count, is_number=True),
     Column("outTotalToday", "Out today", texts.count, is_number=True),
 )
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class NamedValue:
+    """A counter or an option of a broker."""
+
+    name: str
+    value: str
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class LateGroup:
+    """A group that has messages to consume."""
+
+    group: str
+    lag: int
+
+
 _SECRET = ("secret", "password", "credential", "initauthenticationuser")
 _VALUES = (Column("name", "Name"), Column("value", "Value"))
 
@@ -66,21 +85,20 @@ async def overview(ask: Asked) -> View:
     snapshot = ask.snapshot
     span, from_s, to_s = span_of(ask)
     lines = [Line(name, ask.collector.history.get(name, from_s)) for name in ("in", "out")]
-    groups = [row for row in snapshot.topology["groups"] if row["lag"]][:5]
-    data: dict[str, Any] = {
+    data = {
         "at": snapshot.at_ms,
         "error": snapshot.error,
         "span": span,
-        "clusters": snapshot.topology["clusters"],
-        "topicCount": len(snapshot.topology["topics"]),
-        "groupCount": sum(row["kind"] == USER for row in snapshot.groups),
+        "clusters": snapshot.topology.clusters,
+        "topicCount": len(snapshot.topology.topics),
+        "groupCount": sum(row.kind == USER for row in snapshot.groups),
         "brokerCount": len(snapshot.brokers),
-        "silent": [row["brokerAddr"] for row in snapshot.brokers if row["error"] is not None],
+        "silent": [row.broker_addr for row in snapshot.brokers if row.error is not None],
         "away": [one.row() for one in snapshot.away],
-        "lag": sum(row["lag"] for row in snapshot.groups),
-        "inTps": sum(row["inTps"] for row in snapshot.masters()),
-        "outTps": sum(row["outTps"] for row in snapshot.brokers),
-        "late": [{"group": row["consumerGroup"], "lag": row["lag"]} for row in groups],
+        "lag": sum(row.lag for row in snapshot.groups),
+        "inTps": sum(row.load.in_tps for row in snapshot.masters()),
+        "outTps": sum(row.load.out_tps for row in snapshot.brokers),
+        "late": [LateGroup(row.consumer_group, row.lag) for row in snapshot.topology.groups[:5] if row.lag],
     }
     asked = wanted(ask.fields.values, keep=("span",))
     brokers = table(
@@ -112,19 +130,20 @@ async def broker(ask: Asked, addr: str) -> View:
     history = ask.collector.history
     lines = [Line(name, history.get(f"{name} {addr}", from_s)) for name in ("in", "out")]
     drawn = chart(lines, f"Messages in and out a second at {addr}, in the last {span}", from_s, to_s, unit=" /s")
-    its_id = "former master" if row["brokerId"] is None else row["brokerId"]
-    view = View(f"Broker {row['brokerName']}:{its_id}", {"broker": row, "span": span}, {}, {"rates": drawn})
-    if row["error"] is not None:
+    its_id = "former master" if row.broker_id is None else row.broker_id
+    view = View(f"Broker {row.broker_name}:{its_id}", {"broker": row, "span": span}, {}, {"rates": drawn})
+    if row.error is not None:
         return view
     # Asked as this person: who may not see a broker's options does not see them here either.
-    info = await ask.person.recent(f"info {addr}", lambda: ask.person.admin.broker_runtime_info(addr))
-    config, view.problems = await ask.person.recent(
-        f"config {addr}", lambda: ask.person.look(get_broker_config, scope=Scope(addr, None))
+    admin = ask.person.admin
+    info: Mapping[str, str] = await ask.person.recent(f"info {addr}", lambda: admin.broker_runtime_info(addr))
+    configs, view.problems = await ask.person.recent(
+        f"config {addr}", lambda: with_problems(lambda tell: broker_configs(admin, {addr: None}, on_problem=tell))
     )
     asked = wanted(ask.fields.values, keep=("span",))
-    every = {name: _unless_secret(name, value) for one in config for name, value in one["config"].items()}
+    every = {name: _unless_secret(name, value) for one in configs for name, value in one.config.items()}
     for name, values in (("status", info), ("options", every)):
-        rows = [{"name": key, "value": value} for key, value in sorted(values.items())]
+        rows = [NamedValue(key, value) for key, value in sorted(values.items())]
         view.tables[name] = table(rows, _VALUES, asked, searched=("name", "value"), sort="name")
     return view
 

@@ -14,14 +14,4 @@ def add_searching(site: Site) -> None:
 
 async def find(ask: Asked) -> View:
     text = ask.fields.text("q")
-    kinds = [
-        {
-            "title": hits.title,
-            "found": hits.found,
-            "shown": [
-                {"kind": one.kind, "name": one.name, "link": one.link, "detail": one.detail} for one in hits.shown
-            ],
-        }
-        for hits in search(ask.snapshot, text)
-    ]
-    return View("Search", {"q": text, "kinds": kinds})
+    return View("Search", {"q": text, "kinds": search(ask.snapshot, text)})

@@ -1,27 +1,42 @@
 """What waits to be delivered, replicas, accounts and policies, and the doctor."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from skylark.mqadmin.commands.accounts import RequestKind, explain_acl, get_acl_config
-from skylark.mqadmin.commands.controllers import controller_members, dledger_members, get_controller_metadata
-from skylark.mqadmin.commands.doctor import doctor
-from skylark.mqadmin.commands.users import list_acl, list_user
-from skylark.mqadmin.scope import Scope
+from skylark import Admin
+from skylark.mqadmin.commands.doctor import examine
 from skylark.mqcommon.errors import BrokerError, SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqconsole.people.person import Person
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.findings import STATES, counts, with_away
 from skylark.mqconsole.showing.tables import Column, table, wanted
+from skylark.mqconsole.watching.snapshot import BrokerRow
 from skylark.mqconsole.web.asking import Asked, View
 from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.requests.controller import BrokerReplicasInfo
+from skylark.remoting.protocol.requests.raft import RaftMembers
+from skylark.remoting.protocol.requests.shrinking import DrainStatus
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.accounts import BrokerAccounts, accounts_at, explain_access, request_code
+from skylark.sdk.admin.reports.broker_load import SlaveLag
+from skylark.sdk.admin.reports.controllers import (
+    ControllerMetadata,
+    ReplicaSet,
+    controller_metadata,
+    dledger_leader,
+    replica_sets,
+)
+from skylark.sdk.admin.reports.findings import DoctorFinding
+from skylark.sdk.admin.reports.problems import ReportProblem
+from skylark.sdk.admin.reports.report import FLAT, named
+from skylark.sdk.admin.reports.users import PolicyRow, UserRow, policies_at, users_at
+from skylark.sdk.admin.scope import Scope, addrs_in
 from skylark.sdk.admin.topology import role_text
-from skylark.sdk.endpoint import ask_all
+from skylark.sdk.endpoint import Answers, ask_all
 
 WAITING = (
     Column("brokerName", "Set"),
@@ -45,7 +60,7 @@ POLICIES = (
     Column("resource", "Resource"),
     Column("actions", "Actions", lambda value: ", ".join(value or ())),
     Column("decision", "Decision"),
-    Column("sourceIps", "From", lambda value: ", ".join(value or ()) or "anywhere"),
+    Column("sourceIps", "From", lambda value: ", ".join(value) or "anywhere"),
     Column("policyType", "Kind"),
     Column("brokerAddr", "Broker"),
 )
@@ -75,157 +90,235 @@ def add_system(site: Site) -> None:
     site.page("/waiting", Role.READER, "waiting.html", waiting)
     site.page("/replicas", Role.READER, "replicas.html", replicas)
     site.page("/accounts", Role.READER, "accounts.html", accounts)
-    site.page("/accounts/explain", Role.READER, "explain.html", explain_access)
+    site.page("/accounts/explain", Role.READER, "explain.html", access_page)
     site.page("/doctor", Role.READER, "doctor.html", doctor_page)
 
 
-async def _replicas(ask: Asked) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    """The Controllers that brokers have in their options, the sets whose masters they choose, and DLedger groups.
+@lazy_dataclass(frozen=True, slots=True)
+class RaftGroup:
+    """The members of a group that agrees by Raft."""
 
-    Also what could not be found out.
+    name: str
+    members: RaftMembers = field(metadata=FLAT)
+
+
+@lazy_dataclass(slots=True)
+class RaftFindings:
+    """The Controllers that brokers have in their options, the sets whose masters they choose, and groups with members.
+
+    ``problems``: what could not be found out.
     """
+
+    controllers: list[ControllerMetadata] = field(default_factory=list)
+    sets: list[ReplicaSet] = field(default_factory=list)
+    groups: list[RaftGroup] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+async def _raft_findings(ask: Asked) -> RaftFindings:
     person = ask.person
-    masters = [row for row in ask.snapshot.masters() if row["error"] is None]
-    configs = await ask_all([row["brokerAddr"] for row in masters], person.admin.broker_config)
-    problems = [f"broker {addr}: {explain(error)}" for addr, error in configs.errors.items()]
+    masters = [row for row in ask.snapshot.masters() if row.error is None]
+    configs = await ask_all([row.broker_addr for row in masters], person.admin.broker_config)
+    found = RaftFindings(problems=[f"broker {addr}: {explain(error)}" for addr, error in configs.errors.items()])
+
+    def tell(problem: ReportProblem) -> None:
+        found.problems.append(str(problem))
+
     groups: dict[str, list[str]] = {}
     agreeing = []
     for row in masters:
-        config = configs.values.get(row["brokerAddr"], {})
+        config = configs.values.get(row.broker_addr, {})
         if config.get("enableControllerMode") == "true" and (addrs := config.get("controllerAddr", "")):
-            groups.setdefault(addrs.replace(",", ";"), []).append(row["brokerName"])
+            groups.setdefault(addrs.replace(",", ";"), []).append(row.broker_name)
         if config.get("enableDLegerCommitLog") == "true":
-            agreeing.append(row["brokerName"])
-    controllers: list[dict[str, Any]] = []
-    sets: list[dict[str, Any]] = []
-    members: list[dict[str, Any]] = []
+            agreeing.append(row.broker_name)
     # Sets may have different Controllers. One group that is away must not hide the others.
     for addrs, names in groups.items():
+        controllers = addrs.split(";")
         try:
-            rows, complaints = await person.look(get_controller_metadata, controller_address=addrs)
-            problems += complaints
-            controllers += rows
-            group = await person.run(controller_members, controller_address=addrs, add=None, remove=None, transfer=None)
-            members.append({"name": "Controllers", **group})
-            found: BrokerReplicasInfo = await person.admin.sync_state_sets(addrs.split(";"), sorted(names))
-            sets += [{"brokerName": name, **one.to_wire()} for name, one in sorted(found.replicas_info_table.items())]
+            found.controllers += await controller_metadata(person.admin, controllers, on_problem=tell)
+            found.groups.append(RaftGroup("Controllers", await person.admin.controller_members(controllers)))
+            found.sets += await replica_sets(person.admin, controllers, sorted(names))
         except SkylarkError as error:
-            problems.append(explain(error))
+            found.problems.append(explain(error))
     for name in agreeing:
         try:
-            group = await person.run(dledger_members, broker_name=name, add=None, remove=None, transfer=None)
+            leader = await dledger_leader(person.admin, name)
+            found.groups.append(RaftGroup(name, await person.admin.dledger_members(leader)))
         except SkylarkError as error:
-            problems.append(explain(error))
-        else:
-            members.append({"name": name, **group})
-    return {"controllers": controllers, "sets": sets, "dledger": members}, problems
+            found.problems.append(explain(error))
+    return found
 
 
-def replica_rows(brokers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each broker of the snapshot, as part of its set. Pure."""
+@lazy_dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """A broker as part of its set; ``state`` is ok, warn (not in sync) or fail (it does not answer, see ``error``)."""
+
+    role: str
+    state: str
+    broker_name: str
+    broker_addr: str
+    lag: SlaveLag = field(metadata=FLAT)
+    away_since_ms: int | None = field(metadata=named("awaySince"))
+    error: str | None
+
+
+def replica_rows(brokers: Iterable[BrokerRow]) -> list[ReplicaRow]:
+    """A row for each broker of the snapshot. Pure."""
     rows = []
     for one in brokers:
-        state = "fail" if one["error"] is not None else "warn" if one["inSync"] is False else "ok"
-        kept = ("brokerName", "brokerAddr", "lagBytes", "lagMs", "awaySince", "error")
-        rows.append({"role": role_text(one["brokerId"]), "state": state, **{name: one[name] for name in kept}})
-    return sorted(rows, key=lambda row: (row["brokerName"], row["role"] != "master", row["role"]))
+        state = "fail" if one.error is not None else "warn" if one.in_sync is False else "ok"
+        role = role_text(one.broker_id)
+        rows.append(ReplicaRow(role, state, one.broker_name, one.broker_addr, one.lag, one.away_since_ms, one.error))
+    return sorted(rows, key=lambda row: (row.broker_name, row.role != "master", row.role))
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """What waits at a master: messages to be delivered later, open transactions, and popped messages."""
+
+    broker_name: str
+    broker_addr: str
+    delayed: int
+    timed: int
+    half: int
+    popped: int
+    timer_behind_s: int = field(metadata=named("timerReadBehind"))
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WaitingSums:
+    """What waits at all masters; see `WaitingRow`."""
+
+    delayed: int
+    timed: int
+    half: int
+    popped: int
 
 
 async def waiting(ask: Asked) -> View:
-    masters = {row["brokerAddr"]: row for row in ask.snapshot.masters() if row["error"] is None}
-    answers = await ask.person.recent(
+    masters = {row.broker_addr: row for row in ask.snapshot.masters() if row.error is None}
+    answers: Answers[DrainStatus] = await ask.person.recent(
         "waiting", lambda: ask_all(masters, lambda addr: ask.person.admin.drain_status(addr))
     )
     rows = [
-        {
-            "brokerName": masters[addr]["brokerName"],
-            "brokerAddr": addr,
-            "delayed": found.delayed,
-            "timed": found.timed,
-            "half": found.half,
-            "popped": found.popped,
-            "timerReadBehind": masters[addr]["timerReadBehind"],
-        }
+        WaitingRow(
+            masters[addr].broker_name,
+            addr,
+            found.delayed,
+            found.timed,
+            found.half,
+            found.popped,
+            masters[addr].load.timer_behind_s,
+        )
         for addr, found in answers.values.items()
         if addr in masters
     ]
     problems = [f"broker {addr}: {explain(error)}" for addr, error in answers.errors.items()]
     shown = table(rows, WAITING, wanted(ask.fields.values), searched=("brokerName", "brokerAddr"), sort="brokerName")
-    sums = {name: sum(row[name] for row in rows) for name in ("delayed", "timed", "half", "popped")}
+    sums = WaitingSums(
+        sum(row.delayed for row in rows),
+        sum(row.timed for row in rows),
+        sum(row.half for row in rows),
+        sum(row.popped for row in rows),
+    )
     return View("Waiting", {"sums": sums}, {"waiting": shown}, problems=problems)
 
 
 async def replicas(ask: Asked) -> View:
-    found, problems = await ask.person.recent("replicas", partial(_replicas, ask))
+    found: RaftFindings = await ask.person.recent("replicas", partial(_raft_findings, ask))
     rows = replica_rows(ask.snapshot.brokers)
     shown = table(rows, REPLICAS, wanted(ask.fields.values), searched=("brokerName", "brokerAddr", "role"))
-    has_master = {row["brokerName"] for row in rows if row["role"] == "master" and row["error"] is None}
-    masterless = sorted({row["brokerName"] for row in rows} - has_master)
-    return View("Replicas", {**found, "masterless": masterless}, {"replicas": shown}, problems=list(problems))
+    has_master = {row.broker_name for row in rows if row.role == "master" and row.error is None}
+    masterless = sorted({row.broker_name for row in rows} - has_master)
+    data = {
+        "controllers": found.controllers,
+        "sets": found.sets,
+        "dledger": found.groups,
+        "masterless": masterless,
+    }
+    return View("Replicas", data, {"replicas": shown}, problems=list(found.problems))
+
+
+@lazy_dataclass(slots=True)
+class _Accounts:
+    """Users, policies and accounts in files of a cluster; ``problems``: what could not be found out."""
+
+    users: list[UserRow] = field(default_factory=list)
+    policies: list[PolicyRow] = field(default_factory=list)
+    files: list[BrokerAccounts] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+async def _accounts_of(admin: Admin, cluster: str) -> _Accounts:
+    found = _Accounts()
+    addrs = await addrs_in(admin, Scope(None, cluster))
+    try:
+        found.users = await users_at(admin, addrs)
+    except BrokerError as error:
+        found.problems.append(explain(error))
+    try:
+        found.policies = await policies_at(admin, addrs)
+    except BrokerError as error:
+        found.problems.append(explain(error))
+    try:
+        found.files = await accounts_at(admin, addrs)
+    except BrokerError as error:
+        # Brokers without files of accounts say so with the code of any failure.
+        if error.code == ResponseCode.NO_PERMISSION:
+            found.problems.append(explain(error))
+    return found
 
 
 async def accounts(ask: Asked) -> View:
     clusters = ask.snapshot.clusters()
-    view = View("Accounts", {"clusters": clusters, "files": []})
     asked = wanted(ask.fields.values)
-    scopes = [Scope(None, name) for name in clusters]
-    users: list[dict[str, Any]] = []
-    policies: list[dict[str, Any]] = []
-    for scope in scopes:
-        for found, command, more in (
-            (users, list_user, {"filter": None}),
-            (policies, list_acl, {"subject": None, "resource": None}),
-            (view.data["files"], get_acl_config, {}),
-        ):
-            try:
-                rows, problems = await ask.person.recent(
-                    f"{command.name} {scope}", partial(ask.person.look, command, scope=scope, **more)
-                )
-            except BrokerError as error:
-                # Brokers without files of accounts say so with the code of any failure.
-                if command is not get_acl_config or error.code == ResponseCode.NO_PERMISSION:
-                    view.problems.append(explain(error))
-                continue
-            found += rows
-            view.problems += problems
+    admin = ask.person.admin
+    found: list[_Accounts] = [
+        await ask.person.recent(f"accounts {name}", partial(_accounts_of, admin, name)) for name in clusters
+    ]
+    files = [one for each in found for one in each.files]
+    view = View("Accounts", {"clusters": clusters, "files": files})
+    view.problems = [problem for each in found for problem in each.problems]
+    users = [row for each in found for row in each.users]
     view.tables["users"] = table(users, USERS, asked, searched=("username",), sort="username")
     # No address means every address.
-    policies = [row | {"sourceIps": row["sourceIps"] or []} for row in policies]
+    policies = [replace(row, source_ips=row.source_ips or []) for each in found for row in each.policies]
     view.tables["policies"] = table(policies, POLICIES, asked, searched=("subject", "resource"), sort="subject")
     return view
 
 
-async def explain_access(ask: Asked) -> View:
-    fields = ask.fields
+async def access_page(ask: Asked) -> View:
+    fields, admin = ask.fields, ask.person.admin
     view = View("May this client do that?", {"clusters": ask.snapshot.clusters(), "answers": None})
     if not fields.text("account"):
         return view
     kind = fields.text("request")
-    view.data["answers"], view.problems = await ask.person.look(
-        explain_acl,
-        scope=Scope(None, ask.cluster()),
-        access_key=fields.text("account"),
-        remote_address=fields.needed("address", "the address of the client"),
+    view.data["answers"] = await explain_access(
+        admin,
+        await addrs_in(admin, Scope(None, ask.cluster())),
+        fields.text("account"),
+        fields.needed("address", "the address of the client"),
         topic=fields.text("topic") or None,
         group=fields.text("group") or None,
-        request=RequestKind().convert(kind, None, None) if kind else None,
+        request=request_code(kind) if kind else None,
     )
     return view
 
 
-async def findings_for(person: Person) -> list[dict[str, Any]]:
+async def findings_for(person: Person) -> Sequence[DoctorFinding]:
     """What the doctor finds with this person's credentials, from WARN on."""
     async with person.admin:
         with person.deadline():
-            found, _ = await person.look(doctor, quiet=True, max_lag=MAX_LAG)
-    findings: list[dict[str, Any]] = found["findings"]
-    return findings
+            found = await examine(person, person.timeout_ms, max_lag=MAX_LAG, quiet=True)
+    return found.findings
 
 
 async def doctor_page(ask: Asked) -> View:
-    found, problems = await ask.person.recent("doctor", lambda: ask.person.look(doctor, quiet=False, max_lag=MAX_LAG))
-    findings = with_away(found["findings"], ask.snapshot.away)
-    rows = sorted(findings, key=lambda row: STATES.index(row["state"]))
+    person = ask.person
+    found = await person.recent("doctor", lambda: examine(person, person.timeout_ms, max_lag=MAX_LAG))
+    findings = with_away(found.findings, ask.snapshot.away)
+    rows = sorted(findings, key=lambda row: STATES.index(row.state))
     asked = wanted({"size": "500"} | dict(ask.fields.values))
     shown = table(rows, FINDINGS, asked, searched=("state", "check", "where", "text"))
-    return View("Doctor", {"counts": counts(rows)}, {"findings": shown}, problems=problems)
+    return View("Doctor", {"counts": counts(rows)}, {"findings": shown})

@@ -1,19 +1,27 @@
 """Topics: the list, one topic, and changes of topics."""
 
+from collections.abc import Sequence
+from dataclasses import field
 from functools import partial
-from typing import Any
 
-from skylark.mqadmin.commands.stats import stats_all
-from skylark.mqadmin.commands.topics import delete_topic, topic_route, topic_status, update_topic
-from skylark.mqadmin.scope import Scope
 from skylark.mqcommon.errors import BrokerError, SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID
+from skylark.mqconsole.people.person import ChangeFailed, with_problems
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.tables import Column, table, wanted
 from skylark.mqconsole.watching.snapshot import DEAD, RETRY, SYSTEM, USER
-from skylark.mqconsole.web.asking import Asked, Done, View
+from skylark.mqconsole.web.asking import Asked, Done, View, check_done
 from skylark.mqconsole.web.site import Site
+from skylark.remoting.protocol.requests.routes import BrokerData, TopicRouteData
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.counters import CounterRow, TopicCounters, topic_counters
+from skylark.sdk.admin.reports.report import FLAT
+from skylark.sdk.admin.reports.topics import QueueStatus, topic_status
+from skylark.sdk.admin.scope import Scope
+from skylark.sdk.admin.topic_changes import delete_topic, put_topic
 
 KINDS = (USER, RETRY, DEAD, SYSTEM)
 #: RocketMQ's types of messages; a topic without one takes all.
@@ -59,43 +67,57 @@ async def _put(ask: Asked, topic: str) -> None:
     fields = ask.fields
     kind = fields.text("type")
     write = fields.number("writeQueues", 8, 1, MOST_QUEUES)
-    await ask.person.run(
-        update_topic,
-        scope=Scope(None, ask.cluster()),
-        topic=topic,
+    config = TopicConfig(
+        topic,
         read_queue_nums=fields.number("readQueues", write, 1, MOST_QUEUES),
         write_queue_nums=write,
         perm=PERMS.get(fields.text("perm"), 6),
         order=fields.flag("order"),
-        unit=False,
-        has_unit_sub=False,
-        attributes={"message.type": kind} if kind in TYPES else None,
+        attributes={"message.type": kind} if kind in TYPES else {},
     )
+    found = await put_topic(ask.person.admin, Scope(None, ask.cluster()), config)
+    check_done(f"create topic {topic}", found.results)
 
 
-async def _configs(ask: Asked, topic: str, sets: list[dict[str, Any]], problems: list[str]) -> list[dict[str, Any]]:
-    """The topic's settings at the master of each set."""
+@lazy_dataclass(frozen=True, slots=True)
+class SetConfig:
+    """The topic's settings at the master of a set."""
+
+    broker_name: str
+    broker_addr: str
+    config: TopicConfig = field(metadata=FLAT)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A queue, and how many messages are in it."""
+
+    status: QueueStatus = field(metadata=FLAT)
+    messages: int
+
+
+async def _configs(ask: Asked, topic: str, sets: Sequence[BrokerData], problems: list[str]) -> list[SetConfig]:
+    """The topic's settings at each set. ``problems`` gets what could not be found out."""
     rows = []
     for one in sets:
-        # In a route that was read from JSON the ids are texts.
-        addr = one["brokerAddrs"].get(0) or one["brokerAddrs"].get("0")
+        addr = one.broker_addrs.get(MASTER_ID)
         if addr is None:
-            problems.append(f"set {one['brokerName']} has no master now")
+            problems.append(f"set {one.broker_name} has no master now")
             continue
         try:
-            config = await ask.person.recent(
+            config: TopicConfig = await ask.person.recent(
                 f"topic {addr} {topic}", partial(ask.person.admin.topic_config, addr, topic)
             )
         except BrokerError as error:
             problems.append(explain(error))
             continue
-        rows.append({"brokerName": one["brokerName"], "brokerAddr": addr, **config.to_wire()})
+        rows.append(SetConfig(one.broker_name, addr, config))
     return rows
 
 
 async def topics(ask: Asked) -> View:
     kind = ask.fields.text("kind", USER)
-    rows = [row for row in ask.snapshot.topics if kind in (row["kind"], "all")]
+    rows = [row for row in ask.snapshot.topics if kind in (row.kind, "all")]
     shown = table(rows, TOPICS, wanted(ask.fields.values, keep=("kind",)), searched=("topic", "type"), sort="topic")
     data = {"kind": kind, "kinds": KINDS, "types": TYPES, "clusters": ask.snapshot.clusters()}
     return View("Topics", data, {"topics": shown}, problems=list(ask.snapshot.problems))
@@ -103,34 +125,35 @@ async def topics(ask: Asked) -> View:
 
 async def one_topic(ask: Asked, topic: str) -> View:
     person, asked = ask.person, wanted(ask.fields.values)
-    found = await person.recent(f"queues {topic}", lambda: person.look(topic_status, topic=topic, cluster=None))
-    status, problems = found
-    queues = [row | {"messages": row["maxOffset"] - row["minOffset"]} for row in status["queues"]]
-    route, _ = await person.recent(f"route {topic}", lambda: person.look(topic_route, topic=topic, list=False))
+    status, untold = await person.recent(
+        f"queues {topic}", lambda: with_problems(lambda tell: topic_status(person.admin, topic, on_problem=tell))
+    )
+    problems = list(untold)
+    queues = [QueueRow(row, row.max_offset - row.min_offset) for row in status.queues]
+    route: TopicRouteData = await person.recent(f"route {topic}", lambda: person.admin.topic_route(topic))
     # Of the last round of all brokers; a topic that is younger has none yet.
-    shape = next((row for row in ask.snapshot.topics if row["topic"] == topic), None)
-    data: dict[str, Any] = {
+    shape = next((row for row in ask.snapshot.topics if row.topic == topic), None)
+    counted: Sequence[CounterRow] = ()
+    try:
+        found: TopicCounters = await person.recent(f"rates {topic}", lambda: topic_counters(person.admin, topic))
+        counted = found.rows
+    except SkylarkError as error:
+        problems.append(f"the groups are not known: {explain(error)}")
+    data = {
         "topic": topic,
         "shape": shape,
-        "messages": sum(row["messages"] for row in queues),
-        "putTps": status["topicPutTps"],
-        "route": route["brokerDatas"],
-        "configs": await _configs(ask, topic, route["brokerDatas"], problems := list(problems)),
-        "clusters": sorted({one["cluster"] for one in route["brokerDatas"]}),
+        "messages": sum(row.messages for row in queues),
+        "putTps": status.put_tps,
+        "route": route.broker_datas,
+        "configs": await _configs(ask, topic, route.broker_datas, problems),
+        "clusters": sorted({one.cluster for one in route.broker_datas}),
         "types": TYPES,
+        "inTps": counted[0].in_tps if counted else None,
+        "inDay": counted[0].in_of_day if counted else None,
     }
     view = View(f"Topic {topic}", data, problems=problems)
     view.tables["queues"] = table(queues, QUEUES, asked, searched=("brokerName",), sort="brokerName")
-    counted: list[dict[str, Any]] = []
-    try:
-        counted, _ = await person.recent(
-            f"rates {topic}", lambda: person.look(stats_all, active_topic=False, topic=topic)
-        )
-    except SkylarkError as error:
-        view.problems.append(f"the groups are not known: {explain(error)}")
-    data["inTps"] = counted[0]["inTps"] if counted else None
-    data["inDay"] = counted[0]["inMsg24Hour"] if counted else None
-    groups = [row for row in counted if row["consumerGroup"]]
+    groups = [row for row in counted if row.consumer_group]
     view.tables["groups"] = table(groups, GROUPS, wanted({}), searched=("consumerGroup",), sort="-accumulation")
     return view
 
@@ -148,5 +171,8 @@ async def change_topic(ask: Asked, topic: str) -> Done:
 
 async def remove_topic(ask: Asked, topic: str) -> Done:
     ask.fields.confirmed(topic)
-    await ask.person.run(delete_topic, topic=topic, cluster_name=ask.cluster())
+    found = await delete_topic(ask.person.admin, ask.person, topic, ask.cluster())
+    check_done(f"delete topic {topic}", [*found.brokers, *found.namesrvs])
+    if failures := found.failures():
+        raise ChangeFailed("; ".join(map(explain, failures)))
     return Done("/topics", f"topic {topic} and its messages are deleted")

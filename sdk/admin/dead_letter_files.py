@@ -12,7 +12,9 @@ import orjson
 
 from skylark.mqcommon.errors import InvalidArgument, UserError
 from skylark.sdk.admin.dead_letters import DeadLetter
-from skylark.sdk.admin.message_json import body_of, message_json
+from skylark.sdk.admin.reports.letter_lines import line_of, story_of
+from skylark.sdk.admin.reports.message_report import body_of, message_report
+from skylark.sdk.admin.reports.report import plain
 from skylark.sdk.runtime import off_loop
 
 FORMATS = ("jsonl", "parquet")
@@ -93,19 +95,6 @@ class DeadLetterFile:
             raise UserError(f"{self._path} cannot be written: {error.strerror}") from error
 
 
-def story_of(letter: DeadLetter) -> tuple[Any, ...]:
-    """The values of STORY; None for what nobody has said."""
-    failure = letter.failure
-    return (
-        letter.group,
-        letter.topic or None,
-        failure.reason or None,
-        failure.client or None,
-        failure.time_ms or None,
-        letter.resent_times,
-    )
-
-
 class JsonLines:
     """A JSON object in each line: STORY and the members that mqadmin prints of a message."""
 
@@ -113,15 +102,10 @@ class JsonLines:
         self._file = file
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        self._file.write(b"".join([orjson.dumps(json_of(letter)) + b"\n" for letter in letters]))
+        self._file.write(b"".join([orjson.dumps(plain(line_of(letter))) + b"\n" for letter in letters]))
 
     def close(self) -> None:
         self._file.close()
-
-
-def json_of(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as a JSON object."""
-    return dict(zip(STORY, story_of(letter), strict=True)) | message_json(letter.message)
 
 
 class Parquet:
@@ -145,7 +129,7 @@ class Parquet:
         from skylark.sdk.arrow.schema import microseconds
 
         if letters:
-            rows = [dict(zip(STORY, story_of(letter), strict=True)) | columns_of(letter) for letter in letters]
+            rows = [{**plain(story_of(letter)), **columns_of(letter)} for letter in letters]
             for row in rows:
                 row["failTime"] = microseconds(row["failTime"])
             self._writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=self._schema))
@@ -155,13 +139,14 @@ class Parquet:
             self._writer.close()
 
 
+# A row for Arrow, which takes rows as dictionaries.
 def columns_of(letter: DeadLetter) -> dict[str, Any]:
     """The values of a message's columns; times in microseconds."""
     from skylark.sdk.arrow.schema import microseconds
 
     message = letter.message
     return {
-        **{name: value for name, value in message_json(message, with_body=False).items()},
+        **plain(message_report(message, with_body=False)),
         "body": body_of(message),
         "bornTimestamp": microseconds(message.born_timestamp),
         "storeTimestamp": microseconds(message.store_timestamp),

@@ -3,7 +3,7 @@
 Errors that are not handled here are bugs, and are printed with their traceback.
 """
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from skylark.mqcommon.errors import (
     TLS_GUESS,
@@ -18,6 +18,7 @@ from skylark.mqcommon.errors import (
     TlsFailed,
     UserError,
 )
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.visible import visible
 
 E = TypeVar("E", bound=BaseException)
@@ -82,15 +83,28 @@ def _remedy(error: BrokerError) -> str:
     return _REMEDIES[16] if "AclException" in error.remark else _REMEDIES.get(error.code, "")
 
 
-def error_document(error: BaseException, doing: str = "") -> dict[str, Any]:
-    """``error`` for JSON: the line, RocketMQ's code if a server refused, and the server's address."""
+@lazy_dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """An error in JSON: the line, RocketMQ's code if a server refused, and the server's address if it is known."""
+
+    error: str
+    code: int | None
+    addr: str | None
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WarningReport:
+    """A warning in JSON."""
+
+    warning: str
+
+
+def error_report(error: BaseException, doing: str = "") -> ErrorReport:
+    """``error`` for JSON; ``doing`` says what failed."""
     text = explain(error)
     refusal = next((one for one in (error, error.__cause__) if isinstance(one, BrokerError)), None)
-    return {
-        "error": f"{doing}: {text}" if doing else text,
-        "code": refusal.code if refusal else None,
-        "addr": getattr(refusal or error, "addr", None),
-    }
+    addr = getattr(refusal or error, "addr", None)
+    return ErrorReport(f"{doing}: {text}" if doing else text, refusal.code if refusal else None, addr)
 
 
 def _with_cause(error: BaseException) -> str:

@@ -3,16 +3,95 @@
 Lag is the number of messages that a group has not consumed. Topics of the system, and those named after clusters and
 sets, are left out. Retry and dead-letter topics belong to their groups: they count in the lag of a group, and are no
 topics here.
-Neighbours: mqadmin/commands/topology.py asks the brokers; topology_picture.py draws.
+Neighbours: reports/cluster_topology.py asks the brokers; topology_picture.py draws.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, reply_topic
 from skylark.remoting.protocol.requests.groups import ConsumeStatsList
+from skylark.sdk.admin.reports.broker_load import SlaveLag
+from skylark.sdk.admin.reports.report import FLAT, OPTIONAL
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SetMember:
+    """A broker of a set. ``error``: why it has not answered.
+
+    Only the console tells the last two: whether the Controllers count the broker in sync, and whether NameServers still
+    list it. The id is None when another broker has become the master in its place.
+    """
+
+    broker_id: int | None
+    broker_addr: str
+    version: str
+    in_tps: float
+    out_tps: float
+    lag: SlaveLag = field(metadata=FLAT)
+    error: str | None = None
+    in_sync: bool | None = field(default=None, metadata=OPTIONAL)
+    is_listed: bool | None = field(default=None, metadata=OPTIONAL)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class BrokerSet:
+    """A set of brokers: its topics, their queues, and the messages that groups have not consumed there."""
+
+    broker_name: str
+    has_master: bool
+    brokers: tuple[SetMember, ...]
+    topic_count: int
+    read_queues: int
+    write_queues: int
+    lag: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ClusterSets:
+    """A cluster and its sets."""
+
+    cluster_name: str
+    sets: tuple[BrokerSet, ...]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class QueueNumbers:
+    """The queues of a topic on one set."""
+
+    read_queues: int
+    write_queues: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class TopicLag:
+    """A topic with its queues, in all and by set, and its lag, in all and by group."""
+
+    topic: str
+    read_queues: int
+    write_queues: int
+    lag: int
+    sets: Mapping[str, QueueNumbers]
+    groups: Mapping[str, int]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class GroupLag:
+    """A group with its lag, in all and by topic."""
+
+    consumer_group: str
+    lag: int
+    topics: Mapping[str, int]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Topology:
+    """Clusters by name; topics and groups with the largest lag first."""
+
+    clusters: Sequence[ClusterSets] = ()
+    topics: Sequence[TopicLag] = ()
+    groups: Sequence[GroupLag] = ()
 
 
 def role_text(broker_id: int | None) -> str:
@@ -28,9 +107,7 @@ class SetFacts:
 
     cluster: str
     name: str
-    #: Each broker as the result has it: brokerId, brokerAddr, version, inTps, outTps, lagBytes, error. The console also
-    #: has brokers that are listed no longer (isListed).
-    brokers: list[dict[str, Any]]
+    brokers: list[SetMember] = field(default_factory=list)
     #: The number of read and of write queues of each topic.
     queues: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: By group and topic.
@@ -49,50 +126,64 @@ def lags_of(stats: ConsumeStatsList) -> dict[tuple[str, str], int]:
     return found
 
 
-def topology(sets: Iterable[SetFacts]) -> dict[str, Any]:
-    """The whole cluster as plain data, topics and groups with the largest lag first."""
+def topology(sets: Iterable[SetFacts]) -> Topology:
+    """The whole cluster."""
     sets = list(sets)
     own = {name for one in sets for name in (one.cluster, one.name, reply_topic(one.cluster))}
-    topics: dict[str, dict[str, Any]] = {}
-    groups: dict[str, dict[str, Any]] = {}
-    clusters: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, _TopicSums] = {}
+    groups: dict[str, dict[str, int]] = {}
+    clusters: dict[str, list[BrokerSet]] = {}
+    # Few topics differ in this, and there may be a million of them.
+    shapes: dict[tuple[int, int], QueueNumbers] = {}
     for one in sets:
         queues = {topic: pair for topic, pair in one.queues.items() if _is_users(topic, own)}
         clusters.setdefault(one.cluster, []).append(
-            {
-                "brokerName": one.name,
-                "hasMaster": any(
-                    broker["brokerId"] == MASTER_ID and broker.get("isListed", True) for broker in one.brokers
-                ),
-                "brokers": one.brokers,
-                "topicCount": len(queues),
-                "readQueues": sum(read for read, _ in queues.values()),
-                "writeQueues": sum(write for _, write in queues.values()),
-                "lag": sum(one.lags.values()),
-            }
-        )
-        for topic, (read, write) in queues.items():
-            row = topics.setdefault(
-                topic, {"topic": topic, "readQueues": 0, "writeQueues": 0, "lag": 0, "sets": {}, "groups": {}}
+            BrokerSet(
+                one.name,
+                any(broker.broker_id == MASTER_ID and broker.is_listed is not False for broker in one.brokers),
+                tuple(one.brokers),
+                len(queues),
+                sum(read for read, _ in queues.values()),
+                sum(write for _, write in queues.values()),
+                sum(one.lags.values()),
             )
-            row["readQueues"] += read
-            row["writeQueues"] += write
-            row["sets"][one.name] = {"readQueues": read, "writeQueues": write}
+        )
+        for topic, pair in queues.items():
+            topics.setdefault(topic, _TopicSums()).add(one.name, shapes.setdefault(pair, QueueNumbers(*pair)))
         for (group, topic), lag in one.lags.items():
-            _add(groups.setdefault(group, {"consumerGroup": group, "lag": 0, "topics": {}}), "topics", topic, lag)
+            _add(groups.setdefault(group, {}), topic, lag)
             if topic in topics:
-                _add(topics[topic], "groups", group, lag)
-    return {
-        "clusters": [{"clusterName": name, "sets": rows} for name, rows in sorted(clusters.items())],
-        "topics": sorted(topics.values(), key=lambda row: (-row["lag"], row["topic"])),
-        "groups": sorted(groups.values(), key=lambda row: (-row["lag"], row["consumerGroup"])),
-    }
+                _add(topics[topic].groups, group, lag)
+    return Topology(
+        [ClusterSets(name, tuple(rows)) for name, rows in sorted(clusters.items())],
+        sorted((sums.report(topic) for topic, sums in topics.items()), key=lambda row: (-row.lag, row.topic)),
+        sorted(
+            (GroupLag(group, sum(lags.values()), lags) for group, lags in groups.items()),
+            key=lambda row: (-row.lag, row.consumer_group),
+        ),
+    )
+
+
+@lazy_dataclass(slots=True)
+class _TopicSums:
+    read_queues: int = 0
+    write_queues: int = 0
+    sets: dict[str, QueueNumbers] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, queues: QueueNumbers) -> None:
+        self.read_queues += queues.read_queues
+        self.write_queues += queues.write_queues
+        self.sets[name] = queues
+
+    def report(self, topic: str) -> TopicLag:
+        lag = sum(self.groups.values())
+        return TopicLag(topic, self.read_queues, self.write_queues, lag, self.sets, self.groups)
 
 
 def _is_users(topic: str, own: set[str]) -> bool:
     return not (is_system_topic(topic) or is_retry_topic(topic) or is_dlq_topic(topic) or topic in own)
 
 
-def _add(row: dict[str, Any], member: str, name: str, lag: int) -> None:
-    row["lag"] += lag
-    row[member][name] = row[member].get(name, 0) + lag
+def _add(lags: dict[str, int], name: str, lag: int) -> None:
+    lags[name] = lags.get(name, 0) + lag

@@ -7,9 +7,9 @@ sum. Names are cut to their place, and are whole in the tooltip.
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
-from skylark.sdk.admin.topology import role_text
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.sdk.admin.topology import BrokerSet, GroupLag, TopicLag, Topology, role_text
 
 MOST_SETS, MOST_BROKERS, MOST_NAMES = 40, 4, 3
 WIDTH = 1_200
@@ -23,22 +23,22 @@ _GOOD, _BAD, _LAG = "#2e7d32", "#c62828", "#c8553d"
 _NOT_XML = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def picture(topology: Mapping[str, Any], top: int) -> str:
+def picture(topology: Topology, top: int) -> str:
     """The result of `topology` as an SVG document."""
     page = _Page()
-    sets = [(cluster["clusterName"], one) for cluster in topology["clusters"] for one in cluster["sets"]]
-    brokers = sum(len(one["brokers"]) for _, one in sets)
-    lag = sum(one["lag"] for _, one in sets)
+    sets = [one for cluster in topology.clusters for one in cluster.sets]
+    brokers = sum(len(one.brokers) for one in sets)
+    lag = sum(one.lag for one in sets)
     page.text(
-        f"{_n(len(sets), 'set')}, {_n(brokers, 'broker')}, {_n(len(topology['topics']), 'topic')},"
-        f" {_n(len(topology['groups']), 'group')}, lag {lag:,}",
+        f"{_n(len(sets), 'set')}, {_n(brokers, 'broker')}, {_n(len(topology.topics), 'topic')},"
+        f" {_n(len(topology.groups), 'group')}, lag {lag:,}",
         bold=True,
     )
-    shown = {id(one) for _, one in sorted(sets, key=lambda pair: _importance(pair[1]))[:MOST_SETS]}
-    for cluster in topology["clusters"]:
-        _boxes(page, cluster["clusterName"], cluster["sets"], shown)
-    _bars(page, "topic", topology["topics"], top)
-    _bars(page, "group", topology["groups"], top)
+    shown = {id(one) for one in sorted(sets, key=_importance)[:MOST_SETS]}
+    for cluster in topology.clusters:
+        _boxes(page, cluster.cluster_name, cluster.sets, shown)
+    _bars(page, "topic", [_topic_bar(row) for row in topology.topics], top)
+    _bars(page, "group", [_group_bar(row) for row in topology.groups], top)
     return page.svg()
 
 
@@ -66,89 +66,105 @@ class _Page:
         return "\n".join([head, '<rect width="100%" height="100%" fill="#fff"/>', *self._parts, "</svg>\n"])
 
 
-def _boxes(page: _Page, cluster: str, sets: Sequence[Mapping[str, Any]], shown: set[int]) -> None:
+def _boxes(page: _Page, cluster: str, sets: Sequence[BrokerSet], shown: set[int]) -> None:
     page.text(f"Cluster {cluster}", bold=True)
     page.y += 6
     own = [one for one in sets if id(one) in shown]
     for at in range(0, len(own), _ACROSS):
         row = own[at : at + _ACROSS]
-        high = _LINE * (3 + max(min(len(one["brokers"]), MOST_BROKERS + 1) for one in row)) + 8
+        high = _LINE * (3 + max(min(len(one.brokers), MOST_BROKERS + 1) for one in row)) + 8
         for column, one in enumerate(row):
             _box(page, _MARGIN + column * (_BOX + _GAP), page.y, high, one)
         page.y += high + _GAP
     rest = [one for one in sets if id(one) not in shown]
     if rest:
-        brokers = sum(len(one["brokers"]) for one in rest)
-        queues = sum(one["writeQueues"] for one in rest)
+        brokers = sum(len(one.brokers) for one in rest)
+        queues = sum(one.write_queues for one in rest)
         page.text(
             f"and {_n(len(rest), 'more set')}: {_n(brokers, 'broker')}, {_n(queues, 'write queue')},"
-            f" lag {sum(one['lag'] for one in rest):,}"
+            f" lag {sum(one.lag for one in rest):,}"
         )
 
 
-def _box(page: _Page, x: float, y: float, high: float, one: Mapping[str, Any]) -> None:
+def _box(page: _Page, x: float, y: float, high: float, one: BrokerSet) -> None:
     colour = _GOOD if _is_well(one) else _BAD
     page.draw(
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{_BOX:.1f}" height="{high:.1f}" rx="4" fill="#fafafa"'
         f' stroke="{colour}" stroke-width="1.5"/>'
     )
     room = _BOX - 16
-    lines = [(one["brokerName"] + ("" if one["hasMaster"] else " (no master)"), colour)]
-    for broker in one["brokers"][:MOST_BROKERS]:
-        text, broker_colour = f"{role_text(broker['brokerId'])} {broker['brokerAddr']}", "#333"
-        if broker["error"] is not None:
-            text, broker_colour = f"{text}: {broker['error']}", _BAD
-        elif broker["brokerId"] == 0:
-            text = f"{text} in {broker['inTps']:,.0f}/s out {broker['outTps']:,.0f}/s"
-        elif broker["lagBytes"]:
-            text = f"{text} {broker['lagBytes']:,} B behind"
+    lines = [(one.broker_name + ("" if one.has_master else " (no master)"), colour)]
+    for broker in one.brokers[:MOST_BROKERS]:
+        text, broker_colour = f"{role_text(broker.broker_id)} {broker.broker_addr}", "#333"
+        if broker.error is not None:
+            text, broker_colour = f"{text}: {broker.error}", _BAD
+        elif broker.broker_id == 0:
+            text = f"{text} in {broker.in_tps:,.0f}/s out {broker.out_tps:,.0f}/s"
+        elif broker.lag.lag_bytes:
+            text = f"{text} {broker.lag.lag_bytes:,} B behind"
         lines.append((text, broker_colour))
-    if len(one["brokers"]) > MOST_BROKERS:
-        lines.append((f"and {len(one['brokers']) - MOST_BROKERS} more", "#333"))
-    lines.append((f"{_n(one['topicCount'], 'topic')}, {_queues(one)}", "#333"))
-    lines.append((f"lag {one['lag']:,}", _LAG if one["lag"] else "#333"))
+    if len(one.brokers) > MOST_BROKERS:
+        lines.append((f"and {len(one.brokers) - MOST_BROKERS} more", "#333"))
+    lines.append((f"{_n(one.topic_count, 'topic')}, {_queues(one)}", "#333"))
+    lines.append((f"lag {one.lag:,}", _LAG if one.lag else "#333"))
     for number, (text, fill) in enumerate(lines):
         page.draw(_text(x + 8, y + _LINE * (number + 1), text, room, bold=number == 0, fill=fill))
 
 
-def _bars(page: _Page, kind: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:
+@lazy_dataclass(frozen=True, slots=True)
+class _Bar:
+    """The lag of a topic, of which ``parts`` are its groups, or of a group, of which they are its topics."""
+
+    name: str
+    lag: int
+    parts: Mapping[str, int]
+    where: str = ""
+
+
+def _topic_bar(row: TopicLag) -> _Bar:
+    return _Bar(row.topic, row.lag, row.groups, f"{_queues(row)}, {_n(len(row.sets), 'set')}")
+
+
+def _group_bar(row: GroupLag) -> _Bar:
+    return _Bar(row.consumer_group, row.lag, row.topics)
+
+
+def _bars(page: _Page, kind: str, rows: Sequence[_Bar], top: int) -> None:
     if not rows:
         return
-    name, others = ("topic", "groups") if kind == "topic" else ("consumerGroup", "topics")
     shown, rest = rows[:top], rows[top:]
     of = f" ({len(shown)} of {len(rows):,})" if rest else ""
     page.text(f"{kind.capitalize()}s by lag{of}", bold=True)
-    longest = max(row["lag"] for row in rows) or 1
+    longest = max(row.lag for row in rows) or 1
     for row in shown:
         page.y += _LINE
-        page.draw(_text(_MARGIN, page.y, row[name], _QUEUES_AT - _MARGIN - 8))
-        if kind == "topic":
-            where = f"{_queues(row)}, {_n(len(row['sets']), 'set')}"
-            page.draw(_text(_QUEUES_AT, page.y, where, _BAR_AT - _QUEUES_AT - 8))
-        wide = max(_BAR * row["lag"] / longest, 1.0 if row["lag"] else 0.0)
+        page.draw(_text(_MARGIN, page.y, row.name, _QUEUES_AT - _MARGIN - 8))
+        if row.where:
+            page.draw(_text(_QUEUES_AT, page.y, row.where, _BAR_AT - _QUEUES_AT - 8))
+        wide = max(_BAR * row.lag / longest, 1.0 if row.lag else 0.0)
         page.draw(
             f'<rect x="{_BAR_AT}" y="{page.y - 9:.1f}" width="{wide:.1f}" height="10" fill="{_LAG}"/>'
-            + _text(_BAR_AT + wide + 6, page.y, f"{row['lag']:,}", _NAMES_AT - _BAR_AT - wide)
+            + _text(_BAR_AT + wide + 6, page.y, f"{row.lag:,}", _NAMES_AT - _BAR_AT - wide)
         )
-        late = sorted(row[others].items(), key=lambda item: (-item[1], item[0]))
+        late = sorted(row.parts.items(), key=lambda item: (-item[1], item[0]))
         text = ", ".join(f"{each} {lag:,}" for each, lag in late[:MOST_NAMES])
         more = f", and {len(late) - MOST_NAMES} more" if len(late) > MOST_NAMES else ""
         page.draw(_text(_NAMES_AT, page.y, text + more, WIDTH - _NAMES_AT - _MARGIN))
     if rest:
-        page.text(f"and {_n(len(rest), f'more {kind}')}: lag {sum(row['lag'] for row in rest):,}")
+        page.text(f"and {_n(len(rest), f'more {kind}')}: lag {sum(row.lag for row in rest):,}")
 
 
-def _is_well(one: Mapping[str, Any]) -> bool:
-    return one["hasMaster"] and all(broker["error"] is None for broker in one["brokers"])
+def _is_well(one: BrokerSet) -> bool:
+    return one.has_master and all(broker.error is None for broker in one.brokers)
 
 
-def _importance(one: Mapping[str, Any]) -> tuple[bool, int, str]:
+def _importance(one: BrokerSet) -> tuple[bool, int, str]:
     """Sets in trouble sort first, then those with the largest lag."""
-    return _is_well(one), -one["lag"], one["brokerName"]
+    return _is_well(one), -one.lag, one.broker_name
 
 
-def _queues(row: Mapping[str, Any]) -> str:
-    write, read = row["writeQueues"], row["readQueues"]
+def _queues(row: BrokerSet | TopicLag) -> str:
+    write, read = row.write_queues, row.read_queues
     return _n(write, "queue") if write == read else f"{write:,} w {read:,} r"
 
 

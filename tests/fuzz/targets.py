@@ -19,7 +19,6 @@ from skylark.broker.replication.hello import decode as decode_hello
 from skylark.broker.replication.hello import encode as encode_hello
 from skylark.broker.security.accounts.account_file import parse_file
 from skylark.broker.security.users.policies import parse_resource, parse_source
-from skylark.mqadmin.order_records import parse_order_conf
 from skylark.mqcommon.acl_accounts import parse_accounts
 from skylark.mqcommon.errors import ConfigError, ProtocolError, RequestRefused, UserError
 from skylark.mqcommon.message.batch import decode_batch, decode_offsets
@@ -40,6 +39,7 @@ from skylark.remoting.protocol.pop_info import parse_handle, parse_offset_info
 from skylark.remoting.protocol.request import NOTHING
 from skylark.remoting.protocol.requests.registrations import decode_compressed, decode_json
 from skylark.remoting.protocol.requests.table import BY_CODE
+from skylark.sdk.admin.order_records import parse_order_conf
 from skylark.sdk.config_text import decode_config
 from skylark.sdk.traces.records import decode_records
 from tests import golden

@@ -336,7 +336,10 @@ def test_update_sub_group_sends_what_was_given() -> None:
     assert "exponentialRetryPolicy=ExponentialRetryPolicy{initial=5, max=7, multiplier=2}" in result.stdout
 
 
-@pytest.mark.parametrize("policy", ["{", "[]", '{"type":"NONE"}', "{}"])
+WRONG_MEMBER = '{"type":"EXPONENTIAL","exponentialRetryPolicy":7}'
+
+
+@pytest.mark.parametrize("policy", ["{", "[]", '{"type":"NONE"}', "{}", WRONG_MEMBER])
 def test_bad_retry_policies(policy: str) -> None:
     assert run(World(), "updateSubGroup", "-b", MASTER, "-g", "G", "-p", policy).exit_code == 2
 

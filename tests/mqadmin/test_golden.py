@@ -83,7 +83,7 @@ def test_cluster_list(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     slave = {**master, "brokerActive": "false", "putTps": "0.0", "earliestMessageTimeStamp": "-1"}
     slave["timerReadBehind"] = "604745"
-    monkeypatch.setattr("skylark.mqadmin.commands.cluster.time.time", lambda: 1795229980.0)
+    monkeypatch.setattr("skylark.sdk.admin.reports.clusters.time.time", lambda: 1795229980.0)
     world = World(infos={MASTER: master, SLAVE: slave})
     # RocketMQ's tool counts the hours of a broker without messages from 1970.
     expected = [line.replace("498674.99", "0.00     ") for line in golden("clusterList")]

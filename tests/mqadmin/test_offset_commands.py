@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from skylark.mqadmin.cli import mqadmin
-from skylark.mqadmin.commands.clients import problems
 from skylark.mqadmin.commands.groups import lag_text
 from skylark.mqcommon.errors import BrokerError
 from skylark.mqcommon.message.queue import MessageQueue
@@ -26,6 +25,7 @@ from skylark.remoting.protocol.requests.groups import (
     QueueTimeSpan,
     SubscriptionGroupConfig,
 )
+from skylark.sdk.admin.reports.members import disagreements
 from tests.mqadmin.fake import MASTER, World, route, run
 from tests.mqadmin.test_golden import golden, printed
 
@@ -189,7 +189,7 @@ def test_consumer_writes_a_file_for_each(tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_a_queue_that_does_not_go_on(orderly: str, state: ProcessQueueInfo, stuck: str | None) -> None:
     properties = {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CONSUMEORDERLY": orderly}
-    found = problems({"c1": ConsumerRunningInfo(properties, mq_table={QUEUES[0]: state})}, 100_000)
+    found = list(disagreements({"c1": ConsumerRunningInfo(properties, mq_table={QUEUES[0]: state})}, 100_000))
     queue = "MessageQueue [topic=AdminT, brokerName=broker-a, queueId=0]"
     assert found == ([] if stuck is None else [f"c1 {queue} {stuck}"])
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from skylark.mqadmin.commands.stats import _average_ms, of_a_day
+from skylark.mqadmin.commands.stats import _average_ms
 from skylark.mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound, SendFailed
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
 from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
 from skylark.remoting.protocol.requests.topics import TopicOffset, TopicStatsTable
+from skylark.sdk.admin.reports.counters import of_a_day
 from tests.mqadmin.fake import MASTER, World, route, run
 from tests.mqadmin.test_golden import golden
 

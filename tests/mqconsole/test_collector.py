@@ -20,6 +20,7 @@ from skylark.remoting.protocol.requests.groups import (
 )
 from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
 from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from skylark.sdk.admin.reports.findings import DoctorFinding
 
 TIMEOUT_S, INTERVAL_S = 3.0, 5.0
 GOOD, DEAD, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
@@ -104,30 +105,30 @@ async def test_a_dead_broker_makes_one_row_grey(
     admin.silent = {DEAD}
     collector = await watch(nursery, admin)
     assert trio.current_time() <= TIMEOUT_S
-    rows = {row["brokerAddr"]: row for row in collector.snapshot.brokers}
-    assert rows[DEAD]["error"] == "no answer within 3 s" and rows[DEAD]["awaySince"] is not None
-    assert (rows[GOOD]["error"], rows[GOOD]["inTps"]) == (None, 12.0)
-    assert [row["lag"] for row in collector.snapshot.groups] == [7]
+    rows = {row.broker_addr: row for row in collector.snapshot.brokers}
+    assert rows[DEAD].error == "no answer within 3 s" and rows[DEAD].away_since_ms is not None
+    assert (rows[GOOD].error, rows[GOOD].load.in_tps) == (None, 12.0)
+    assert [row.lag for row in collector.snapshot.groups] == [7]
 
 
 async def test_a_master_that_the_nameservers_drop_keeps_its_row_and_its_lag(
     admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     collector = await watch(nursery, admin)
-    assert collector.snapshot.away == [] and [row["lag"] for row in collector.snapshot.groups] == [14]
+    assert collector.snapshot.away == [] and [row.lag for row in collector.snapshot.groups] == [14]
     admin.unlisted = {DEAD, SLAVE}
     snapshot = await collector.newer_than(collector.snapshot.version)
     assert [(one.title, one.is_since_known) for one in snapshot.away] == [
         (f"master broker-b at {DEAD}", True), (f"slave 1 of broker-a at {SLAVE}", True),
     ]  # fmt: skip
     row = snapshot.broker(DEAD)
-    assert row is not None and row["awaySince"] is not None and "no longer list it" in row["error"]
-    sets = {one["brokerName"]: one["hasMaster"] for one in snapshot.topology["clusters"][0]["sets"]}
+    assert row is not None and row.away_since_ms is not None and "no longer list it" in (row.error or "")
+    sets = {one.broker_name: one.has_master for one in snapshot.topology.clusters[0].sets}
     assert sets == {"broker-a": True, "broker-b": False}
-    assert [row["lag"] for row in snapshot.groups] == [14]
+    assert [row.lag for row in snapshot.groups] == [14]
     assert collector.broker_has_left(DEAD) and not collector.broker_has_left(GOOD)
     snapshot = await collector.newer_than(snapshot.version)
-    assert snapshot.broker(DEAD) is None and [row["lag"] for row in snapshot.groups] == [7]
+    assert snapshot.broker(DEAD) is None and [row.lag for row in snapshot.groups] == [7]
 
 
 async def test_the_doctor_is_asked_seldom_and_when_a_broker_goes(
@@ -135,9 +136,9 @@ async def test_the_doctor_is_asked_seldom_and_when_a_broker_goes(
 ) -> None:
     collector = await watch(nursery, admin)
     asked: list[float] = []
-    finding = {"state": "WARN", "check": "clock", "where": GOOD}
+    finding = DoctorFinding("WARN", "clock", GOOD, "", "")
 
-    async def ask() -> list[dict[str, str]]:
+    async def ask() -> list[DoctorFinding]:
         asked.append(trio.current_time())
         await trio.sleep(1)
         if len(asked) == 3:
@@ -160,7 +161,7 @@ async def test_a_dead_master_is_asked_of_its_slave(
     admin.broken = {GOOD, DEAD}
     collector = await watch(nursery, admin)
     assert admin.asked[SLAVE, "stats"] == 1 and admin.asked[GOOD, "stats"] == 0
-    assert [row["lag"] for row in collector.snapshot.groups] == [7]
+    assert [row.lag for row in collector.snapshot.groups] == [7]
 
 
 async def test_brokers_are_asked_once_in_an_interval_however_many_look(
@@ -226,10 +227,10 @@ async def test_lag_and_rates_get_into_the_history(
     collector = await watch(nursery, admin)
     history = collector.history
     (row,) = collector.snapshot.groups
-    assert (row["consumeTps"], row["pullTps"]) == (None, 2.5) and history.get("rate shop") == []
+    assert (row.consume_tps, row.pull_tps) == (None, 2.5) and history.get("rate shop") == []
     # The broker counts pulls; what is consumed shows in the offsets, over a minute at most.
     await trio.sleep(10 * INTERVAL_S)
-    assert [row["consumeTps"] for row in collector.snapshot.groups] == [9.0]
+    assert [row.consume_tps for row in collector.snapshot.groups] == [9.0]
     assert [run.value for run in history.get("lag shop")] == [7.0]
     assert {run.value for run in history.get("rate shop")} == {9.0}
     assert [run.value for run in history.get("in")] == [12.0]
@@ -241,7 +242,7 @@ async def test_topics_have_kinds(
     admin: FakeAdmin, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     collector = await watch(nursery, admin)
-    kinds = {row["topic"]: (row["kind"], row["writeQueues"], row["sets"]) for row in collector.snapshot.topics}
+    kinds = {row.topic: (row.kind, row.write_queues, row.sets) for row in collector.snapshot.topics}
     assert kinds == {"orders": ("user", 8, 2), "%RETRY%shop": ("retry", 2, 2)}
 
 

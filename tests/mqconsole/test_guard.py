@@ -15,14 +15,13 @@ import trio
 import trio.testing
 
 from skylark import Admin, Credentials
-from skylark.mqadmin.session import Settings
 from skylark.mqcommon.errors import ConfigError, UserError
 from skylark.mqcommon.message.ids import encode_host, offset_msg_id
 from skylark.mqconsole.options import ConsoleOptions
 from skylark.mqconsole.people import people as people_module
 from skylark.mqconsole.people.people import IDLE_S, MOST_SESSIONS, MOST_SESSIONS_OF_ONE, LoginFailed, People, Visit
 from skylark.mqconsole.people.person import Cluster as Where
-from skylark.mqconsole.people.person import Person, _QuietSession
+from skylark.mqconsole.people.person import Person
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.people.tokens import (
     FAILURES_COUNT_S,
@@ -34,6 +33,7 @@ from skylark.mqconsole.people.tokens import (
 )
 from skylark.mqconsole.watching.snapshot import Snapshot
 from skylark.mqconsole.web.login import _next
+from skylark.mqconsole.web.messages import messages_at_known_brokers
 from skylark.mqconsole.web.site import Route
 from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
@@ -227,10 +227,10 @@ async def test_ids_of_brokers_that_registered_a_host_name_are_known() -> None:
         async def view_messages(self, offset_msg_id: str) -> list[object]:
             return found
 
-    session = _QuietSession(cast(Any, None), Settings("127.0.0.1:9"), cast(Admin, Asked()))
-    assert await session.messages_with_id(msg_id) is found
+    admin = cast(Admin, Asked())
+    assert await messages_at_known_brokers(admin, msg_id) is found
     with pytest.raises(UserError, match=r"127\.0\.0\.1:10912"):
-        await session.messages_with_id(offset_msg_id(encode_host("127.0.0.1", 10912), 1))
+        await messages_at_known_brokers(admin, offset_msg_id(encode_host("127.0.0.1", 10912), 1))
 
 
 async def test_a_login_makes_a_new_session(address: str) -> None:

@@ -1,5 +1,6 @@
 """Whatever stands in a name, a property or a body: it never becomes markup, and never a link to somewhere else."""
 
+from dataclasses import field, make_dataclass
 from functools import cache
 from html.parser import HTMLParser
 from typing import Any
@@ -23,6 +24,14 @@ from skylark.mqconsole.web.members import QUEUES as MEMBER_QUEUES
 from skylark.mqconsole.web.messages import MESSAGES, STEPS
 from skylark.mqconsole.web.system import FINDINGS, POLICIES, USERS
 from skylark.mqconsole.web.topics import TOPICS
+from skylark.remoting.protocol.requests.acl import AccessExplanation, AccessStep, PlainAccessConfig
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
+from skylark.sdk.admin.reports.accounts import AccessAnswer, BrokerAccounts
+from skylark.sdk.admin.reports.groups import GroupConfig
+from skylark.sdk.admin.reports.members import SubscribedTopic
+from skylark.sdk.admin.reports.message_report import MessageReport
+from skylark.sdk.admin.reports.messages import MessageTrack, TrackedMessage
+from skylark.sdk.admin.reports.report import named
 from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.
@@ -90,12 +99,13 @@ def tags_of(template: str, view: View, text: str) -> Tags:
 
 def message_view(text: str, body: bytes) -> View:
     shown = preview(body)
-    message = {
-        "msgId": text, "offsetMsgId": text, "topic": text, "brokerName": text, "storeHost": text, "queueId": 0,
-        "queueOffset": 0, "storeTimestamp": 0, "bornTimestamp": 0, "bornHost": text, "reconsumeTimes": 0,
-        "properties": {f"a{text}": text, "b": text},
-        "tracks": [{"consumerGroup": text, "trackType": text, "exceptionDesc": text}],
-    }  # fmt: skip
+    report = MessageReport(
+        msg_id=text, offset_msg_id=text, topic=text, tags=text, keys=text, broker_name=text, queue_id=0,
+        queue_offset=0, physical_offset=0, size_bytes=0, reconsume_times=0, born_timestamp_ms=0,
+        store_timestamp_ms=0, born_host=text, store_host=text, sys_flag=0, flag=0, prepared_transaction_offset=0,
+        properties={f"a{text}": text, "b": text},
+    )  # fmt: skip
+    message = TrackedMessage(report, (MessageTrack(text, text, text),))
     data = {
         "message": message, "body": shown.text, "shownAs": "text", "forms": ("text", "hex"), "isCut": True,
         "bodySize": len(body), "groups": [text],
@@ -103,24 +113,25 @@ def message_view(text: str, body: bytes) -> View:
     return View(text, data, problems=[text])
 
 
-def row_of(columns: Any, text: str) -> dict[str, Any]:
-    return {column.name: [text] if column.name in ("actions", "sourceIps") else None if column.is_number else text
-            for column in columns}  # fmt: skip
+def row_of(columns: Any, text: str) -> Any:
+    """A report with ``text`` in all columns, and in the member that boxes are named after."""
+    values = {column.name: [text] if column.name in ("actions", "sourceIps") else None if column.is_number else text
+              for column in columns} | {"offsetMsgId": text}  # fmt: skip
+    members = [(f"m{at}", object, field(metadata=named(name))) for at, name in enumerate(values)]
+    return make_dataclass("Row", members)(*values.values())
 
 
 def list_views(text: str) -> dict[str, View]:
     asked = wanted({"q": "", "sort": text, "kind": text}, keep=("kind",))
 
     def one(columns: Any) -> Any:
-        return table([row_of(columns, text) | {"offsetMsgId": text}], columns, asked, searched=())
+        return table([row_of(columns, text)], columns, asked, searched=())
 
     facts = {
         "kind": text, "kinds": (text,), "types": (text,), "clusters": [text, "b"], "group": text, "topic": text,
         "isCut": True, "most": 5, "by": "key", "choices": {"key": text}, "searched": True, "msgId": text,
         "traceTopic": text, "counts": dict.fromkeys(("FAIL", "WARN", "INFO", "OK"), 1),
-        "files": [
-            {"brokerAddr": text, "accounts": [{"accessKey": text, "topicPerms": [text]}]}
-        ],
+        "files": [BrokerAccounts(text, [], [PlainAccessConfig(text, topic_perms=[text])])],
     }  # fmt: skip
     return {
         "topics.html": View(text, facts, {"topics": one(TOPICS)}),
@@ -141,17 +152,16 @@ def list_views(text: str) -> dict[str, View]:
             "disagreements": [text], "span": "hour", "lines": [text], "topics": [text], "members": [
                 {"clientId": text, "clientAddr": text, "language": text, "versionDesc": text, "queueCount": None,
                  "cached": 1, "consumeTps": 0.5, "handlerMs": 113.0, "concurrency": 1}
-            ], "subscriptions": [{"topic": text, "subExpression": text}],
-            "configs": [{"brokerName": text, "config": {text + "x": text, "retryMaxTimes": text}}],
+            ], "subscriptions": [SubscribedTopic(text, text, "TAG")],
+            "configs": [GroupConfig(text, text, SubscriptionGroupConfig(text, attributes={text + "x": text}))],
         }, {"queues": one(QUEUES), "consumers": one(MEMBERS)}, problems=[text]),
         "member.html": View(text, facts | {
             "client": text, "startedMs": 1, "queueCount": 1, "cached": 1, "consumeTps": 1.0, "handlerMs": None,
-            "concurrency": None, "subscriptions": [{"topic": text, "subExpression": text}],
+            "concurrency": None, "subscriptions": [SubscribedTopic(text, text, "TAG")],
             "properties": {f"a{text}": text},
         }, {"queues": one(MEMBER_QUEUES), "rates": one(RATES)}, problems=[text]),
         "explain.html": View(text, facts | {"answers": [
-            {"brokerAddr": text, "allowed": False, "text": text,
-             "steps": [type("Step", (), {"step": text, "outcome": text, "rule": text})]}
+            AccessAnswer(text, AccessExplanation(False, text, [AccessStep(text, text, text)]))
         ]}),
     }  # fmt: skip
 

@@ -1,13 +1,17 @@
 """A broker that dies stays on the roll, with the time when it went; one that is replaced or forgotten does not."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 
 from skylark.mqconsole.showing.findings import FAIL, WARN, counts, with_away
 from skylark.mqconsole.watching.roll import KEEP_MS, MOST_UNLISTED, UNLISTED, AwayBroker, Roll
+from skylark.mqconsole.watching.snapshot import BrokerRow
 from skylark.mqconsole.web.system import replica_rows
 from skylark.remoting.protocol.requests.routes import LOST, UNHEARD, AbsentBroker
+from skylark.sdk.admin.reports.broker_load import SlaveLag, load_of, totals_of
+from skylark.sdk.admin.reports.findings import DoctorFinding
 from skylark.sdk.admin.targets import Target
 
 MASTER, SLAVE = Target("c", "a", 0, "10.0.0.1:1"), Target("c", "a", 1, "10.0.0.2:1")
@@ -101,27 +105,26 @@ def test_the_doctor_is_told_what_only_the_console_knows() -> None:
     slave = AwayBroker("c", "s", 1, SLAVE.addr, 1_000, False, UNLISTED)
     silent = AwayBroker("c", "b", 0, OTHER.addr, 1_000, True, "refused", is_listed=True)
     of_doctor = [
-        {"state": WARN, "check": "absent", "where": "a"}, {"state": WARN, "check": "absent", "where": "z"},
-        {"state": FAIL, "check": "ports", "where": OTHER.addr},
+        DoctorFinding(WARN, "absent", "a", "", ""), DoctorFinding(WARN, "absent", "z", "", ""),
+        DoctorFinding(FAIL, "ports", OTHER.addr, "", ""),
     ]  # fmt: skip
     rows = with_away(of_doctor, [told, slave, silent])
-    assert [(row["state"], row["check"], row["where"]) for row in rows] == [
+    assert [(row.state, row.check, row.where) for row in rows] == [
         (FAIL, "away", "a"), (WARN, "away", "s"), (WARN, "absent", "z"), (FAIL, "ports", OTHER.addr),
     ]  # fmt: skip
-    assert "forgetBroker -b a" in rows[0]["remedy"] and "since before" in rows[1]["text"]
+    assert "forgetBroker -b a" in rows[0].remedy and "since before" in rows[1].text
     assert counts(rows) == {"FAIL": 2, "WARN": 2, "INFO": 0, "OK": 0}
 
 
 def test_replicas_are_shown_by_set_with_the_master_first() -> None:
-    def broker(name: str, broker_id: int | None, **more: object) -> dict[str, object]:
-        plain = {"lagBytes": None, "lagMs": None, "awaySince": None, "error": None, "inSync": None}
-        return {"brokerName": name, "brokerId": broker_id, "brokerAddr": f"{name}{broker_id}", **plain, **more}
+    def broker(name: str, broker_id: int | None, lag: SlaveLag = SlaveLag(), **more: Any) -> BrokerRow:  # noqa: B008
+        return BrokerRow("c", name, broker_id, f"{name}{broker_id}", load_of({}, 0), lag, totals_of({}), **more)
 
     rows = replica_rows([
-        broker("b", 0), broker("a", None, error="gone", awaySince=5), broker("a", 2, lagBytes=7, lagMs=30),
-        broker("a", 0), broker("a", 1, inSync=False),
+        broker("b", 0), broker("a", None, error="gone", away_since_ms=5), broker("a", 2, SlaveLag(7, 30)),
+        broker("a", 0), broker("a", 1, in_sync=False),
     ])  # fmt: skip
-    assert [(row["brokerName"], row["role"], row["state"], row["lagBytes"]) for row in rows] == [
+    assert [(row.broker_name, row.role, row.state, row.lag.lag_bytes) for row in rows] == [
         ("a", "master", "ok", None), ("a", "former master", "fail", None), ("a", "slave 1", "warn", None),
         ("a", "slave 2", "ok", 7), ("b", "master", "ok", None),
     ]  # fmt: skip

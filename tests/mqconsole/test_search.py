@@ -3,17 +3,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.mqconsole.showing.search import MOST_OF_A_KIND, Hits, search
-from skylark.mqconsole.watching.snapshot import Snapshot
+from skylark.mqconsole.watching.snapshot import BrokerRow, GroupRow, Snapshot, TopicRow
+from skylark.sdk.admin.reports.broker_load import SlaveLag, load_of, totals_of
 
 
 def snapshot(*topics: str, groups: tuple[str, ...] = ()) -> Snapshot:
     return Snapshot(
         brokers=[
-            {"clusterName": "prod", "brokerName": "broker-a", "brokerId": broker_id, "brokerAddr": addr, "error": error}
+            BrokerRow("prod", "broker-a", broker_id, addr, load_of({}, 0), SlaveLag(), totals_of({}), error)
             for broker_id, addr, error in ((0, "10.0.0.1:1", None), (1, "10.0.0.2:1", "refused"))
         ],
-        topics=[{"topic": name, "kind": "user"} for name in topics],
-        groups=[{"group": name, "lag": 1_200} for name in groups],
+        topics=[TopicRow(name, "user", "", "RW", 8, 8, 1, 0, 0) for name in topics],
+        groups=[GroupRow(name, "user", 1_200, None, 0.0, 1, "") for name in groups],
     )
 
 

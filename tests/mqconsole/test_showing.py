@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,8 +14,11 @@ from skylark.mqconsole.showing import texts
 from skylark.mqconsole.showing.charts import Line, as_csv, chart, largest, sparkline, steps_chart
 from skylark.mqconsole.showing.previews import MOST_BYTES, preview, printable
 from skylark.mqconsole.showing.reasons import GroupState, reasons
-from skylark.mqconsole.showing.work import Work, together, work_of
+from skylark.mqconsole.showing.work import Work, together
 from skylark.mqconsole.watching.history import Run
+from skylark.mqconsole.web.members import work_of
+from skylark.sdk.admin.reports.groups import QueueProgress
+from skylark.sdk.admin.reports.members import MemberQueue, MemberRates, MemberStatus, PoppedQueue
 
 SVG = "{http://www.w3.org/2000/svg}"
 ELEMENTS = {f"{SVG}{name}" for name in ("svg", "line", "text", "polyline", "rect")}
@@ -204,7 +208,7 @@ def state(
     work: Work | None = None,
 ) -> GroupState:
     queues = [
-        {"topic": "orders", "brokerName": "broker-a", "queueId": number, "diff": diff, "clientIP": "10.0.0.7"}
+        QueueProgress("orders", "broker-a", number, diff, 0, "10.0.0.7", diff, 0, 0, None)
         for number, diff in enumerate(diffs)
     ]
     return GroupState(members, tps, paused, queues, lag or [], HOUR[1], work)
@@ -237,8 +241,10 @@ def test_one_slow_queue_is_named_with_its_consumer() -> None:
 
 
 def test_queues_without_an_owner() -> None:
-    without = state(5, 5, 5)
-    without.queues[1]["clientIP"] = None  # type: ignore[index]  # rows of a test
+    every = state(5, 5, 5)
+    first, second, third = every.queues
+    assert isinstance(second, QueueProgress)
+    without = replace(every, queues=[first, replace(second, client_ip=None), third])
     assert list(reasons(without)) == ["1 of the 3 queues that lag have no consumer."]
 
 
@@ -282,40 +288,36 @@ def test_nothing_is_said_of_a_rate_that_is_not_known() -> None:
     assert list(reasons(state(5, 5, tps=None))) == []
 
 
-def member(consume_type: str = "CONSUME_PASSIVELY", **more: object) -> dict[str, Any]:
-    queue = {"topic": "orders", "brokerName": "a", "droped": False}
-    return {
-        "properties": {"PROP_CONSUME_TYPE": consume_type, "PROP_THREADPOOL_CORE_SIZE": "4"},
-        "queues": [
-            {**queue, "queueId": 0, "cachedMsgCount": 7}, {**queue, "queueId": 1, "cachedMsgCount": 0},
-            {**queue, "queueId": 2, "cachedMsgCount": 9, "droped": True},
-        ],
-        "popQueues": [],
-        "rates": [
-            {"consumeRT": 100.0, "consumeOKTPS": 6.0, "consumeFailedTPS": 0.0},
-            {"consumeRT": 200.0, "consumeOKTPS": 1.0, "consumeFailedTPS": 1.0},
-        ],
-        **more,
-    }  # fmt: skip
+def pulled(queue_id: int, cached: int, *, is_dropped: bool = False) -> MemberQueue:
+    return MemberQueue("orders", "a", queue_id, cached, 0, 0, 0, 0, is_dropped, 0, 0, 0, False, 0, 0, 0, 0)
+
+
+def rates(handler_ms: float, consumed_tps: float, failed_tps: float = 0.0) -> MemberRates:
+    return MemberRates("orders", 0, failed_tps, consumed_tps, handler_ms, 0.0, 0.0)
+
+
+def member(consume_type: str = "CONSUME_PASSIVELY", **more: Any) -> MemberStatus:
+    properties = {"PROP_CONSUME_TYPE": consume_type, "PROP_THREADPOOL_CORE_SIZE": "4"}
+    queues = (pulled(0, 7), pulled(1, 0), pulled(2, 9, is_dropped=True))
+    whole = MemberStatus(1, "c1", "V5_3_3", 3, properties, (), queues, (), (rates(100, 6), rates(200, 1, 1)), {}, None)
+    return replace(whole, **more)
 
 
 def test_what_members_do_is_added_up() -> None:
     one = work_of(member())
     assert one == Work(7.0, 1.0, 125.0, 2, {("orders", "a", 0): 7}, False, 4)
-    popping = work_of(member(
-        queues=[], rates=[{"consumeRT": 25.0, "consumeOKTPS": 24.0, "consumeFailedTPS": 0.0}],
-        popQueues=[{"topic": "orders", "brokerName": "a", "queueId": 0, "droped": False, "waitAckCount": 3}],
-    ))  # fmt: skip
+    popping = work_of(
+        member(queues=(), rates=(rates(25, 24),), popped_queues=(PoppedQueue("orders", "a", 0, False, 0, 3),))
+    )
     assert one is not None and popping is not None
     assert together([one, popping]) == Work(31.0, 1.0, 50.0, 3, {("orders", "a", 0): 10})
     assert together([]) is None
 
 
 def test_handlers_that_did_not_end_lately_have_the_time_of_the_last_hour() -> None:
-    idle = {"consumeOKTPS": 0.0, "consumeFailedTPS": 0.0}
-    found = work_of(member(rates=[{"consumeRT": 0.0, **idle}, {"consumeRT": 90.0, **idle}]))
+    found = work_of(member(rates=(rates(0, 0), rates(90, 0))))
     assert found is not None and (found.handler_ms, found.consumed_per_s) == (90.0, 0.0)
-    nothing = work_of(member(rates=[]))
+    nothing = work_of(member(rates=()))
     assert nothing is not None and nothing.handler_ms is None
 
 

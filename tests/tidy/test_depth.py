@@ -31,7 +31,6 @@ ONE_SUBCLASS: Mapping[str, str] = {
     "Names": "a parameter of mqadmin; permissions are names with a value",
     "RocketMQBatchReader": "Spark takes filters only from a reader that has pushFilters",
     "RocketMQStreamReader": "PySpark 4.2 and newer take limits only from a reader of their own class",
-    "Session": "a run of a command of mqadmin; in the console it has no terminal",
     "StoreReader": "Spark takes filters only from a reader that has pushFilters",
     "TopicConfig": "RocketMQ's answer to 351 has the fields of a topic and its mapping side by side",
     "Timestamp": "a parameter of mqadmin; a reset takes two words besides",

@@ -12,10 +12,13 @@ from functools import cache
 from typing import Any
 
 _NAME, _OPTIONAL, _FLAT = "skylark.json.name", "skylark.json.optional", "skylark.json.flat"
+_NOT_PRINTED = "skylark.json.not_printed"
 #: Metadata of a member that is left out when it is None.
 OPTIONAL: Mapping[str, object] = {_OPTIONAL: True}
-#: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts.
+#: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts; None has none.
 FLAT: Mapping[str, object] = {_FLAT: True}
+#: Metadata of a member that is never in JSON: a warning, which tools print elsewhere.
+NOT_PRINTED: Mapping[str, object] = {_NOT_PRINTED: True}
 
 
 def named(name: str, *, is_optional: bool = False) -> Mapping[str, object]:
@@ -24,13 +27,19 @@ def named(name: str, *, is_optional: bool = False) -> Mapping[str, object]:
 
 
 def plain(value: object) -> Any:
-    """``value`` as JSON has it: reports as objects, sets and tuples as arrays, what JSON knows already unchanged."""
+    """``value`` as JSON has it: reports as objects, sets and tuples as arrays, what JSON knows already unchanged.
+
+    Bodies and headers that servers send have the names and values that are sent.
+    """
+    if (sent := getattr(value, "to_wire", None) or getattr(value, "to_ext", None)) is not None:
+        return plain(sent())
     if is_dataclass(value) and not isinstance(value, type):
+        # A document of JSON: its members have any type.
         document: dict[str, Any] = {}
         for attribute, (name, is_optional, is_flat) in _members_of(value).items():
             item = getattr(value, attribute)
             if is_flat:
-                document |= plain(item)
+                document |= {} if item is None else plain(item)
             elif item is not None or not is_optional:
                 document[name] = plain(item)
         return document
@@ -43,10 +52,11 @@ def plain(value: object) -> Any:
 
 def member(report: object, json_name: str) -> Any:
     """The member that JSON shows as ``json_name``, also one of a flat member. Raises AttributeError."""
-    for attribute, (name, _, is_flat) in _members_of(report).items():
-        if name == json_name and not is_flat:
-            return getattr(report, attribute)
-        if is_flat and is_dataclass(inside := getattr(report, attribute)):
+    attributes, flat = _attributes_of(report)
+    if (attribute := attributes.get(json_name)) is not None:
+        return getattr(report, attribute)
+    for attribute in flat:
+        if is_dataclass(inside := getattr(report, attribute)):
             try:
                 return member(inside, json_name)
             except AttributeError:
@@ -68,7 +78,22 @@ def _members(cls: type) -> dict[str, tuple[str, bool, bool]]:
             each.metadata.get(_FLAT, False),
         )
         for each in fields(cls)
+        if _NOT_PRINTED not in each.metadata
     }
+
+
+def _attributes_of(report: object) -> tuple[dict[str, str], list[str]]:
+    return _attributes(type(report))  # type: ignore[arg-type]  # as above
+
+
+@cache
+def _attributes(cls: type) -> tuple[dict[str, str], list[str]]:
+    """Attribute by its name in JSON, and the flat attributes: tables look up a member of each of many rows."""
+    members = _members(cls).items()
+    return (
+        {name: attribute for attribute, (name, _, is_flat) in members if not is_flat},
+        [attribute for attribute, (_, _, is_flat) in members if is_flat],
+    )
 
 
 def _camel_case(name: str) -> str:

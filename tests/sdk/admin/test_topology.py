@@ -1,24 +1,21 @@
 """The topology of a cluster: what it sums up, and what is drawn of it."""
 
 import re
-from typing import Any
 from xml.etree import ElementTree
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.sdk.admin.topology import SetFacts, topology
+from skylark.sdk.admin.reports.broker_load import SlaveLag
+from skylark.sdk.admin.topology import SetFacts, SetMember, Topology, topology
 from skylark.sdk.admin.topology_picture import MOST_SETS, picture
 
 
-def broker(broker_id: int = 0, error: str | None = None) -> dict[str, Any]:
-    return {
-        "brokerId": broker_id, "brokerAddr": f"10.0.0.{broker_id}:10911", "version": "V5_3_3", "inTps": 1.0,
-        "outTps": 2.0, "lagBytes": None, "lagMs": None, "error": error,
-    }  # fmt: skip
+def broker(broker_id: int = 0, error: str | None = None) -> SetMember:
+    return SetMember(broker_id, f"10.0.0.{broker_id}:10911", "V5_3_3", 1.0, 2.0, SlaveLag(), error)
 
 
-def cluster_of(sets: int, topics: int) -> dict[str, Any]:
+def cluster_of(sets: int, topics: int) -> Topology:
     """Each topic on each set; topic number n has a lag of n on each."""
     queues = {f"topic-{number:04d}": (8, 8) for number in range(topics)}
     lags = {(f"group-{number % 50:02d}", f"topic-{number:04d}"): number for number in range(topics)}
@@ -43,17 +40,17 @@ def test_a_set_a_topic_and_a_group_sum_up_and_the_largest_lag_is_first() -> None
             SetFacts("c", "b", [broker(1)], {"T": (2, 2), "SCHEDULE_TOPIC_XXXX": (18, 18)}, {("g", "T"): 7}),
         ]
     )  # fmt: skip
-    [cluster] = found["clusters"]
-    kept = ("brokerName", "hasMaster", "topicCount", "readQueues", "writeQueues", "lag")
-    assert [[one[name] for name in kept] for one in cluster["sets"]] == [
+    [cluster] = found.clusters
+    kept = ("broker_name", "has_master", "topic_count", "read_queues", "write_queues", "lag")
+    assert [[getattr(one, name) for name in kept] for one in cluster.sets] == [
         ["a", True, 2, 9, 5, 16],
         ["b", False, 1, 2, 2, 7],
     ]
-    assert [(row["topic"], row["readQueues"], row["lag"], row["groups"]) for row in found["topics"]] == [
+    assert [(row.topic, row.read_queues, row.lag, row.groups) for row in found.topics] == [
         ("T", 10, 12, {"g": 12}),
         ("U", 1, 9, {"h": 9}),
     ]
-    assert [(row["consumerGroup"], row["lag"], row["topics"]) for row in found["groups"]] == [
+    assert [(row.consumer_group, row.lag, row.topics) for row in found.groups] == [
         ("g", 14, {"T": 12, "%RETRY%g": 2}),
         ("h", 9, {"U": 9}),
     ]

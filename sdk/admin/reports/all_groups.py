@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each
 from skylark.sdk.admin.targets import all_targets
 
 if TYPE_CHECKING:
     from skylark.remoting.protocol.requests.groups import ConsumeStats, ConsumeStatsList, GroupMembers, Traffic
+    from skylark.sdk.admin.client import Admin
 
 
 @dataclass
@@ -27,7 +28,7 @@ class TopicTraffic:
 
 
 @dataclass
-class GroupProgress:
+class ProgressOfGroups:
     """What the brokers that have answered say of their groups."""
 
     #: Group → its queues at all brokers.
@@ -53,32 +54,39 @@ class GroupProgress:
         return sum(row.broker_offset - row.consumer_offset for row in rows.values())
 
 
-async def progress_of_groups(session: Session, *, members: bool = False, traffic: bool = False) -> GroupProgress:
-    """Ask one broker of each set: its master, or its lowest slave while there is none. Failures are shown."""
+async def progress_of_groups(
+    admin: "Admin",
+    *,
+    members: bool = False,
+    traffic: bool = False,
+    on_problem: OnProblem,
+    on_progress: OnProgress | None = None,
+) -> ProgressOfGroups:
+    """Ask one broker of each set: its master, or its lowest slave while there is none. Brokers that fail are told."""
     from skylark.remoting.protocol.codes import ResponseCode
 
     async def ask(addr: str) -> "ConsumeStatsList":
         try:
-            return await session.admin.broker_consume_stats(addr, members=members, traffic=traffic)
+            return await admin.broker_consume_stats(addr, members=members, traffic=traffic)
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_ERROR:
                 raise
         # All of that does not fit into an answer.
-        return await session.admin.broker_consume_stats(addr)
+        return await admin.broker_consume_stats(addr)
 
     first: dict[tuple[str, str], str] = {}
-    for target in all_targets(await session.admin.cluster_info()):
+    for target in all_targets(await admin.cluster_info()):
         first.setdefault((target.cluster, target.broker_name), target.addr)
-    answers = await session.each(first.values(), ask)
+    answers = await ask_each(first.values(), ask, on_progress)
     for addr, error in answers.errors.items():
-        session.fail(error, f"groups of broker {addr}")
+        on_problem(ReportProblem(f"groups of broker {addr}", error))
     return _merged(answers.values, is_whole=not answers.errors)
 
 
-def _merged(answers: "Mapping[str, ConsumeStatsList]", *, is_whole: bool) -> GroupProgress:
+def _merged(answers: "Mapping[str, ConsumeStatsList]", *, is_whole: bool) -> ProgressOfGroups:
     from skylark.remoting.protocol.requests.groups import ConsumeStats
 
-    found = GroupProgress(members=_merged_members(answers), is_whole=is_whole)
+    found = ProgressOfGroups(members=_merged_members(answers), is_whole=is_whole)
     for addr, every in answers.items():
         for table in every.consume_stats_list:
             for group, parts in table.items():

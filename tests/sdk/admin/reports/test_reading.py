@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from skylark.mqadmin.reading import read_queue
 from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.admin.reports.reading import read_queue
 
 QUEUE = MessageQueue("b", "broker-a", 0)
 BATCHES = (range(25), range(25, 50), range(50, 59), range(59, 60))
@@ -38,10 +38,9 @@ async def test_no_message_outside_of_the_span_or_beyond_the_count_is_taken(
     end: int, most: int | None, last: int, pulls: list[int]
 ) -> None:
     consumer: Any = Consumer()
-    session: Any = SimpleNamespace(progress=lambda text: None)
     taken: list[int] = []
     status, at = await read_queue(
-        session, consumer, QUEUE, 3, end,
+        consumer, QUEUE, 3, end,
         lambda _, found: taken.extend(message.queue_offset for message in found), most=most,
     )  # fmt: skip
     assert taken == list(range(3, last + 1))

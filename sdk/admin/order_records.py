@@ -4,19 +4,19 @@ The record of an ordered topic is its number of queues on each broker, ``broker-
 orderMessageEnable clients choose the queue of a key from the record, whatever the route has, so that a key keeps its
 queue. A broker of the record that takes no messages any more, or has fewer queues, refuses the sends of its keys until
 the record is changed.
-Neighbours: commands/topics.py (writes records), doctor/ (compares records and routes).
+Neighbours: topic_changes.py (writes records), mqadmin/doctor/ (compares records and routes).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError
 from skylark.mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
 
 if TYPE_CHECKING:
-    from skylark.mqadmin.session import Session
     from skylark.remoting.protocol.requests.routes import TopicRouteData
     from skylark.remoting.protocol.requests.topics import TopicConfig
+    from skylark.sdk.admin.client import Admin
 
 NAMESPACE = "ORDER_TOPIC_CONFIG"
 PERM_WRITE = 2
@@ -82,24 +82,27 @@ def refuse_ordered(topics: Iterable[str], broker_name: str) -> None:
         )
 
 
-async def refuse_if_ordered(session: "Session", broker_name: str) -> None:
-    """UserError when the broker has queues of ordered topics. While its master is away, records alone count."""
-    records = await session.admin.kv_list(NAMESPACE)
+async def refuse_if_ordered(admin: "Admin", broker_name: str, warn: Callable[[str], object]) -> None:
+    """UserError when the broker has queues of ordered topics. While its master is away, records alone count.
+
+    ``warn`` hears when the master cannot say what topics it has.
+    """
+    records = await admin.kv_list(NAMESPACE)
     named = [topic for topic, record in records.items() if recorded_queues(record, broker_name)]
-    data = (await session.admin.cluster_info()).broker_addr_table.get(broker_name)
+    data = (await admin.cluster_info()).broker_addr_table.get(broker_name)
     if data is not None and 0 in data.broker_addrs:
         try:
-            configs = (await session.admin.all_topic_config(data.broker_addrs[0])).topic_config_table
+            configs = (await admin.all_topic_config(data.broker_addrs[0])).topic_config_table
         except SkylarkError as error:
-            session.warn(f"the master of {broker_name} cannot say whether it has ordered topics: {error}")
+            warn(f"the master of {broker_name} cannot say whether it has ordered topics: {error}")
         else:
             named = ordered_at(configs, records, broker_name)
     refuse_ordered(named, broker_name)
 
 
-async def refuse_fewer_queues(session: "Session", topics: Mapping[str, int], broker_names: Iterable[str]) -> None:
+async def refuse_fewer_queues(admin: "Admin", topics: Mapping[str, int], broker_names: Iterable[str]) -> None:
     """UserError when a record has more queues of one of these brokers than ``topics`` will have there."""
-    records = await session.admin.kv_list(NAMESPACE)
+    records = await admin.kv_list(NAMESPACE)
     for topic, queues in topics.items():
         record = records.get(topic, "")
         if too_many := [name for name in broker_names if recorded_queues(record, name) > queues]:
@@ -110,30 +113,31 @@ async def refuse_fewer_queues(session: "Session", topics: Mapping[str, int], bro
             )
 
 
-async def end_order(session: "Session", topic: str, broker_names: Iterable[str]) -> str | None:
+async def end_order(admin: "Admin", topic: str, broker_names: Iterable[str]) -> str | None:
     """Take brokers that have deleted the topic from its record; the record that is left, None without one.
 
     A record that stayed would be that of a new topic of the name.
     """
-    record = await session.admin.get_kv(NAMESPACE, topic)
+    record = await admin.get_kv(NAMESPACE, topic)
     if record is None:
         return None
-    known = (await session.admin.cluster_info()).broker_addr_table
+    known = (await admin.cluster_info()).broker_addr_table
     gone = set(broker_names)
     left = {name: count for name, count in parse_order_conf(record).items() if name in known and name not in gone}
     if left:
-        await session.admin.put_kv(NAMESPACE, topic, format_order_conf(left))
+        await admin.put_kv(NAMESPACE, topic, format_order_conf(left))
         return format_order_conf(left)
-    await session.admin.delete_kv(NAMESPACE, topic)
+    await admin.delete_kv(NAMESPACE, topic)
     return None
 
 
-async def warn_of_lacks(session: "Session", topic: str, record: str) -> None:
-    """Warn when the topic's route does not have what ``record`` says."""
+async def lacks_text(admin: "Admin", topic: str, record: str) -> str:
+    """What the topic's route does not have of what ``record`` says; empty when it has all."""
     try:
-        lacks = lacking(record, await session.admin.topic_route(topic))
+        lacks = lacking(record, await admin.topic_route(topic))
     except RouteNotFound:
         lacks = dict.fromkeys(parse_order_conf(record), "the topic has no route")
-    if lacks:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(lacks.items()))
-        session.warn(f"sends of some keys of topic {topic} fail with this record while that is so: {reasons}")
+    if not lacks:
+        return ""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(lacks.items()))
+    return f"sends of some keys of topic {topic} fail with this record while that is so: {reasons}"

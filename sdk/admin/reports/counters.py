@@ -1,0 +1,107 @@
+"""How many messages go into a topic, and out of it to each group: a second, in the last day, and those that wait."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Protocol
+
+from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID
+from skylark.remoting.protocol.requests.brokers import BrokerStatsData
+from skylark.sdk.admin.client import Admin
+from skylark.sdk.admin.reports.report import named
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class CountedMessages:
+    """Messages a second in the last minute, and messages in the last day."""
+
+    tps: float = 0.0
+    of_day: int = 0
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class CounterRow:
+    """A topic and a group that consumes it; without any group one row with None.
+
+    ``accumulation`` is the number of messages that the group has not consumed. What consumers get from slaves is not
+    counted, as in RocketMQ's tool.
+    """
+
+    topic: str
+    accumulation: int
+    in_tps: float
+    in_of_day: int = field(metadata=named("inMsg24Hour"))
+    consumer_group: str | None
+    out_tps: float
+    out_of_day: int = field(metadata=named("outMsg24Hour"))
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class TopicCounters:
+    """The rows of a topic. ``absent``: names of brokers that are away, and whose messages are not counted."""
+
+    rows: tuple[CounterRow, ...]
+    absent: tuple[str, ...]
+
+
+class KnownCounters(Protocol):
+    """What is known of many topics already, from answers of whole brokers."""
+
+    def sums(self, topic: str, masters: Sequence[str], sets: int) -> Mapping[str, CountedMessages] | None:
+        """By group, and under "" what was sent to the topic; None unless the masters of all ``sets`` have told."""
+
+    def lag(self, group: str, topic: str, broker_names: Sequence[str]) -> int | None:
+        """How many messages wait for the group; None unless all the brokers have told."""
+
+
+async def topic_counters(admin: Admin, topic: str, known: KnownCounters | None = None) -> TopicCounters:
+    """The counters of a topic. Without ``known`` its brokers are asked for each of its groups."""
+    route = await admin.topic_route(topic)
+    masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
+    broker_names = [one.broker_name for one in route.broker_datas]
+    told = None if known is None else known.sums(topic, masters, len(broker_names))
+    sums = dict(await _asked_sums(admin, masters, topic) if told is None else told)
+    put = sums.pop("")
+    rows: list[CounterRow] = []
+    for group, got in sums.items():
+        left = None if known is None else known.lag(group, topic, broker_names)
+        if left is None:
+            # It has consumed nothing yet of the topic at one of the brokers, where all messages wait.
+            left = await _asked_lag(admin, group, topic)
+        # A group may have offsets past the ends of a topic that was deleted and made again.
+        rows.append(CounterRow(topic, max(left, 0), put.tps, put.of_day, group, got.tps, got.of_day))
+    absent = tuple(one.broker_name for one in route.absent_brokers or ())
+    return TopicCounters(tuple(rows) or (CounterRow(topic, 0, put.tps, put.of_day, None, 0.0, 0),), absent)
+
+
+async def _asked_sums(admin: Admin, masters: Sequence[str], topic: str) -> dict[str, CountedMessages]:
+    sums = {"": await _counted(admin, masters, "TOPIC_PUT_NUMS", topic)}
+    for group in await admin.groups_of_topic(topic):
+        sums[group] = await _counted(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+    return sums
+
+
+async def _counted(admin: Admin, masters: Sequence[str], name: str, key: str) -> CountedMessages:
+    tps, total = 0.0, 0
+    for addr in masters:
+        try:
+            data = await admin.broker_stats(addr, name, key)
+        except BrokerError:
+            continue  # it has counted nothing
+        tps += data.stats_minute.tps
+        total += of_a_day(data)
+    return CountedMessages(tps, total)
+
+
+async def _asked_lag(admin: Admin, group: str, topic: str) -> int:
+    try:
+        stats = await admin.consume_stats(group, topic)
+    except BrokerError:
+        return 0
+    return sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
+
+
+def of_a_day(data: BrokerStatsData) -> int:
+    """Messages in the last day. A RocketMQ broker has that only an hour after the first message."""
+    return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum

@@ -1,0 +1,24 @@
+"""What the doctor (`mqadmin doctor`) finds. Pure."""
+
+from collections.abc import Mapping
+
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """One finding of a check. ``state`` is OK, INFO, WARN or FAIL; ``remedy`` says what to do, empty if nothing."""
+
+    state: str
+    check: str
+    where: str
+    text: str
+    remedy: str
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """The findings that were asked for, and how many there are of each state."""
+
+    findings: tuple[DoctorFinding, ...]
+    counts: Mapping[str, int]
