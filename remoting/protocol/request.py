@@ -59,7 +59,7 @@ class Request(Generic[H, B, AH, AB]):
 
     @property
     def bare(self) -> "Request[None, B, AH, AB]":
-        """The same request without a header, for one whose fields are all optional."""
+        """This request sent without a header; all fields of the header must be optional."""
         whole: Any = self
         return replace(whole, header_type=NOTHING)
 

@@ -5,7 +5,7 @@ The body is covered by a stream of SHAKE-256 of key and nonce, and then authenti
 
     nonce, 16 bytes | hash, 32 bytes | body XOR stream
 
-TLS is for everything else: who listens without it reads messages.
+Everything else needs TLS: without TLS, whoever listens can read messages.
 """
 
 import hmac

@@ -37,7 +37,8 @@ class GetBrokerMemberGroupRequestHeader(Header):
 class BrokerHeartbeatRequestHeader(Header):
     """904. NameServers need the names and addresses; the fields after ``broker_id`` are for Controllers.
 
-    ``epoch`` is that of the newest stretch of the broker's log, -1 when it has none; ``max_offset`` is its end.
+    ``epoch`` is the epoch of the newest stretch of the broker's log, -1 when there is none; ``max_offset`` is the log's
+    end.
     """
 
     cluster_name: str = required(read_text)
@@ -159,7 +160,7 @@ MAX_PART_BYTES: Final = 128 * 1024
 STEP_TOPICS: Final = 500
 #: How much is inflated in one step.
 STEP_BYTES: Final = 256 * 1024
-# How much is inflated in one call, and what is passed to it: what zlib did not use of that is copied.
+# How much is inflated in one call, and how much is passed to the call: zlib copies the input that it did not use.
 _PIECE_BYTES: Final = 64 * 1024
 _FED_BYTES: Final = 16 * 1024
 
@@ -186,7 +187,7 @@ class RegisterBrokerBody(Body):
     filter_server_list: list[str] = member(list_of(TEXT))
     #: Between Skylark and Skylark, in a part: the topics that were deleted.
     removed_topics: list[str] | None = member(list_of(TEXT), None)
-    #: Skylark's own: the names of the other brokers of the cluster, as far as this one has heard of them.
+    #: Skylark's own: the names of the other brokers of the cluster, as far as this broker knows them.
     known_brokers: list[str] | None = member(list_of(TEXT), None)
     #: Skylark's own: the broker is drained, so nothing is missing when it leaves.
     is_drained: bool | None = member(FLAG, None)
@@ -240,7 +241,7 @@ Take = Callable[[dict[str, TopicConfig]], None]
 def read_registration(wire: Any, take: Take | None = None) -> Reading:
     """The body in the result of ``loads``, which this empties. Raises ProtocolError when it is not such a body.
 
-    ``take`` gets the topics; without it they are in the body. The other readers do the same.
+    ``take`` gets the topics; without ``take`` they are in the body. The other readers do the same.
     """
     wrapper = wire.get(_WRAPPER) if type(wire) is dict else None
     table = None
@@ -336,7 +337,7 @@ class _Mappings:
         self._found.update(found)
 
     def added_to(self, body: RegisterBrokerBody) -> RegisterBrokerBody:
-        """``body``, with them."""
+        """``body`` with these parts."""
         body.topic_config_serialize_wrapper.topic_queue_mapping_info_map = self._found
         return body
 
@@ -397,7 +398,7 @@ class _Parts:
         self._left = memoryview(data)
         self._inflated_bytes = 0
         self._step_from = 0
-        # What is inflated, and how far it was read.
+        # The inflated bytes, and how many of them were read.
         self._data = b""
         self._at = 0
 
@@ -420,7 +421,7 @@ class _Parts:
         return self._data[self._at - length : self._at]
 
     def step_is_over(self) -> bool:
-        """Whether so much was inflated that others should run."""
+        """Whether enough was inflated for a step, so that other work should run."""
         if self._inflated_bytes - self._step_from < STEP_BYTES:
             return False
         self._step_from = self._inflated_bytes

@@ -76,7 +76,7 @@ class Seen:
 
     @property
     def signatures(self) -> WholeSignatures | None:
-        """Those of the connection."""
+        """The signatures of the connection."""
         (channel,) = self.server.channels
         return channel.signatures
 

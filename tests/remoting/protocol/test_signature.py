@@ -1,4 +1,4 @@
-"""Signatures that official clients made, and that ours are found to be right and others wrong."""
+"""Signatures of official clients; our own signatures are accepted, and wrong ones refused."""
 
 import hmac
 import json

@@ -61,7 +61,7 @@ class PausedClock(SystemClock):
 
 
 class RunningNode:
-    """One that was started. ``disk`` outlives it."""
+    """A node that was started. ``disk`` outlives the node."""
 
     def __init__(self, name: str, peers: dict[str, str], disk: MemoryFiles, clock: PausedClock, **more: Any) -> None:
         self._clock = clock
