@@ -29,7 +29,10 @@ class BoundedCache(Generic[K, V]):
         return len(self._table)
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep ``value``, which takes ``size`` bytes with its key, and drop the oldest. A too large one is not kept."""
+        """Keep ``value``, which takes ``size`` bytes with its key.
+
+        The oldest values are dropped; a too large value is not kept.
+        """
         size += ENTRY_BYTES
         if size > self._max_bytes or key in self._table:
             return

@@ -20,4 +20,4 @@ class ChangeRefused(RaftError):
 
 
 class Unknown(RaftError):
-    """A proposal has no result in time, or its leader was deposed: it may come into force, or not."""
+    """A proposal has no result in time, or its leader was deposed: the proposal may be committed, or not."""
