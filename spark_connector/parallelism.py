@@ -19,8 +19,8 @@ def tell(context: SparkContext) -> None:
     """Let planning know how many tasks the cluster of ``context`` runs at the same time."""
     conf = context.getConf()
     cores = int(conf.get("spark.executor.cores", "1"))
-    # Executors may register after the session is there, and with dynamic allocation they are started for tasks that
-    # wait: then what was asked for says more than what there is.
+    # Executors may register after the session has started, and with dynamic allocation they are started for waiting
+    # tasks: then the configured number says more than the present one.
     numbers = ("spark.executor.instances", "spark.dynamicAllocation.maxExecutors")
     executors = [int(conf.get(name, "0")) for name in numbers]
     asked_for = [cores * count for count in executors if count < _UNLIMITED]

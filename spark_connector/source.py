@@ -84,7 +84,7 @@ class RocketMQDataSource(DataSource):
             options = WriteOptions.parse(self.options)
             writer = RocketMQBatchWriter(options, schema)
             if options.topic and not options.create_topic:
-                # Here: it imports the event loop, which workers that read do without.
+                # Imported here: it imports the event loop, which reading workers do not need.
                 from skylark.spark_connector.writing.topic_io import check_topic_exists
 
                 check_topic_exists(options)
