@@ -5,7 +5,7 @@
 switches: three replicas with allAckInSyncStateSet under the load of 20 senders. From the signal to the first
     acknowledgement of a send that began later, or was tried again. The limits are the targets.
 leader: the Controller that leads is killed. The longest pause between two acknowledgements afterwards; its limit is
-    the longest one before. Then the master is killed, too.
+    the longest pause before. Then the master is killed, too.
 sends: two replicas in Controller mode, allAckInSyncStateSet, against a SYNC_MASTER with a slave, in turn.
 sets: bench/controller_sets.py.
 """
@@ -30,7 +30,7 @@ from skylark import Admin, Message, Producer, SendFailed
 SENDERS = 20
 BODY = bytes(128)
 QUIET_S = 3.0
-# Small index files, as a fresh one takes 420 MB.
+# Small index files, as a fresh file of the default size takes 420 MB.
 OPTIONS = (
     "--mapped-file-size-commit-log", str(256 * 1024 * 1024), "--max-index-num", "5000000",
     "--all-ack-in-sync-state-set", "true",
@@ -71,7 +71,7 @@ class Load:
         await until(lambda: self.acked >= wanted, f"{count} more sends are acknowledged")
 
     async def until_acked_again(self, strike: Callable[[], None]) -> float:
-        """Seconds from ``strike`` until a send is acknowledged that cannot have been before."""
+        """Seconds from ``strike`` to the acknowledgement of a send that began, or was tried again, after it."""
         strike()
         self.since, self.first_since = trio.current_time(), None
         await until(lambda: self.first_since is not None, "sends are acknowledged again")

@@ -14,7 +14,7 @@ from skylark.blocking import Producer
 
 SHOPS = ("north", "south", "west")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-# One of so many events is sent twice.
+# One event in this many is sent twice.
 TWICE = 10
 
 

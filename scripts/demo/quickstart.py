@@ -101,7 +101,7 @@ class Quickstart:
 
     @cached_property
     def _carriers(self) -> dict[str, Carrier]:
-        """What the group and Spark have to find."""
+        """The statistics that the group and Spark have to find."""
         return carriers_of_csv()
 
     @property

@@ -133,7 +133,7 @@ class SwitchingDemo:
 
 
 class Sending:
-    """Sends ``total`` messages from many tasks, and notes where each was stored."""
+    """Sends ``total`` messages from many tasks, and records where each was stored."""
 
     def __init__(self, producer: Producer, total: int) -> None:
         self._producer = producer
@@ -167,12 +167,12 @@ class Sending:
             self.progress.update(self.ended)
 
     def strike(self) -> float:
-        """The master was killed; when."""
+        """Record when the master was killed."""
         self._killed_at = trio.current_time()
         return self._killed_at
 
     async def reached(self, share: float) -> None:
-        """So much of all is sent."""
+        """Wait until this share of all messages is sent."""
         await until(lambda: self.ended >= share * self._total, f"{share:.0%} of the messages are sent")
 
     def _acknowledged(self, result: SendResult, body: bytes, started: float) -> None:
