@@ -49,12 +49,12 @@ class LinkedSet(ControllerSet):
         self.to_controllers = [[Link(each.port) for each in self.controllers] for _ in self.brokers]
         # At the same port of another address of loopback.
         self.to_slaves = [Link(port, f"127.0.0.{10 + n}", port) for n, port in enumerate(self.ha_ports)]
-        # Those of `open_more_ports`.
+        # The ports of `open_more_ports`.
         self.fast_ports: list[ReservedPort] = []
         self.http_ports: list[ReservedPort] = []
 
     def open_more_ports(self) -> None:
-        """Before anything starts: brokers open their fast ports, too, and with the NameServer those of metrics."""
+        """Let brokers open their fast ports, too, and all daemons ports for metrics. To be called before the start."""
         for daemon in (self.namesrv, *self.brokers):
             self.http_ports.append(reserve())
             daemon.command = [

@@ -1,7 +1,7 @@
 """Workers of Celery and their broker are killed with -9, again and again: no task is lost, due now or later.
 
-The tasks acknowledge late, so a task whose worker is killed is done again. One that was done twice without that is a
-mistake.
+The tasks acknowledge late, so a task whose worker is killed is done again. A task that was done twice without such a
+kill is a mistake.
 """
 
 import time

@@ -194,7 +194,7 @@ class Strangers:
         self.turned_away: Counter[int] = Counter()
 
     async def ask_for_the_log(self, port: int) -> None:
-        """As each replica in turn, and as one that is none, to a port for slaves."""
+        """Ask at a port for slaves, as each replica in turn, and as a broker that is no replica."""
         while True:
             for broker_id in (1, 2, 3, 99):
                 hello = encode_slave_hello(SlaveHello(False, False, broker_id))
@@ -229,7 +229,7 @@ class Strangers:
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Path, seed: int, rounds: int) -> None:
-    """All brokers and Controllers are killed while one broker lags, and the one that lags is back first.
+    """All brokers and Controllers are killed while one broker lags, and the lagging broker is back first.
 
     On a busy machine it may have left the SyncStateSet before the kill. Then it must wait for another one.
     """

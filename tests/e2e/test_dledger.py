@@ -41,7 +41,8 @@ class LinkedGroup(DLedgerSet):
     def __init__(self, home: Path, brokers: int = 3, options: Sequence[str] = SMALL) -> None:
         super().__init__(home, brokers, options)
         self.links = [[Link(port) for port in self.group_ports] for _ in range(brokers)]
-        # A member that joins anew is told to all, with the addresses that the leader has: those of its own links.
+        # All members learn of a member that joins anew, with the addresses that the leader has: addresses of its own
+        # links.
         self.are_links_own = True
 
     async def open(self, nursery: trio.Nursery) -> None:
@@ -89,7 +90,7 @@ async def frozen(now: Now, member: Daemon) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def cut_off(now: Now, member: Daemon) -> AsyncIterator[None]:
-    """One that led has a tail that nobody else has."""
+    """Cut a member off; a member that led then has a tail that no other member has."""
     if not now.at.are_links_own:
         async with killed(now, member):
             yield

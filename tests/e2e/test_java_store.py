@@ -89,7 +89,7 @@ async def read_everything(cluster: Cluster, version: str) -> None:
 
 
 async def send_on(cluster: Cluster, version: str) -> str:
-    """One message behind those of the Java broker; its offset message id."""
+    """Send one message after the messages of the Java broker; returns its offset message id."""
     end = next(row["max"] for row in rows(version, "OFFSET") if row["queueId"] == 2)
     async with Producer(cluster.nameserver) as producer:
         result = await producer.send(Message("GoldenA", b"ours"), queue=MessageQueue("GoldenA", NAME, 2))

@@ -44,7 +44,7 @@ class Rounds:
         return self._cluster.brokers[0]
 
     async def until_killed(self, number: int, kill_after: int) -> Load:
-        """Load of all kinds until so many sends are acknowledged, and what was acknowledged in the end."""
+        """Load of all kinds until ``kill_after`` sends are acknowledged; returns the load."""
         nameserver = self._cluster.nameserver
         self._metadata.stopping = False
         # A send that gets no answer is not tried again: one acknowledgement, one message.

@@ -1,6 +1,6 @@
 """State that no frame holds: both daemons run, register, replicate and restart with it.
 
-CI runs it with frames of 64 KiB; ``--nightly`` with those of RocketMQ, 48,600 topics with names of 120
+CI runs it with frames of 64 KiB; ``--nightly`` with frames as large as RocketMQ's, 48,600 topics with names of 120
 characters, 1.7 million offsets and 300 MB of KV config.
 """
 

@@ -74,7 +74,7 @@ class World:
         return {line["sent"] for program in self.loads for line in program.lines() if "sent" in line}
 
     def next_proxy(self) -> Daemon:
-        """The one that has the Python clients. They begin with the first, and move when theirs goes down."""
+        """The proxy of the Python clients. They begin with the first proxy, and move when their proxy goes down."""
         proxy = self.proxies.pop(0)
         self.proxies.append(proxy)
         return proxy

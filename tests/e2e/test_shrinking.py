@@ -82,7 +82,7 @@ class Load:
             await trio.sleep_forever()
 
     async def goes_on(self, messages: int) -> None:
-        """Return when so many more messages are acknowledged: a measure of time that does not depend on the machine."""
+        """Return when ``messages`` more are acknowledged: a measure of time that does not depend on the machine."""
         wanted = len(self.acked) + messages
         await until(lambda: len(self.acked) >= wanted, f"{messages} more messages are stored")
 

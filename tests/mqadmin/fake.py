@@ -210,7 +210,7 @@ _AT_NAMESERVERS = (
 
 
 class FakeAdmin:
-    """Answers from the World; its methods have the parameters of those of `Admin`."""
+    """Answers from the World; its methods have the same parameters as `Admin`'s."""
 
     def __init__(self, world: World, settings: Settings) -> None:
         self.world = world

@@ -46,7 +46,7 @@ def environment() -> Environment:
 ENVIRONMENT = environment()
 
 
-# What a tab or a column has that is chosen: a name may be the same as that of one.
+# The attributes of a chosen tab or column: an element may have the same name as a chosen one.
 OF_CHOICES = ("aria-current", "aria-sort")
 
 

@@ -70,7 +70,8 @@ class BrokerSet:
 
     def _new_slave(self, terms: LinkTerms, number: int) -> SimSlave:
         random = self.random
-        # One that says no hello is not told from its own older connection, nor from one with other bytes.
+        # The master cannot tell a slave without a hello from its own older connection, nor from a slave with other
+        # bytes.
         plain = self.options.in_sync_replicas <= 2 and not terms.secret and random.random() < 0.2
         sync_flush, last_file = random.random() < 0.5, random.random() < 0.2
         return SimSlave(

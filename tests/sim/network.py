@@ -71,7 +71,7 @@ class End:
 
 
 class Connection:
-    """See the module."""
+    """A simulated connection of two processes."""
 
     def __init__(self, network: "Network", client: Process, server: Process, addr: str) -> None:
         self._network = network
@@ -79,7 +79,7 @@ class Connection:
         self.ends[0].other, self.ends[1].other = self.ends[1], self.ends[0]
         # Nothing arrives any more, and nobody is told.
         self.silent = False
-        # A process behind a slow link gets so many bytes a second.
+        # A process behind a slow link gets this many bytes a second.
         self.rate = FAST if network.calm else network.random.choice((2_000, 20_000, FAST, FAST))
 
     def carry(self, sender: End, data: bytes) -> None:

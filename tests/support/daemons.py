@@ -191,7 +191,7 @@ class BrokerSet:
         await until(nothing_missing, "slaves have all")
 
     async def until_in_sync(self, slaves: int) -> None:
-        """The master says that so many slaves follow closely."""
+        """Wait until the master says that ``slaves`` slaves follow closely."""
 
         async def so_many() -> bool:
             try:

@@ -13,7 +13,7 @@ class Node:
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable = bytes(data)
-        # Shared by all handles that have it mapped, so many.
+        # The map, shared by all handles that have the file mapped, and the number of these handles.
         self.map: mmap.mmap | None = None
         self.maps = 0
         # How many bytes at its end have no blocks yet.

@@ -47,7 +47,7 @@ class History:
         self.delays.send(body, level, queue_id=level)
 
     def check(self) -> None:
-        """No message is early, nor twice without a reason; those of a level come in their order."""
+        """No message is early, nor twice without a reason; messages of a level come in their order."""
         now_ms = self.delays.clock.now_ms()
         for level in (1, 2, 3):
             found = self.delays.bodies(queue_id=level)

@@ -492,7 +492,7 @@ async def test_rocketmq_4_is_asked_once() -> None:
 
 
 class Allowing(Logins):
-    """Takes every request as one that a super user signed, or none."""
+    """Logins by which every request counts as signed by a super user, or no request does."""
 
     allows = True
 

@@ -259,7 +259,7 @@ def test_messages_after_a_damaged_one_are_found_when_the_index_is_made_anew(
     store = open_store(fs)
     for n in range(10):
         keyed(store, b"%d" % n * 60, f"KEYS\x01k{n}\x02")
-    # Of the last message that the index has, or of one that it lacks.
+    # The key of the last message that the index has, or of a message that the index lacks.
     store.build_index(indexed)
     damaged = store.queues.get("t", 0).entry(5)[0]
     fs.flip(store.log.chain.segments[0].path, damaged + HEAD_V4.starts[field], 3)

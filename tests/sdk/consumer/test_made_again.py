@@ -222,7 +222,7 @@ async def test_without_stamps_the_end_of_the_queue_tells_or_the_places_in_the_lo
     reading: Reading, change: str, unstamped: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets, "RETRY_S", 0.01)
-    # The log of the old broker is longer than that of the new one will be.
+    # The log of the old broker is longer than the log of the new broker will be.
     await unstamped.admin.create_topic(unstamped.addr, TopicConfig("other", 1, 1))
     await until_known(unstamped.admin, "other")
     async with Producer(unstamped.nameserver) as producer:

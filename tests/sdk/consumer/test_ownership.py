@@ -24,7 +24,7 @@ TIMEOUT_S = 3.0
 
 
 class FakeOffsets:
-    """Those of broker ``dead`` cannot be read."""
+    """Offsets, which cannot be read for queues of broker ``dead``."""
 
     def __init__(self) -> None:
         self.saved: dict[MessageQueue, Position] = {}

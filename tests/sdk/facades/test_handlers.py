@@ -17,7 +17,7 @@ Committed = Callable[[], int]
 
 
 class Counted:
-    """Bodies of messages, until there are so many."""
+    """Bodies of messages, until the wanted number has come."""
 
     def __init__(self, count: int) -> None:
         self.bodies: list[bytes] = []

@@ -213,7 +213,7 @@ class Controllers:
         if self.agreed.leader is not None:
             return
         ready = [each for each in self.all if each.alive and each.frozen_until <= self.scheduler.now]
-        # One that was deposed a moment ago is elected again when it knows.
+        # A leader that was deposed a moment ago is elected again only when it knows that it was deposed.
         ready = [each for each in ready if not each.group.is_leader]
         if ready and 2 * len(ready) > len(self.all):
             self.agreed.change_leader(self.random.choice(ready).group)

@@ -1,4 +1,4 @@
-"""A broker's ends of auto-switch links: the master sends its log to slaves, a slave copies that of its master."""
+"""A broker's ends of auto-switch links: the master sends its log to slaves, a slave copies its master's log."""
 
 from typing import Protocol
 

@@ -52,7 +52,8 @@ class Network:
         if not open_at:
             receiver.at(self.scheduler.now, arrived)
         elif self.random.random() < self._held:
-            # The connection on which it waits may be an old one, whose bytes come long after those of the next.
+            # The connection on which it waits may be an old one, whose bytes come long after the bytes of the next
+            # connection.
             late_s = self.random.choice((0.0, 0.0, 6.0)) * self.random.random()
             self.scheduler.at(open_at + self.delay() + late_s, lambda: self._arrive(sender, receiver, arrived))
 

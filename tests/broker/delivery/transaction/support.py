@@ -74,7 +74,7 @@ class Broker:
         self.producer = Producer()
         self.is_master = True
         self.turns = self.flushes = 0
-        #: The process dies after so many more messages are stored.
+        #: The process dies after this many more messages are stored.
         self.dies_after: int | None = None
         self.start()
 

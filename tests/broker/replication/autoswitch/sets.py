@@ -54,7 +54,7 @@ class Copies:
             self.learners.add(broker_id)
 
     def gone(self, broker_id: int) -> None:
-        # One that is refused by its log has reported nothing.
+        # A slave that is refused because of its log has reported nothing.
         if self.ends.pop(broker_id, None) is not None:
             self.left.append(broker_id)
 

@@ -181,7 +181,7 @@ def test_logs_with_nothing_in_common_are_left_as_they_are() -> None:
 
 
 def test_a_confirm_offset_counts_when_the_slave_follows() -> None:
-    """RocketMQ's master sends heartbeats before it knows where the slave is: until the cut that offset says nothing."""
+    """RocketMQ's master sends heartbeats before it knows where the slave is: until the cut it means nothing."""
     side = Side([(1, 5)])
     slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs([Epoch(1, 0)]), start=0, end=9, now=0.0)
     hello = encode_master_hello(MasterHello(5, 2, tuple(side.epochs)))

@@ -18,7 +18,7 @@ NAME = "group-a"
 
 
 class Group:
-    """``members`` by name. One that was killed stays there until it is started again."""
+    """A group. ``members`` by name; a killed member stays there until it is started again."""
 
     def __init__(self, nursery: trio.Nursery, names: tuple[str, ...], options: dict[str, Any]) -> None:
         self._nursery = nursery

@@ -49,7 +49,7 @@ async def no_cut(offset: int) -> None:
 
 
 class Started:
-    """What a start finds. ``outcome``: see the module."""
+    """A start. ``outcome``: the column of the module's table."""
 
     def __init__(self, fs: MemoryFiles) -> None:
         self.entries: list[object] = []

@@ -1,4 +1,4 @@
-"""Whose requests count as those of a member of a DLedger group that has a secret."""
+"""Which callers count as members of a DLedger group that has a secret."""
 
 from types import SimpleNamespace
 from typing import cast

@@ -120,7 +120,7 @@ async def until(reached: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 async def until_dead(broker: RocketBroker, group: str, count: int) -> list[DeadLetter]:
-    """The dead letters of a group, once there are so many."""
+    """The dead letters of a group, once there are ``count`` of them."""
     found: list[DeadLetter] = []
 
     async def are_dead() -> bool:

@@ -26,7 +26,7 @@ def make_app(broker: str, backend: str, visibility_s: float = 60) -> Celery:
 
 
 if BROKER in os.environ:
-    #: That of a worker in a process of its own.
+    #: The app of a worker in a process of its own.
     app = make_app(os.environ[BROKER], os.environ[BACKEND], float(os.environ.get(VISIBILITY_S, "60")))
 
 

@@ -837,7 +837,7 @@ def test_a_broker_that_is_away_holds_up_no_acknowledgements_of_the_others(queue:
         brokers = {tag: each.message.broker_name for tag, each in reader.channel._deliveries.items()}
         assert set(brokers.values()) == {"broker-a", "broker-b"}
         pair.brokers[0].kill()
-        # Those of the broker that is away are the first to wait.
+        # Messages of the broker that is away are the first to wait.
         for message in sorted(found, key=lambda message: brokers[message.delivery_tag]):
             message.ack()
         with pytest.raises(TimeoutError):
