@@ -1,4 +1,4 @@
-"""Answers with secrets, encrypted for the one who signed the request. Pure.
+"""Answers with secrets, encrypted for the signer of the request. Pure.
 
 The key belongs to the connection (`WholeSignatures.sealing_key`): both ends know the key, and nobody who listens does.
 The body is covered by a stream of SHAKE-256 of key and nonce, and then authenticated by HMAC-SHA256:

@@ -1,4 +1,4 @@
-"""Request 7120 of administrators to the leader of a group: show or change its members, or let another one lead."""
+"""Request 7120 of administrators to the leader of a group: show or change its members, or let another node lead."""
 
 from skylark.mqcommon.addresses import is_address
 from skylark.mqcommon.errors import RequestRefused

@@ -300,7 +300,7 @@ HELD_MS = 600_000
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[HeldPulls]:
-    """What held each pull."""
+    """The `HeldPulls` that held each pull."""
     holders: list[HeldPulls] = []
     hold = HeldPulls.hold
 

@@ -101,7 +101,7 @@ class Load:
         await until(lambda: all(self.ended[sender] > before[sender] for sender in before), "each sender goes on")
 
     def say_worst(self) -> None:
-        """For those who run pytest -s; bench/failover.py measures it."""
+        """Print the worst send, for a reader of pytest -s; bench/failover.py measures it."""
         sys.stdout.write(f"\nworst send: {self.worst_s * 1000:.0f} ms\n")
 
 

@@ -106,7 +106,7 @@ async def cut_off(now: Now, member: Daemon) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def disk_lost(now: Now, member: Daemon) -> AsyncIterator[None]:
-    """It joins under a new id, and gets the whole log."""
+    """A member loses its disk, joins under a new id, and gets the whole log."""
     member.kill()
     now.at.lose_disk(member)
     now.at.are_links_own = False
@@ -158,7 +158,7 @@ async def test_two_of_five_members_fail_at_once_again_and_again(tmp_path: Path, 
 
 
 async def goes_on(now: Now, *faults: tuple[Daemon, Fault]) -> None:
-    """Nothing stops while these members are away, and they come back."""
+    """The group goes on while these members are away, and they come back."""
     started = trio.current_time()
     async with AsyncExitStack() as stack:
         for member, fault in faults:

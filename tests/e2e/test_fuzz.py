@@ -119,7 +119,7 @@ async def more(honest: Honest, count: int) -> None:
 
 
 async def check_store(made: BrokerSet, daemon: Daemon) -> None:
-    """What the kill left recovers, and then holds nothing that verifyStore finds fault with."""
+    """The store that the kill left recovers, and then verifyStore finds no fault in it."""
     await start(daemon)
     daemon.terminate()
     await trio.to_thread.run_sync(daemon.wait_stopped)

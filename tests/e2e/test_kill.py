@@ -92,7 +92,7 @@ class Rounds:
         await until_route(self._cluster, TOPIC, [broker.name])
 
     async def check(self, load: Load) -> None:
-        """What this round added, and the metadata."""
+        """Check the messages that this round added, and the metadata."""
         async with PullConsumer(self._cluster.nameserver) as consumer:
             for queue in await consumer.message_queues(TOPIC):
                 known = self.read.setdefault(queue, [])

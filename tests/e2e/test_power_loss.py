@@ -170,7 +170,7 @@ DISKS = {
 
 @dataclass
 class Trial:
-    """What was sent, and what came of it."""
+    """The acknowledged messages, and the counts of rounds and of losses."""
 
     acked_at: dict[bytes, float] = field(default_factory=dict)
     rounds: int = 0

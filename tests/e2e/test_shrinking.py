@@ -88,7 +88,7 @@ class Load:
 
 
 def commands(kind: str, broker: str) -> list[tuple[str, ...]]:
-    """What one round does, command after command; the topic has eight queues at its end."""
+    """The commands of one round; the topic has eight queues at its end."""
     on_topic = ("-t", TOPIC, "-c", "DefaultCluster", *SETTLE)
     if kind == "shrink":
         return [("shrinkTopic", *on_topic, "-w", "1"), ("rebalanceTopic", *on_topic, "-w", "8")]

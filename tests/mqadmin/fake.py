@@ -297,7 +297,7 @@ class FakeProducer:
 
 @dataclass
 class FakeClients:
-    """What commands open instead of the SDK's clients."""
+    """The clients that commands open in place of the SDK's clients."""
 
     world: World
 

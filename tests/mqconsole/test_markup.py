@@ -67,7 +67,7 @@ class Tags(HTMLParser):
 
 
 class Somebody:
-    """Who looks; the name is shown on each page."""
+    """The person who is logged in, whose name is shown on each page."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -51,7 +51,7 @@ class Desk:
         return self.registrations.handle(channel or self.caller.channel, request)
 
     async def work(self) -> None:
-        """Until nothing waits."""
+        """Process requests until none waits."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.registrations.run)
             await until(lambda: not self.registrations._waiting, "nothing waits")

@@ -133,7 +133,7 @@ class BrokerSet:
         assert copies >= least, f"SEND_OK, and {copies} of {least} copies: {sent}"
 
     def _copies(self, sent: Sent) -> int:
-        """Who has it; on disk, where that is meant."""
+        """How many brokers have a message; with a synchronous flush, on disk."""
         log = self.master.log
         count = int(log.holds(sent.start, sent.data, flushed=self._sync_flush))
         for slave in self.slaves:
@@ -205,7 +205,7 @@ class BrokerSet:
     # --- invariants
 
     def _check(self) -> None:
-        """Nobody has bytes that the master that it follows has not, or had not."""
+        """Check that no broker has bytes that its master does not have, or did not have."""
         for slave in self.slaves:
             state = (slave.log.end, slave.follows if slave.ready else None)
             if self._checked.get(slave.name) == state:

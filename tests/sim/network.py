@@ -64,7 +64,7 @@ class End:
             self._connection.carry(self, data)
 
     def close(self) -> None:
-        """What was sent before still arrives."""
+        """Close the connection; bytes that were sent before still arrive."""
         if not self.closed:
             self.closed = True
             self._connection.carry(self, b"")
@@ -152,14 +152,14 @@ class Network:
         return slow * (10 * self.random.random() if self.random.random() < 0.1 else self.random.random())
 
     def heal(self) -> None:
-        """From here on all is fast, and nothing is in the way."""
+        """End all faults: from here on all connections are fast."""
         self.calm = True
         self.down_until = 0.0
         for connection in self.connections:
             connection.rate = FAST
 
     def connect(self, client: Process, server: Process) -> Connection | None:
-        """None when nobody listens."""
+        """A connection; None when no process listens."""
         if not server.alive or self.down_until > self.scheduler.now:
             return None
         self._ports += 1

@@ -75,7 +75,7 @@ class MemoryCluster:
         self.add(queue, len(log.records) + count, minimum=log.minimum)
 
     def delete_before(self, queue: MessageQueue, offset: int) -> None:
-        """As a broker does when it runs out of days or disk."""
+        """Delete the first messages, as a broker does for their age or for room on its disk."""
         log = self.logs[queue]
         self.logs[queue] = Log(offset, log.records[offset - log.minimum :])
 

@@ -16,7 +16,7 @@ class Conf:
 
 @dataclass
 class Context:
-    """Of a SparkContext what `tell` looks at."""
+    """The part of a SparkContext that `tell` reads."""
 
     defaultParallelism: int
     given: dict[str, str]

@@ -111,7 +111,7 @@ def moved(record: Record) -> tuple[str, int, bytes]:
 
 
 class JavaPops(NamedTuple):
-    """What a Java broker gives to the group again, and from where on it reads each queue for new pops."""
+    """The messages that a Java broker gives to the group again, and where new pops begin in each queue."""
 
     revived: list[bytes]
     offsets: dict[str, dict[int, int]]

@@ -39,7 +39,7 @@ class Node:
         self.durable = content
 
     def sync_failed(self) -> None:
-        """As Linux has it: the error is told once, and the next sync succeeds without the bytes of this one."""
+        """Fail as Linux does: the error is reported once, and the next sync succeeds without the bytes of this sync."""
         content = self.content()
         self._forgotten = {
             start: content[start : start + SECTOR_BYTES]

@@ -13,7 +13,7 @@ from skylark.sdk.integrations.otel import SkylarkInstrumentor, telemetry
 
 
 class Seen:
-    """What was exported."""
+    """The spans that were exported."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()

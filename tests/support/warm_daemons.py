@@ -69,7 +69,10 @@ class WarmDaemons:
         self._asks: socket.socket | None = None
 
     def start(self, command: Sequence[str], log: IO[bytes], cwd: Path) -> Process:
-        """In a session of its own, with its output in ``log``. Programs that are not warm are executed."""
+        """Start a program in a session of its own, with its output in ``log``.
+
+        Programs that are not warm are executed.
+        """
         path = Path(command[0])
         if path.parent != Path(sys.executable).parent or path.name not in COMMANDS:
             return execute(command, log, cwd)
@@ -141,7 +144,7 @@ def serve(asks: socket.socket) -> None:
 
 
 def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, log: int) -> None:
-    """This process is the daemon from here on."""
+    """Turn this process into the daemon."""
     os.setsid()
     with open(os.devnull, "rb") as nothing:
         for source, target in ((nothing.fileno(), 0), (log, 1), (log, 2)):

@@ -31,7 +31,7 @@ steps = st.lists(
 
 
 class History:
-    """What was sent, what is durable, and when each was due."""
+    """The messages that were sent, which of them are durable, and when each was due."""
 
     def __init__(self, delays: Delays) -> None:
         self.delays = delays

@@ -18,7 +18,7 @@ CONNECTED_BEFORE_S = 5.0
 
 
 class Read(NamedTuple):
-    """What one side read at once."""
+    """The bytes that one side read at once."""
 
     at: float
     of_slave: bool

@@ -72,7 +72,7 @@ class SkylarkMaster:
         self.serve()
 
     def serve(self) -> None:
-        """With the handlers as they are now."""
+        """Serve with the present handlers."""
         handlers = {**self.desk.all_handlers, **self.watch.handlers()}
         self.server = Server({code: self._noting(code, handler) for code, handler in handlers.items()})
 

@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
 @dataclass
 class Member:
-    """What one process of a group got, from its start on."""
+    """The deliveries to one process of a group, from its start on."""
 
     started_ns: int
     deliveries: list[Delivery] = field(default_factory=list)

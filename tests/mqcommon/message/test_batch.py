@@ -27,7 +27,7 @@ ALIKE = st.builds(
 def test_messages_of_one_shape(
     messages: list[tuple[int, bytes, bytes]], most: int, others: list[tuple[int, bytes, bytes]]
 ) -> None:
-    """From any place on, with any limit, and with others before or after them."""
+    """From any place on, with any limit, and with other messages before or after them."""
     before, data = encode_batch(others), encode_batch(messages)
     some = messages[:most]
     assert decode_batch(before + data, len(before), most) == (some, len(before) + len(encode_batch(some)))

@@ -74,7 +74,7 @@ HEADERS = (JSON, ROCKETMQ, CBOR)
 
 
 def two_ends() -> tuple[WholeSignatures, WholeSignatures]:
-    """Of one connection: the client's and the server's."""
+    """The signatures of one connection: the client's and the server's."""
     return WholeSignatures("a challenge"), WholeSignatures("a challenge")
 
 

@@ -46,7 +46,7 @@ def decoded(data: bytes, schema: pa.Schema = ALL) -> pa.RecordBatch:
 
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """As Python values; timestamps as microseconds."""
+    """The rows as Python values; timestamps as microseconds."""
     columns = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         columns[field.name] = column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column

@@ -41,7 +41,7 @@ class Cluster:
     got: list[bytes] = field(default_factory=list)
 
     async def start_broker(self) -> None:
-        """With an empty store."""
+        """Start the broker with an empty store."""
         self.stores += 1
         self._broker = small_broker(self.nameserver, self.home / f"store{self.stores}")
         self._stopped = trio.Event()
@@ -91,7 +91,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def unstamped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    """Its broker knows no creation stamps, as RocketMQ's."""
+    """A cluster whose broker knows no creation stamps, as RocketMQ's brokers."""
     monkeypatch.setattr(Topics, "_new_stamp", lambda self: None)
     async with running(tmp_path) as made:
         yield made

@@ -143,7 +143,7 @@ async def test_what_an_iterable_raises_is_raised_as_it_is() -> None:
 
 
 class Boom(Exception):
-    """What no code of ours raises."""
+    """An error that no code of Skylark raises."""
 
 
 def once(real: Callable[..., Any], when: Callable[..., bool]) -> Callable[..., Any]:

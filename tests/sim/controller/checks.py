@@ -8,7 +8,7 @@ from tests.sim.controller.disk import RECORD_BYTES, Disk
 
 
 class Stretch(NamedTuple):
-    """What the master of one epoch wrote."""
+    """The bytes that the master of one epoch wrote."""
 
     writer: str
     start: int

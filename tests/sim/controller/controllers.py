@@ -116,7 +116,7 @@ class Controller(Process):
         self._answer()
 
     def _answer(self) -> None:
-        """As `Leases.run`."""
+        """Answer heartbeats, as `Leases.run` does."""
         if self._leases.has_work and not self._is_answering:
             self._is_answering = True
             drive(self._leases.answer(), self._answered)

@@ -141,7 +141,7 @@ class Following:
         self._say()
 
     def report(self) -> None:
-        """What the broker answers for has grown."""
+        """Report that the bytes that this broker has on disk have grown."""
         self._link.report(self._owner.safe_end, self._owner.now)
         self._say()
 

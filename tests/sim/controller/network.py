@@ -99,13 +99,13 @@ class End:
                 self._send(data[at:])
 
     def lose_some(self) -> None:
-        """What is on its way ends anywhere, also within a record."""
+        """Lose the end of the bytes that are under way, from any place on, also within a record."""
         random = self._connection.network.random
         for at in range(random.randint(0, len(self._under_way)), len(self._under_way)):
             self._under_way[at] = b""
 
     def close(self) -> None:
-        """What was sent before still arrives."""
+        """Close the connection; bytes that were sent before still arrive."""
         if not self.is_closed:
             self.is_closed = True
             self._send(None)

@@ -142,7 +142,7 @@ class Member:
         await self.do()
 
     async def flush(self) -> None:
-        """As `LogDisk.flush_often` does."""
+        """Flush, as `LogDisk.flush_often` does."""
         await self.disk.flush()
 
     async def finish_write(self) -> None:
@@ -439,6 +439,6 @@ def _messages(store: MessageStore) -> dict[tuple[int, int], bytes]:
 
 
 class AsyncHistory(History):
-    """With ASYNC_FLUSH."""
+    """A history with ASYNC_FLUSH."""
 
     sync_flush = False

@@ -30,7 +30,7 @@ steps = st.lists(
 
 
 class History:
-    """What was sent, popped and acknowledged."""
+    """The messages that were sent, popped and acknowledged."""
 
     def __init__(self, pops: Pops) -> None:
         self.pops = pops

@@ -97,7 +97,7 @@ class Broker:
 
     @property
     def channel(self) -> Producer:
-        """As a member of the producer group has it."""
+        """The channel of a member of the producer group."""
         return self.producer
 
     def _counted_put(self, *args: Any, **named: Any) -> PutResult:

@@ -41,7 +41,7 @@ EPOCH_FILE = "/store/epochFileCheckpoint"
 
 
 class Copies:
-    """What the master's end tells of its slaves: how far each is, and who left, in order."""
+    """What the master's end reports of its slaves: how far each slave is, and the slaves that left, in order."""
 
     def __init__(self) -> None:
         self.ends: dict[int, int] = {}

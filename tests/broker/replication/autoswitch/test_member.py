@@ -52,7 +52,7 @@ class Member:
         return self.known.address.addr if self.role.now.follows and self.known.address else ""
 
     def kill(self) -> None:
-        """Its connections close, and its port refuses others."""
+        """Kill a broker: its connections close, and its port refuses new ones."""
         self.scope.cancel()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:

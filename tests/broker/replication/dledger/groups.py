@@ -93,7 +93,7 @@ class Group:
 
 @asynccontextmanager
 async def group(*names: str, **options: Any) -> AsyncIterator[Group]:
-    """None is started yet."""
+    """A group of which no member is started yet."""
     async with trio.open_nursery() as nursery:
         made = Group(nursery, names or ("n0", "n1", "n2"), options)
         yield made

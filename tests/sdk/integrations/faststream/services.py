@@ -52,7 +52,7 @@ class Place:
 
 
 class Memory(Place):
-    """In memory: when `publish` has returned, all handlers have run."""
+    """A service in memory: when `publish` has returned, all handlers have run."""
 
     is_in_memory = True
 
@@ -67,7 +67,7 @@ class Memory(Place):
 
 
 class Seen(list[Any]):
-    """What handlers have seen. Those that are not coroutines run in threads."""
+    """The messages that handlers have seen. Handlers that are not coroutines run in threads."""
 
     def __init__(self) -> None:
         super().__init__()
