@@ -70,9 +70,9 @@ class Load:
         wanted = self.acked + count
         await until(lambda: self.acked >= wanted, f"{count} more sends are acknowledged")
 
-    async def until_acked_again(self, strike: Callable[[], None]) -> float:
-        """Seconds from ``strike`` to the acknowledgement of a send that began, or was tried again, after it."""
-        strike()
+    async def until_acked_again(self, kill: Callable[[], None]) -> float:
+        """Seconds from ``kill`` to the acknowledgement of a send that began, or was tried again, after it."""
+        kill()
         self.since, self.first_since = trio.current_time(), None
         await until(lambda: self.first_since is not None, "sends are acknowledged again")
         assert self.first_since is not None
@@ -123,11 +123,11 @@ class Switches:
         leader = await self._at.leading_controller(self._admin)
         assert leader is not None
 
-        def strike() -> None:
+        def kill() -> None:
             leader.kill()
             master.kill()
 
-        took_s = await self._load.until_acked_again(strike)
+        took_s = await self._load.until_acked_again(kill)
         await self._back(leader, master)
         return took_s
 

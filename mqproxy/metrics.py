@@ -92,7 +92,7 @@ class Meters:
         return columns
         yield  # never reached; it makes this a generator
 
-    def _note(self, name: str, code: int, began: float) -> None:
+    def _count(self, name: str, code: int, began: float) -> None:
         times = self._times.get((name, code))
         if times is None:
             times = self._times[name, code] = Histogram()
@@ -102,7 +102,7 @@ class Meters:
         async def measured(request: Any, context: Any) -> Any:
             began = self._now()
             answer = await handler(request, context)
-            self._note(name, answer.status.code, began)
+            self._count(name, answer.status.code, began)
             return answer
 
         return measured
@@ -115,7 +115,7 @@ class Meters:
                 code = await handler(request, context)
             finally:
                 self._waiting -= 1
-            self._note(name, code, began)
+            self._count(name, code, began)
 
         return measured
 

@@ -47,8 +47,8 @@ from skylark.remoting.protocol.command import CBOR, Command
 from skylark.remoting.protocol.requests.registrations import (
     REGISTER_BROKER,
     UNREGISTER_BROKER,
+    OnTopics,
     RegisterBrokerBody,
-    Take,
     body_crc32,
     decode_compressed,
     decode_json,
@@ -250,14 +250,14 @@ def _registration(request: Command) -> Steps[Registration]:
     )
 
 
-def _body(request: Command, is_compressed: bool, take: Take) -> Steps[RegisterBrokerBody]:
+def _body(request: Command, is_compressed: bool, on_topics: OnTopics) -> Steps[RegisterBrokerBody]:
     if not request.body:
         return RegisterBrokerBody()
     if is_compressed:
-        return (yield from decode_compressed(request.body, request.version, take))
+        return (yield from decode_compressed(request.body, request.version, on_topics))
     if request.codec == CBOR:  # Skylark's, which sends small parts
-        return (yield from read_registration(strict_cbor.loads(request.body), take))
-    return (yield from decode_json(request.body, take))
+        return (yield from read_registration(strict_cbor.loads(request.body), on_topics))
+    return (yield from decode_json(request.body, on_topics))
 
 
 class _Topics:

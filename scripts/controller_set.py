@@ -173,7 +173,7 @@ class ControllerSet:
             raise UserError(f"the Controllers do not know {self.name}")
         return found[self.name]
 
-    async def reign(self, admin: Admin) -> str:
+    async def epoch(self, admin: Admin) -> str:
         """The epoch in which the present master was elected."""
         return f"epoch {(await self.known(admin)).master_epoch}"
 

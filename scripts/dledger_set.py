@@ -39,7 +39,7 @@ class DLedgerSet(ControllerSet):
             f"n{number}",
         )
 
-    async def reign(self, admin: Admin) -> str:
+    async def epoch(self, admin: Admin) -> str:
         leader = (await admin.dledger_members((await self.until_master(admin)).addr)).leader
         return f"its group, as {leader}"
 

@@ -9,13 +9,13 @@ import os
 
 from pyspark import SparkContext
 
-#: Set for Spark's Python processes by `tell`.
+#: Set for Spark's Python processes by `publish`.
 VARIABLE = "SKYLARK_SPARK_PARALLELISM"
 #: Spark's own value for "no limit".
 _UNLIMITED = 2**31 - 1
 
 
-def tell(context: SparkContext) -> None:
+def publish(context: SparkContext) -> None:
     """Let planning know how many tasks the cluster of ``context`` runs at the same time."""
     conf = context.getConf()
     cores = int(conf.get("spark.executor.cores", "1"))

@@ -19,7 +19,7 @@ from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.spark_connector.one_line import one_line
 from skylark.spark_connector.options.read import ReadOptions, only_of_streams
 from skylark.spark_connector.options.write import WriteOptions
-from skylark.spark_connector.parallelism import tell
+from skylark.spark_connector.parallelism import publish
 from skylark.spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
 from skylark.spark_connector.reading.read_columns import default_columns
 from skylark.spark_connector.store.local import local_rows
@@ -110,7 +110,7 @@ def register(spark: SparkSession) -> None:
     """Register ``format("rocketmq")`` with ``spark``; UserError when its Python workers cannot run it."""
     if not is_remote():  # a Spark Connect client does not see the workers' Python
         check_worker_python(spark.sparkContext.pythonExec)
-        tell(spark.sparkContext)
+        publish(spark.sparkContext)
     spark.dataSource.register(RocketMQDataSource)
 
 

@@ -102,7 +102,7 @@ class RaftLog:
         # them.
         self._members = [(snapshot.index, snapshot.members)]
         if entries.last > snapshot.index:
-            self._note_members(entries.read(snapshot.index + 1, entries.last + 1, 1 << 62))
+            self._index_members(entries.read(snapshot.index + 1, entries.last + 1, 1 << 62))
 
     @property
     def last(self) -> int:
@@ -136,7 +136,7 @@ class RaftLog:
         if first <= self.last:
             self.forget_after(first - 1)
         self.entries.append(entries)
-        self._note_members(entries)
+        self._index_members(entries)
 
     def forget_after(self, index: int) -> None:
         """Remove the entries after ``index``, and the members that they brought."""
@@ -147,7 +147,7 @@ class RaftLog:
             self._members.pop()
         self.entries.forget_after(index)
 
-    def _note_members(self, entries: Sequence[RaftEntry]) -> None:
+    def _index_members(self, entries: Sequence[RaftEntry]) -> None:
         self._members += [(each.index, Members.decode(each.data)) for each in entries if each.kind == MEMBERSHIP]
 
     def accept(self, prev_index: int, prev_term: int, entries: Sequence[RaftEntry]) -> bool:

@@ -368,7 +368,7 @@ class Channel:
             if asked_at >= self.last_read:
                 is_first = self._unanswered_since < self.last_read
                 self._unanswered_since = asked_at if is_first else min(asked_at, self._unanswered_since)
-            _tell(answered, RequestTimeout(self.remote, code, timeout_ms))
+            _call_back(answered, RequestTimeout(self.remote, code, timeout_ms))
 
     def is_silent(self, now: float) -> bool:
         """Whether nothing was read for SILENT_S since a request was queued that has expired."""
@@ -427,7 +427,7 @@ class Channel:
             pending, self._pending = self._pending, {}
             # A copy: a callback may cancel tasks that wait for other answers, which removes their rows.
             for _, _, _, answered, _ in list(pending.values()):
-                _tell(answered, ConnectionLost(self.remote, reason))
+                _call_back(answered, ConnectionLost(self.remote, reason))
 
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
         receive = self._transport.receive
@@ -556,7 +556,7 @@ def _parts(piece: bytes | memoryview) -> Iterator[memoryview]:
         yield view[start : start + PART_BYTES]
 
 
-def _tell(answered: Answered, result: RemotingError) -> None:
+def _call_back(answered: Answered, result: RemotingError) -> None:
     """Call ``answered``. An exception in it is logged: it must not end other requests or connections."""
     try:
         answered(result)

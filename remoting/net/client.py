@@ -141,9 +141,9 @@ class RemotingClient:
             self._end_in_time(left_ms)
             answer = await channel.invoke(command, left_ms)
         except BaseException:
-            self._note_no_answer(peer, channel, command)
+            self._withdraw_offer(peer, channel, command)
             raise
-        self._note_offer(peer, channel, answer)
+        self._settle_offer(peer, channel, answer)
         if signatures is not None and answer.ext and SEALED_FIELD in answer.ext:
             self._unseal(answer, signatures)
         return answer
@@ -181,12 +181,12 @@ class RemotingClient:
             raise ConnectFailed(addr, "not connected")
         self._end_in_time(timeout_ms)
         if command.ext and OFFER_FIELD in command.ext:
-            answered = self._noting_offer(peer, channel, command, answered)
+            answered = self._settling_offer(peer, channel, command, answered)
         self._sign(peer, command)
         try:
             channel.submit(command, timeout_ms, answered, wake=False)
         except RemotingError:
-            self._note_no_answer(peer, channel, command)
+            self._withdraw_offer(peer, channel, command)
             raise
 
     def flush(self, addr: str) -> bool:
@@ -229,25 +229,25 @@ class RemotingClient:
         assert self._credentials is not None
         answer.body = unseal(signatures.sealing_key(self._credentials.secret_key), answer.body)
 
-    def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
+    def _settle_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
         if answer.ext and answer.ext.get(OFFER_FIELD) == OFFER_CBOR and peer.channel is channel:
             peer.codec = CBOR
             peer.broker_name = str(answer.ext.get(BROKER_NAME_FIELD) or "")
             peer.greeting = answer.ext
 
-    def _note_no_answer(self, peer: _Peer, channel: Channel, command: Command) -> None:
+    def _withdraw_offer(self, peer: _Peer, channel: Channel, command: Command) -> None:
         if command.ext and OFFER_FIELD in command.ext and peer.channel is channel:
             peer.offered = False
 
-    def _noting_offer(self, peer: _Peer, channel: Channel, command: Command, answered: Answered) -> Answered:
-        def noted(result: Command | RemotingError) -> None:
+    def _settling_offer(self, peer: _Peer, channel: Channel, command: Command, answered: Answered) -> Answered:
+        def settled(result: Command | RemotingError) -> None:
             if isinstance(result, Command):
-                self._note_offer(peer, channel, result)
+                self._settle_offer(peer, channel, result)
             else:
-                self._note_no_answer(peer, channel, command)
+                self._withdraw_offer(peer, channel, command)
             answered(result)
 
-        return noted
+        return settled
 
     def speaks_cbor(self, addr: str) -> bool:
         """Whether the server at ``addr`` is known to be a Skylark."""
@@ -356,7 +356,7 @@ class RemotingClient:
             self._connected(peer, attempt, channel)
             peer.offered = True
             peer.signatures = signatures
-            self._note_offer(peer, channel, answer)
+            self._settle_offer(peer, channel, answer)
         finally:
             self._end(peer, attempt)
 

@@ -252,10 +252,10 @@ class Server:
                 response = failure(request, error)
         if response is not None:
             if request.flag & FLAG_ONEWAY:
-                self._note_if_refused(channel, request, response)
+                self._log_if_refused(channel, request, response)
             channel.reply(request, response)
 
-    def _note_if_refused(self, channel: Channel, request: Command, response: Command) -> None:
+    def _log_if_refused(self, channel: Channel, request: Command, response: Command) -> None:
         if response.code != ResponseCode.SUCCESS:
             self._unanswered.log(channel.remote, request, response, trio.current_time())
 
@@ -292,7 +292,7 @@ class Server:
                 channel.let_go(held_bytes)
         if response is not None:
             if request.flag & FLAG_ONEWAY:
-                self._note_if_refused(channel, request, response)
+                self._log_if_refused(channel, request, response)
             channel.reply(request, response)
 
     async def _scan(self) -> None:

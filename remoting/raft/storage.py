@@ -162,7 +162,7 @@ class FileStorage:
                 found.append((head, size))
         return found
 
-    def _note_size(self, *, sync: bool = False) -> None:
+    def _write_mark(self, *, sync: bool = False) -> None:
         """Write the length of the log, all of which is on disk, to the mark."""
         if self._mark is None:
             self._mark = self._fs.open_map(self._mark_path, MARK_FILE_BYTES, create=True)
@@ -187,7 +187,7 @@ class FileStorage:
             file.sync()
         finally:
             file.close()
-        self._note_size(sync=True)
+        self._write_mark(sync=True)
 
     def begin(self, node: str, snapshot: Snapshot) -> None:
         # The snapshot last: its file means that the node has begun, and then there must be a log.
@@ -209,7 +209,7 @@ class FileStorage:
         self._log.write(_record([vote, None, entry_fields(persist.entries)]))
         self._log.sync()
         # After the sync: the mark must never claim what is not on disk.
-        self._note_size()
+        self._write_mark()
 
     def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:
         # The snapshot first: a crash then leaves entries that it covers, and never a gap between it and the log.
@@ -228,7 +228,7 @@ class FileStorage:
 
     def _read_snapshot(self) -> tuple[str, Snapshot]:
         data = self._fs.read(self._snapshot_path)
-        payload, _ = _take(data, 0)
+        payload, _ = _read_record(data, 0)
         if payload is None:
             raise self._lost(self._snapshot_path, 0, "the snapshot is damaged")
         node, fields = payload
@@ -238,7 +238,7 @@ class FileStorage:
         vote = [self._hard_state.term, self._hard_state.vote]
         if self._mark is None:
             # The new log says that there is a mark.
-            self._note_size(sync=True)
+            self._write_mark(sync=True)
         if self._log is not None:
             self._log.close()
         first = _record([vote, [*base, _IS_MARKED], entry_fields(entries)])
@@ -246,7 +246,7 @@ class FileStorage:
         self._log_head = first[: HEAD.size]
         self._log = self._fs.open_append(self._log_path)
         # Synced, so that only a log of one record may have the mark of another log.
-        self._note_size(sync=True)
+        self._write_mark(sync=True)
 
     def _read_log(self) -> tuple[list[Any], int]:
         """The records, and how many bytes of the file they take."""
@@ -254,11 +254,11 @@ class FileStorage:
         self._log_head = data[: HEAD.size]
         records, at = [], 0
         while at < len(data):
-            record, end = _take(data, at)
+            record, end = _read_record(data, at)
             if record is None:
                 # The last write may be torn: no answer depended on it. A whole record after a damaged one means that
                 # records are lost that were synced, and perhaps promised.
-                if end < len(data) and _take(data, end)[0] is not None:
+                if end < len(data) and _read_record(data, end)[0] is not None:
                     raise self._lost(self._log_path, at, "damaged, and what follows is not")
                 break
             records.append(record)
@@ -276,7 +276,7 @@ def _record(content: Any) -> bytes:
     return HEAD.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-def _take(data: bytes, at: int) -> tuple[Any, int]:
+def _read_record(data: bytes, at: int) -> tuple[Any, int]:
     """The content of the record at ``at``, None when it is damaged or incomplete; and where the next record begins."""
     if len(data) - at < HEAD.size:
         return None, len(data)

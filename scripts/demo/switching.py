@@ -62,12 +62,12 @@ class SwitchingDemo:
         async with Admin(self._set.nameserver) as admin:
             master = await self._set.until_in_sync(admin)
             leader = await self._set.leading_controller(admin)
-            reign = await self._set.reign(admin)
+            epoch = await self._set.epoch(admin)
             await self._set.make_topic(admin, TOPIC)
         if self._set.controllers:
             print(f"  {leader.name if leader else 'no Controller'} leads the Controllers")
         print(
-            f"  {master.name} is the master of {reign}; all three brokers have all messages;"
+            f"  {master.name} is the master of {epoch}; all three brokers have all messages;"
             f" logs and data: {self._home}"
         )
 
@@ -91,17 +91,17 @@ class SwitchingDemo:
         made = self._set
         victim = await made.until_master(admin)
         await sending.reached(KILL_AT)
-        reign = await made.reign(admin)
+        epoch = await made.epoch(admin)
         victim.kill()
-        killed_at = sending.strike()
+        killed_at = sending.mark_kill()
         sending.progress.say(
-            f"kill -9 {victim.name}, the master of {reign} (pid {victim.pid}), after {sending.ended:,} sends"
+            f"kill -9 {victim.name}, the master of {epoch} (pid {victim.pid}), after {sending.ended:,} sends"
         )
         master = await made.until_master(admin, but=victim)
         took_s = trio.current_time() - killed_at
-        reign = await made.reign(admin)
+        epoch = await made.epoch(admin)
         sending.progress.say(
-            f"{master.name} took over: elected in {reign}, and routed to, {took_s * 1000:,.0f} ms after the kill"
+            f"{master.name} took over: elected in {epoch}, and routed to, {took_s * 1000:,.0f} ms after the kill"
         )
         await sending.reached(RESTART_AT)
         await made.start_broker(victim)
@@ -166,7 +166,7 @@ class Sending:
                 self._acknowledged(result, body, started)
             self.progress.update(self.ended)
 
-    def strike(self) -> float:
+    def mark_kill(self) -> float:
         """Record when the master was killed."""
         self._killed_at = trio.current_time()
         return self._killed_at

@@ -28,7 +28,7 @@ from skylark.spark_connector.jobs.copying import (
 from skylark.spark_connector.jobs.session import CONNECTION, EXAMPLES, session
 from skylark.spark_connector.options.connection import ConnectionOptions
 from skylark.spark_connector.reading.pulling import BrokersMissing
-from skylark.spark_connector.reading.whole import asked
+from skylark.spark_connector.reading.whole import find_queues
 
 PLAN = "plan.json"
 # How often NameServers are asked again for missing brokers: a NameServer that was just restarted soon learns of them.
@@ -112,7 +112,7 @@ def _bounds(options: ConnectionOptions, topic: str, required: Collection[str]) -
     from skylark.sdk.blocking import PullConsumer
 
     with PullConsumer(**options.client, group=GROUP, heartbeat=False) as consumer:
-        queues, missing = asked(consumer, [topic], required, RETRIES, RETRY_INTERVAL_MS)
+        queues, missing = find_queues(consumer, [topic], required, RETRIES, RETRY_INTERVAL_MS)
         if missing:
             raise BrokersMissing(
                 f"{missing}. Nothing was copied: start the broker, and run this again with the same --progress; or, if"

@@ -38,7 +38,7 @@ def whole_queues(
     """
 
     def ask() -> tuple[list[MessageQueue], str]:
-        return asked(
+        return find_queues(
             directory,
             options.topics,
             options.required,
@@ -65,7 +65,7 @@ def whole_queues(
     return found
 
 
-def asked(
+def find_queues(
     directory: TopicDirectory,
     topics: Sequence[str],
     required: Collection[str],

@@ -156,7 +156,7 @@ class StreamQueues:
         )
         for first, answer in answers.items():
             if answer:  # all queues have the same stamp
-                self._note_stamp(first, next(iter(answer.values())).created_ms)
+                self._keep_stamp(first, next(iter(answer.values())).created_ms)
             else:
                 self._one_by_one.add((first.topic, first.broker_name))
         return {queue: bounds for answer in answers.values() for queue, bounds in answer.items()}
@@ -208,14 +208,14 @@ class StreamQueues:
 
     def _bounds_of(self, queue: MessageQueue) -> QueueBounds:
         high, created_ms = self._consumer.end_position(queue)
-        self._note_stamp(queue, created_ms)
+        self._keep_stamp(queue, created_ms)
         low = self._lows.get(queue)
         if low is None or low.created_ms != created_ms or high < low.offset:
             low = Position(self._consumer.min_offset(queue), created_ms)
         self._lows[queue] = low
         return QueueBounds(low.offset, max(low.offset, high))
 
-    def _note_stamp(self, queue: MessageQueue, created_ms: int | None) -> None:
+    def _keep_stamp(self, queue: MessageQueue, created_ms: int | None) -> None:
         if created_ms is not None:
             self.stamps[queue.topic, queue.broker_name] = created_ms
 

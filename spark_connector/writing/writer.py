@@ -243,7 +243,7 @@ class _Writing:
                 batches = self._bodies.made(arrow_batches(iterator, self._schema))
                 return send_batches(batches, self._layout, self._options.topic, target, Written(task.partition))
 
-    def _note_commit(self, messages: Sequence[Written | None], what: str) -> None:
+    def _log_commit(self, messages: Sequence[Written | None], what: str) -> None:
         done = [message for message in messages if message is not None]
         rows, sent = sum(one.rows for one in done), sum(one.sent for one in done)
         logger.info("%s: %d rows written, %d of them were there already", what, rows, rows - sent)
@@ -317,7 +317,7 @@ class RocketMQBatchWriter(_Writing, DataSourceArrowWriter):
     """For ``df.write``."""
 
     def commit(self, messages: list[Any]) -> None:
-        self._note_commit(messages, "batch")
+        self._log_commit(messages, "batch")
 
     def abort(self, messages: list[Any]) -> None:
         self._log_abort(messages, "batch")
@@ -329,7 +329,7 @@ class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
     _is_stream = True
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        self._note_commit(messages, f"epoch {batchId}")
+        self._log_commit(messages, f"epoch {batchId}")
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self._log_abort(messages, f"epoch {batchId}")

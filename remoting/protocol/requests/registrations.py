@@ -235,13 +235,13 @@ def encode_compressed(body: RegisterBrokerBody, version: int, *, attributes: boo
 
 Reading = Generator[None, None, RegisterBrokerBody]
 #: Called with the topics of each step.
-Take = Callable[[dict[str, TopicConfig]], None]
+OnTopics = Callable[[dict[str, TopicConfig]], None]
 
 
-def read_registration(wire: Any, take: Take | None = None) -> Reading:
+def read_registration(wire: Any, on_topics: OnTopics | None = None) -> Reading:
     """The body in the result of ``loads``, which this empties. Raises ProtocolError when it is not such a body.
 
-    ``take`` gets the topics; without ``take`` they are in the body. The other readers do the same.
+    ``on_topics`` gets the topics; without ``on_topics`` they are in the body. The other readers do the same.
     """
     wrapper = wire.get(_WRAPPER) if type(wire) is dict else None
     table = None
@@ -249,24 +249,24 @@ def read_registration(wire: Any, take: Take | None = None) -> Reading:
     if type(wrapper) is dict:
         table = wrapper.pop(_TABLE, None)
         wrapper.pop(_DETAILS, None)
-        mappings.take(wrapper.pop(_MAPPINGS, None))
+        mappings.add(wrapper.pop(_MAPPINGS, None))
     body = mappings.added_to(RegisterBrokerBody.from_wire(wire))
     if table is None:
         return body
     if type(table) is not dict:
         raise ProtocolError("TopicConfigTable.topicConfigTable: not an object")
-    take = _Counted(take or body.topic_config_serialize_wrapper.topic_config_table.update)
+    on_topics = _Counted(on_topics or body.topic_config_serialize_wrapper.topic_config_table.update)
     names = iter(list(table))
     while chunk := list(islice(names, STEP_TOPICS)):
-        take(_read_topics({name: table.pop(name) for name in chunk}))
+        on_topics(_read_topics({name: table.pop(name) for name in chunk}))
         yield None
     return body
 
 
-def decode_json(data: bytes, take: Take | None = None) -> Reading:
+def decode_json(data: bytes, on_topics: OnTopics | None = None) -> Reading:
     """The body in its JSON form. Raises ProtocolError when it is not such a body."""
     topics: dict[str, TopicConfig] = {}
-    take = _Counted(take or topics.update)
+    on_topics = _Counted(on_topics or topics.update)
     mappings = _Mappings()
     pieces = split_objects(data, _WRAPPER, (_TABLE, _DETAILS, _MAPPINGS))
     while True:
@@ -276,9 +276,9 @@ def decode_json(data: bytes, take: Take | None = None) -> Reading:
             rest: bytes = end.value
             break
         if piece is not None and piece.name == _TABLE:
-            take(_read_topics(loads(piece.data, relaxed_bytes=_RELAXED_BYTES)))
+            on_topics(_read_topics(loads(piece.data, relaxed_bytes=_RELAXED_BYTES)))
         elif piece is not None and piece.name == _MAPPINGS:
-            mappings.take(loads(piece.data, relaxed_bytes=_RELAXED_MAPPINGS_BYTES))
+            mappings.add(loads(piece.data, relaxed_bytes=_RELAXED_MAPPINGS_BYTES))
         yield None
     if len(rest) > MAX_REST_BYTES:
         raise ProtocolError(f"it has {len(rest)} bytes besides topics, at most {MAX_REST_BYTES} are read")
@@ -287,21 +287,21 @@ def decode_json(data: bytes, take: Take | None = None) -> Reading:
     return mappings.added_to(body)
 
 
-def decode_compressed(data: bytes, version: int, take: Take | None = None) -> Reading:
+def decode_compressed(data: bytes, version: int, on_topics: OnTopics | None = None) -> Reading:
     """The body in its compressed form, from a peer of ``version``. Raises ProtocolError when it is not such a body."""
     parts = _Parts(data)
     wrapper = TopicConfigTable(data_version=DataVersion.from_wire(loads(parts.part())))
-    take = take or wrapper.topic_config_table.update
+    on_topics = on_topics or wrapper.topic_config_table.update
     topics: dict[str, TopicConfig] = {}
     try:
         for number in range(1, parts.count() + 1):
             topic = _parse_topic(str(parts.part(), "utf-8"))
             topics[topic.topic_name] = topic
             if number % STEP_TOPICS == 0 or parts.step_is_over():
-                take(topics)
+                on_topics(topics)
                 topics = {}
                 yield None
-        take(topics)
+        on_topics(topics)
         servers = _SERVERS.read(loads(parts.part()))
     except ValueError as cause:
         raise ProtocolError(f"compressed registration is damaged: {cause}") from None
@@ -309,7 +309,7 @@ def decode_compressed(data: bytes, version: int, take: Take | None = None) -> Re
     if version >= MAPPING_SINCE:
         for number in range(1, parts.count() + 1):
             info = loads(parts.part())
-            mappings.take({info.get("topic"): info} if type(info) is dict else info)
+            mappings.add({info.get("topic"): info} if type(info) is dict else info)
             if number % STEP_TOPICS == 0 or parts.step_is_over():
                 yield None
     while parts.skip():
@@ -324,7 +324,7 @@ class _Mappings:
         self._found: dict[str, TopicQueueMappingInfo] = {}
         self._count = 0
 
-    def take(self, wire: Any) -> None:
+    def add(self, wire: Any) -> None:
         if wire is None:
             return
         try:
@@ -343,16 +343,16 @@ class _Mappings:
 
 
 class _Counted:
-    """``take``, up to MAX_TOPICS topics. The compressed form says how many there are before they are read."""
+    """``on_topics``, up to MAX_TOPICS topics. The compressed form says how many there are before they are read."""
 
-    def __init__(self, take: Take) -> None:
-        self._take = take
+    def __init__(self, on_topics: OnTopics) -> None:
+        self._on_topics = on_topics
         self._count = 0
 
     def __call__(self, topics: dict[str, TopicConfig]) -> None:
         self._count += len(topics)
         _check_count(self._count)
-        self._take(topics)
+        self._on_topics(topics)
 
 
 def _check_count(count: int) -> None:
