@@ -121,7 +121,7 @@ class Side:
         return count / took
 
     def latency(self, count: int) -> list[float]:
-        """From a send to the task's first line, ms."""
+        """The time from a send to the task's first line, in ms."""
         for _ in range(count):
             self.send(SINGLE)
             time.sleep(LATENCY_PAUSE_S)

@@ -43,7 +43,7 @@ SIZES = {
     "held": (1, 10, 100, 300, 1_000),
 }
 UNITS = {"queues": "queues", "log": "GB of log", "connections": "connections", "held": "held pulls"}
-# Of each topic, as `make_large` makes them.
+# The number of queues of each topic, as `make_large` makes them.
 TOPIC_QUEUES = 8
 # Where the number of queues is not what grows.
 QUEUES = 64
@@ -90,7 +90,7 @@ class Line:
 
 
 class Costs(NamedTuple):
-    """In us, for a send and for a pull: until the answer, and of the broker's processor."""
+    """The costs of a send and of a pull, in us: the time until the answer, and the broker's processor time."""
 
     send: float
     pull: float

@@ -37,7 +37,7 @@ from skylark.remoting.protocol.requests.routes import (
 from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList
 
 CLUSTER = "DefaultCluster"
-# As brokers send a large set (broker/registration/registration.py).
+# The size of a part, as brokers send a large set (broker/registration/registration.py).
 PART_TOPICS = 500
 ANSWER_TIMEOUT_S = 120.0
 RECEIVE_BYTES = 262_144
@@ -190,7 +190,7 @@ class Peer:
 
 
 def _reply(frame: bytes) -> bytes:
-    """What a broker answers to a request; nothing for an answer."""
+    """A broker's answer to a request; b"" for an answer."""
     (command,) = Connection().receive_data(frame)
     return b"" if command.is_response else encode(command.respond())
 
@@ -221,7 +221,7 @@ class Load:
         return self.in_order(peers, [[frame] for frame in frames])
 
     def in_order(self, peers: Sequence[Peer], frames: Sequence[Sequence[bytes]]) -> list[bytes]:
-        """As `at_once`; each peer has several frames, and sends one after the answer to the one before."""
+        """As `at_once`; each peer has several frames, and sends each after the answer to the frame before."""
         left: dict[int, Iterator[bytes]] = {}
         for peer, own in zip(peers, frames, strict=True):
             left[peer.socket.fileno()] = iter(own)

@@ -14,7 +14,7 @@ ENTRY_BYTES = 200
 
 
 class BoundedCache(Generic[K, V]):
-    """At most ``max_bytes`` of entries. ``get(key)`` is None when there is no such key."""
+    """A cache of at most ``max_bytes`` of entries. ``get(key)`` is None when there is no such key."""
 
     __slots__ = ("_max_bytes", "_sizes", "_table", "get", "used_bytes")
 

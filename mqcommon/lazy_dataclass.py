@@ -130,7 +130,7 @@ def _like(cls: type[Any]) -> list[Any]:
 
 
 class _Signature:
-    """What ``help`` and editors show of the constructor: its arguments, as `dataclasses.dataclass` has them."""
+    """The signature of the constructor for ``help`` and editors: the arguments as with `dataclasses.dataclass`."""
 
     def __get__(self, instance: Any, cls: type[Any]) -> Any:
         if instance is not None:
@@ -165,7 +165,7 @@ def _refuse_to_delete(self: Any, name: str) -> NoReturn:
 
 
 def _state(self: Any) -> list[Any]:
-    """What is pickled: a frozen object cannot be given its fields one by one."""
+    """The state to pickle: a frozen object cannot be given its fields one by one."""
     return [getattr(self, each.name) for each in fields(self)]
 
 

@@ -36,7 +36,7 @@ _RECEIVES = frozenset({"ReceiveMessage", "PullMessage"})
 
 
 class Served(NamedTuple):
-    """What the metrics read of a serving proxy."""
+    """The part of a serving proxy that the metrics read."""
 
     sessions: Sessions
     connections: Callable[[], int]

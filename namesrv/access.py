@@ -68,7 +68,7 @@ QUERIES: Final = frozenset(
     }
 )
 
-#: What brokers send of their own accord: to NameServers, and to Controllers.
+#: Requests that brokers send of their own accord: to NameServers, and to Controllers.
 REGISTRATIONS: Final = frozenset(
     {
         REGISTER_BROKER.code,

@@ -29,7 +29,7 @@ REFUSALS_LOG_S = 10.0
 
 
 class GuardOptions(Protocol):
-    """What the options of NameServers and Controllers say about access."""
+    """The options of NameServers and Controllers about access."""
 
     @property
     def acl_path(self) -> str: ...

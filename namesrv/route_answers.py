@@ -17,7 +17,7 @@ _ENTRY_BYTES = 300
 
 
 class Form(NamedTuple):
-    """What an answer depends on besides its topic."""
+    """The properties of a request, besides its topic, on which the answer depends."""
 
     dialect: Dialect
     acting_master: bool

@@ -205,8 +205,8 @@ class RouteTable(Generic[C]):
         topics: Mapping[str, Queues] = {}
         if known is not None and known is not holder:
             if known.broker_name == new.broker_name:
-                # It may be the last member: its set is removed with it and made again below. The topics stay: parts
-                # may bring them one after the other, and a client must not take a topic for a new one meanwhile.
+                # The broker may be the last member: its set is removed with it and made again below. The topics stay:
+                # parts may bring them one after the other, and a client must not take a topic for a new one meanwhile.
                 reported = self._sets[known.broker_name].reported
                 topics = dict(self._queues.of(known.broker_name))
             self._remove(known, is_renamed=known.broker_name != new.broker_name)
@@ -554,7 +554,7 @@ class RouteTable(Generic[C]):
         if part.number > 0:
             arrived = known.arrived if known.connection is connection else None
             return arrived is not None and arrived.is_followed_by(part, new.data_version)
-        # What the broker has deleted, too, is no longer a difference between this table and its version.
+        # A topic that the broker has deleted, too, is no longer a difference between this table and its version.
         for topic in part.removed:
             known.deleted_here.pop(topic, None)
         is_lowest = new.broker_id == min(self._sets[new.broker_name].addrs)

@@ -167,7 +167,7 @@ class ControllerSet:
     # --- who leads
 
     async def known(self, admin: Admin) -> InSyncStateData:
-        """What the Controllers know of the set. Raises one of `NOT_YET` while they cannot say."""
+        """The state of the set, from the Controllers. Raises one of `NOT_YET` while they cannot say."""
         found = (await admin.sync_state_sets(self.controller_addrs, [self.name])).replicas_info_table
         if self.name not in found:
             raise UserError(f"the Controllers do not know {self.name}")

@@ -34,7 +34,7 @@ STARTED = re.compile(r"^(tests/\S+::\S.*?) *(?:\x1b|$)", re.MULTILINE)
 
 
 class Failure(NamedTuple):
-    """What failed first in a run."""
+    """The first failure of a run."""
 
     test: str
     reason: str

@@ -50,7 +50,7 @@ class RocketMQDataSource(DataSource):
             return default_columns(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """The reader for ``spark.read``."""
         with one_line():
             if only := only_of_streams(self.options):
                 raise UserError(f"option {only[0]} is for spark.readStream; leave it out, or read a stream")
@@ -77,7 +77,7 @@ class RocketMQDataSource(DataSource):
             return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``write``."""
+        """The writer for ``write``."""
         if overwrite:
             _refuse('messages of a topic cannot be overwritten; use .mode("append")')
         with one_line():

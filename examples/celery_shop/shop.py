@@ -22,7 +22,7 @@ def charge(self: Task, order: int, cents: int) -> int:
 
 @app.task
 def receipt(cents: int, order: int) -> str:
-    """What the customer gets."""
+    """The receipt for the customer."""
     return f"order {order}: {cents / 100:.2f}"
 
 

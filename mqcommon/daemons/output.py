@@ -34,7 +34,7 @@ class _Stdout(TextIOWrapper):
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> OutputFailed:
-        # What is left in the buffer would fail again when the interpreter ends, which would print a traceback.
+        # The rest in the buffer would fail again when the interpreter ends, which would print a traceback.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)

@@ -141,7 +141,7 @@ def write_with_crc(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def read_with_crc(fs: ReadableFiles, path: str) -> bytes | None:
-    """What `write_with_crc` wrote; None when the file is missing or damaged.
+    """The data that `write_with_crc` wrote; None when the file is missing or damaged.
 
     An empty content counts as damage, too: its CRC is 0, so a file of which a power loss left 4 zeros would fit.
     """

@@ -405,7 +405,7 @@ class OsFiles:
         self._descriptors.fsync_dir(path)
 
     def sync_all(self, path: str) -> None:
-        # It reports write errors since Linux 5.8.
+        # syncfs reports write errors since Linux 5.8.
         fd = self._descriptors.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             syncfs(fd)

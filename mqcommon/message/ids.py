@@ -53,7 +53,7 @@ def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """What a unique key says: the process that made it, and when it was made."""
+    """The parts of a unique key: the process that made it, and when it was made."""
 
     ip: str
     pid: int
@@ -61,7 +61,7 @@ class UniqueKey:
 
 
 def parse_unique_key(text: str, now_ms: int) -> UniqueKey:
-    """What ``text`` says. Raises ValueError when it is not a unique key.
+    """The parts of the unique key ``text``. Raises ValueError when it is not a unique key.
 
     A key does not say its month or time zone. As in RocketMQ, it counts as of the last month, in local time, in which
     its time is past.

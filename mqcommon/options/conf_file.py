@@ -118,7 +118,7 @@ def entries(text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
 
 
 def _entries(cls: type[Any], text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
-    """As `entries`, of a conf file for ``cls``."""
+    """As `entries`, for a conf file of ``cls``."""
     is_json = getattr(cls, "conf_may_be_json", False) and text.lstrip().startswith("{")
     return json_entries(text, source) if is_json else entries(text, source)
 

@@ -22,7 +22,7 @@ class Entries(Protocol):
     def last(self) -> int: ...
 
     def term(self, index: int) -> int | None:
-        """From ``base`` to ``last``; else None."""
+        """The term of the entry at ``index``, from ``base`` to ``last``; else None."""
 
     def read(self, first: int, end: int, max_bytes: int) -> tuple[RaftEntry, ...]:
         """Entries from ``first`` to before ``end``: at least one, and not much more than ``max_bytes``."""

@@ -28,7 +28,7 @@ class State(Enum):
 
 
 class Progress:
-    """What the leader knows of one other member, and whether it may send to that member."""
+    """One other member, as the leader knows it, and whether the leader may send to it."""
 
     def __init__(self, config: Config, next_index: int) -> None:
         self._config = config

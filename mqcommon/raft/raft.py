@@ -107,7 +107,7 @@ class Raft:
         self._writing: tuple[HardState, int, int] | None = None
         self.role: Role = Follower(self)
 
-    # What it is.
+    # --- the state of the node
 
     @property
     def is_leader(self) -> bool:
@@ -131,7 +131,7 @@ class Raft:
         """The other members, as this leader knows them; none when it does not lead."""
         return self.role.followers() if isinstance(self.role, Leader) else {}
 
-    # What happens to it.
+    # --- events
 
     def tick(self, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -221,7 +221,7 @@ class Raft:
         term = request.term if granted else self.term
         self.send(VoteResponse(self.node, request.sender, term, granted, request.pre))
 
-    # For the roles.
+    # --- methods for the roles
 
     def send(self, message: RaftMessage) -> None:
         self.outbox.append(message)
@@ -279,7 +279,7 @@ class Raft:
         self._restore = snapshot
         return snapshot.index
 
-    # What it wants.
+    # --- the duties of the driver
 
     def ready(self) -> Ready:
         if isinstance(self.role, Leader):
@@ -345,7 +345,7 @@ class Raft:
         """
         self.log.forget_after(index)
 
-    # Snapshots of this node's state.
+    # --- snapshots of this node's state
 
     def make_snapshot(self, index: int, data: bytes) -> Snapshot:
         """``data``: the application's state after the entry at ``index``, which ``ready`` handed out."""
@@ -535,7 +535,7 @@ class Leader:
             for node, progress in self.progress.items()
         }
 
-    # Requests of the application.
+    # --- requests of the application
 
     def propose(self, kind: int, data: bytes) -> int:
         if self._transferee:
@@ -573,7 +573,7 @@ class Leader:
     def read_index(self, context: object) -> None:
         self._reads.add(context)
 
-    # Time.
+    # --- time
 
     def tick(self) -> None:
         raft = self._raft
@@ -603,7 +603,7 @@ class Leader:
         for node, progress in self.progress.items():
             raft.send(Heartbeat(raft.node, node, raft.term, min(progress.match, raft.log.commit), self._round))
 
-    # Answers.
+    # --- answers of other members
 
     def step(self, message: RaftMessage) -> None:
         progress = self.progress.get(message.sender)
@@ -675,7 +675,7 @@ class Leader:
         if progress is not None and progress.match == raft.log.last:
             raft.send(TimeoutNow(raft.node, self._transferee, raft.term))
 
-    # What goes out.
+    # --- requests to other members
 
     def _append(self, kind: int, data: bytes) -> int:
         raft, log = self._raft, self._raft.log

@@ -179,7 +179,7 @@ class Elections:
         return known.master is not None and all(each.broker_id != known.master for each in candidates)
 
     def _granted_until_ms(self, known: BrokerSet) -> int:
-        """Until when the lease of the master lasts; 0 for a dead master."""
+        """The time when the lease of the master ends; 0 for a dead master."""
         if self._is_dead(known):
             return 0
         row = None if known.master is None else self._view.liveness.get((known.name, known.master))

@@ -112,7 +112,7 @@ class RpcTimes:
                 count(_code_of(error))
                 raise
             if response is not None:
-                # As `count`, without the call.
+                # The same as `count`, without the call.
                 row = rows.get(response.code) or _row(rows, response.code)
                 if not row.count:
                     raised.append(row)

@@ -17,7 +17,7 @@ from skylark.remoting.protocol.requests.replication import PageRequestHeader
 
 
 class Server(Protocol):
-    """What requests can be sent to."""
+    """A server to which requests can be sent."""
 
     @property
     def addr(self) -> str: ...

@@ -94,7 +94,7 @@ class Channel:
         self._outbox_bytes = 0
         self._max_outbox_bytes = max_outbox_bytes
         self._budget = budget or BufferBudget(sys.maxsize)
-        # What the budget counts of this channel, and the size of the outbox above which it is counted again.
+        # The bytes of this channel that the budget counts, and the size of the outbox above which it is counted again.
         self._charged_bytes = 0
         self._outbox_mark = min(CHARGE_BYTES, max_outbox_bytes)
         # Bytes of the requests that are kept after the turn in which they came; bytes of the requests of a turn that
@@ -128,7 +128,7 @@ class Channel:
         self.tasks = 0
         self.language = ""
         self.version = 0
-        #: What the peer signs its requests with, once it has asked for a challenge.
+        #: The signatures of the peer's requests, once the peer has asked for a challenge.
         self.signatures: WholeSignatures | None = None
         #: Ext fields of the answer that accepts the offer to speak CBOR.
         self.greeting: Mapping[str, str] = {OFFER_FIELD: OFFER_CBOR}
@@ -248,7 +248,7 @@ class Channel:
 
     @property
     def idle_since(self) -> float:
-        """Since when the peer has neither sent anything nor taken the answers that the reader waits to send."""
+        """When the peer last sent bytes, or took the answers for which the reader waited, or when this wait began."""
         return max(self.last_read, self.blocked_since, self._last_wait)
 
     @enable_ki_protection

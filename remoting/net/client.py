@@ -83,7 +83,7 @@ class _Peer:
         self.attempt: _Attempt | None = None
         self.codec = 0
         self.offered = False
-        #: What requests are signed with; None: RocketMQ's signature.
+        #: The signatures of requests over whole requests; None: RocketMQ's signature.
         self.signatures: WholeSignatures | None = None
 
     @property

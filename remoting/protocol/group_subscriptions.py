@@ -38,7 +38,7 @@ def _expression(one: SubscriptionData) -> str:
 
 
 def differences(members: Mapping[Wanted, Iterable[str]]) -> str:
-    """Who differs in what: for each topic the expressions, and some members that have them. Empty when all are equal.
+    """The differences as a text: for each topic the expressions, and some members that have them. Empty without any.
 
     ``members``: set → the ids of the clients that have it. The text, and the work, are bounded, whatever their number.
     """

@@ -63,7 +63,7 @@ class Right:
     limits: BodyLimits = SMALL
 
     def about(self, topic: str, group: str) -> list[Need]:
-        """What a request about the topic and the group needs; an empty topic or group is left out."""
+        """The needs of a request about the topic and the group; an empty topic or group is left out."""
         ext = {**dict.fromkeys(_TOPIC_FIELDS, topic), **dict.fromkeys(_GROUP_FIELDS, group)}
         return [need for need in self.of_ext(ext) if need.name or need.kind == CLUSTER]
 
@@ -94,7 +94,10 @@ def on_both(actions: Actions, group_field: str = "consumerGroup") -> Right:
 
 
 def of_body(needs: NeedsOfBody, *, like: Right, limits: BodyLimits = SMALL) -> Right:
-    """What ``needs`` finds in the body. For an explanation the request counts as a request with the right ``like``."""
+    """The needs that ``needs`` finds in the body.
+
+    For an explanation the request counts as a request with the right ``like``.
+    """
     return Right(like.of_ext, needs, limits)
 
 

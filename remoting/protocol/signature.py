@@ -54,7 +54,7 @@ _ORDERS: Final = (
 
 @lazy_dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client is. The secrets are in no repr, so that they get into no log.
+    """The access key and secrets of a client. The secrets are in no repr, so that they get into no log.
 
     ``plain_signature_addresses`` names the servers that may get RocketMQ's signature, which does not cover the request
     code, when they know no other: ``host:port`` and networks, separated by commas. ``*`` is all servers, "" is none.

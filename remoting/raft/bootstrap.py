@@ -20,7 +20,7 @@ PROMOTION_LAG = 100
 
 @lazy_dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """What another node answered about itself."""
+    """The status that another node reported."""
 
     begun: bool
     term: int

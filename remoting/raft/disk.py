@@ -20,7 +20,7 @@ from skylark.remoting.raft.storage import Storage
 
 @lazy_dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a node knew when it ended."""
+    """The state of a node when it ended."""
 
     hard_state: HardState
     snapshot: Snapshot
@@ -38,7 +38,7 @@ class Disk(Protocol):
         """The id of `begin`; known after `load`."""
 
     async def load(self) -> Loaded | None:
-        """None: nothing is stored, so the node has promised nothing, or has lost its disk."""
+        """Read the stored state. None: nothing is stored, so the node has promised nothing, or has lost its disk."""
 
     async def begin(self, node: str, snapshot: Snapshot) -> None:
         """Write down that this node is ``node`` from now on, with ``snapshot`` and an empty log."""

@@ -178,7 +178,7 @@ class RaftNode:
             raise NotLeader("")
         return self._running
 
-    # Its life.
+    # --- the life of the node
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled.
@@ -267,7 +267,7 @@ class RaftNode:
                 return
         raise RemotingError("no node of the group knows a leader")
 
-    # What nodes ask each other.
+    # --- requests between nodes
 
     async def _ask_others(self) -> dict[str, PeerStatus]:
         seen = await ask_all(self._client, self._options.group, self._others)
@@ -458,7 +458,7 @@ class Running:
         finally:
             self._proposals.close()
 
-    # What comes in.
+    # --- messages and requests that arrive
 
     def _unreachable(self, addr: str) -> None:
         leader = self.raft.leader
@@ -583,7 +583,7 @@ class Running:
     def observe(self, observer: Callable[[bool], None]) -> None:
         self._observers.append(observer)
 
-    # What goes out.
+    # --- messages and results that leave
 
     async def _work(self) -> None:
         while True:
@@ -664,7 +664,7 @@ class Running:
             for observer in self._observers:
                 observer(leads)
 
-    # The disk.
+    # --- the disk
 
     def _consider_snapshot(self) -> None:
         if self._to_compact is not None or self.applied - self.raft.log.snapshot.index < self._options.snapshot_entries:

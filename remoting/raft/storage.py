@@ -40,7 +40,7 @@ _IS_MARKED = 1
 
 @lazy_dataclass(frozen=True, slots=True)
 class Stored:
-    """What a node knew when it ended. ``base``: the index and the term of the entry before the first."""
+    """The stored state of a node. ``base``: the index and the term of the entry before the first."""
 
     hard_state: HardState
     snapshot: Snapshot
@@ -49,13 +49,16 @@ class Stored:
 
 
 class Storage(Protocol):
-    """Its methods block until what they write survives power loss; the node calls them in a thread, one at a time."""
+    """Where a node stores its state.
+
+    Methods block until their data survives power loss; the node calls them in a thread, one at a time.
+    """
 
     def load(self) -> Stored | None:
-        """None: nothing is stored, so the node has promised nothing, or has lost its disk."""
+        """Read the stored state. None: nothing is stored, so the node has promised nothing, or has lost its disk."""
 
     def begin(self, node: str, snapshot: Snapshot) -> None:
-        """The node is ``node`` from now on, with ``snapshot`` and an empty log."""
+        """Write down that this node is ``node`` from now on, with ``snapshot`` and an empty log."""
 
     @property
     def node(self) -> str:

@@ -80,7 +80,7 @@ class Quickstart:
                 with self._stages.stage("6. graceful stop"):
                     self._stop()
             finally:
-                # Also when the reader of the output has gone.
+                # The cluster is stopped also when the reader of the output has gone.
                 stop([*self.brokers, *self.namesrvs])
         self._show_stages()
 

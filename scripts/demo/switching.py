@@ -32,7 +32,7 @@ class SwitchingDemo:
         self._set = made = DLedgerSet(home, options=SMALL) if options.dledger else ControllerSet(home, options=SMALL)
         for kind, daemons in (("controller", made.controllers), ("broker", made.brokers)):
             for number, daemon in enumerate(daemons):
-                # What differs from the files on this machine is on the command line already.
+                # Options that must differ from the conf files on this machine are on the command line already.
                 folder = "dledger" if options.dledger else "controller"
                 daemon.command = [*daemon.command, "-c", f"conf/{folder}/{kind}-n{number}.conf"]
         self._sending: Sending | None = None

@@ -40,7 +40,7 @@ def session(name: str) -> Iterator[SparkSession]:
 
 
 def task_error(message: str) -> str:
-    """What a task has raised: the last line of its traceback, which Spark's own lines follow."""
+    """The error of a task: the last line of its traceback, which Spark's own lines follow."""
     said = message
     for text in filter(None, map(str.rstrip, message.splitlines())):
         if text.startswith("\tat "):

@@ -524,7 +524,7 @@ def _times(text: str, name: str) -> Mapping[MessageQueue, int]:
 
 
 def _queues_in(text: str, name: str, like: str, leaves: Callable[[str, str, Any], list[Any]]) -> list[Any]:
-    """What ``leaves`` makes of each topic, broker and the value below them."""
+    """The results of ``leaves`` for each topic, broker and the value below them."""
     try:
         tree = json.loads(text)
         return [

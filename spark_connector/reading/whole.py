@@ -75,7 +75,7 @@ def find_queues(
     of_interest: Collection[str] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[list[MessageQueue], str]:
-    """The queues of ``topics``, and the missing brokers.
+    """The queues of ``topics``, and a text about the missing brokers; "" when none is missing.
 
     ``required``: brokers that must have queues of each topic. ``of_interest``: no other broker can be missing.
     """

@@ -313,7 +313,7 @@ class BatchQueueFiles:
             if count:
                 view = self._files.open_map(path, count * BATCH_ENTRY_BYTES, create=False).view
                 entries = np.frombuffer(view, dtype=_BATCHES)
-                # Of an entry that a crash left unfinished, the end is zeros.
+                # An entry that a crash left unfinished ends with zeros.
                 is_whole = (entries["size"] > 0) & (entries["messages"] > 0) & (entries["compacted"] != 0)
                 found.append(entries[is_whole])
         return np.concatenate(found)

@@ -3,13 +3,12 @@
 Spark runs a task again when it has failed, or is slow, and a whole epoch when a query is restarted before it has noted
 its end. A task cannot know whether it is the first. So it asks the topic:
 
-1. The first message of a task, its claim, has a key that is known beforehand. The claim is sent alone. Nothing else is
-   sent before brokers find the claim by its key, and find no claim of another attempt with this key. So where no claim
-   is found, nothing but claims can have been stored; and of attempts that claim at once, at most one finds only its own
-   claim and goes on.
+1. The first message of a task, its claim, has a key that is known beforehand. It is sent alone, and nothing else before
+   brokers find the claim by its key, and no claim of another attempt with this key. So where no claim is found, only
+   claims can have been stored; and of attempts that claim at once, at most one finds only its own claim and goes on.
 2. Where there are claims, another attempt sent rows. Its requests may still be on their way, and it may even run. So
-   the topic is read, from the first claim on, until nothing has come from that attempt for `quiet_ms`. The missing rows
-   are sent, the first of them as the next claim.
+   the topic is read, from the first claim on, until nothing has come from it for `quiet_ms`. The missing rows are
+   sent, the first of them as the next claim.
 3. An attempt that has not sent for `lease_ms` looks for a later claim before it goes on, and ends when there is one.
 4. Sends are not repeated blindly: when it is not known whether a send has stored its messages, the topic is read, too.
 

@@ -70,7 +70,7 @@ class TlsTransport(Transport):
 
     @property
     def version(self) -> str:
-        """As "TLSv1.3"."""
+        """The version of TLS, such as "TLSv1.3"."""
         return self._tls.version() or ""
 
     async def receive(self, max_bytes: int) -> bytes:
@@ -163,7 +163,7 @@ class TlsTransport(Transport):
 
     async def aclose(self) -> None:
         if not self._rest and not self._closed:
-            # It asks to wait for the peer's goodbye, which nobody needs.
+            # The library asks to wait for the peer's goodbye, which is not needed.
             with suppress(ssl.SSLError):
                 self._tls.unwrap()
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):

@@ -58,7 +58,7 @@ class TlsProperties:
 
 
 def parse_properties(values: Mapping[str, str], source: str, *, use_tls: bool = False) -> TlsProperties:
-    """What a tls.properties says; ``use_tls`` is the option that switches TLS of requests to others on, too.
+    """The settings in a tls.properties; ``use_tls`` is the option that switches TLS of requests to others on, too.
 
     ConfigError, which names ``source`` and the key, when it is wrong.
     """

@@ -41,7 +41,7 @@ class ElectMasterRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class MasterHeader(Header):
-    """Who is the master of a set. The answers of 1002 and 1004, and the notice 1008; 1004 has no ``...set_epoch``.
+    """The master of a set: the answers of 1002 and 1004, and the notice 1008; 1004 has no ``...set_epoch``.
 
     ``registered_replicas``: how many brokers of the set are registered. Only Skylark's answer to 1004 has it.
     """
