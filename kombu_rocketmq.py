@@ -1,8 +1,9 @@
 """Lets kombu, and so Celery, find the URLs ``rocketmq://...``: kombu loads the serializers that are installed for it.
 
 kombu has entry points for serializers (``kombu.serializers``), and a table of transports without one. So this module is
-the serializer ``cbor``, and adds a line to the table when kombu loads it. It imports nothing of the SDK: programs with
-another broker pay for this file only. ``broker_transport = "skylark.integrations.kombu:Transport"`` does without it.
+the serializer ``cbor``, and adds a row to the table of transports when kombu loads it. It imports nothing of the SDK:
+programs with another broker pay for this file only. ``broker_transport = "skylark.integrations.kombu:Transport"`` does
+without it.
 """
 
 from typing import Any

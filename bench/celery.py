@@ -4,7 +4,7 @@
 
 The limit of each row is Redis (redis-server with its defaults, nothing on disk) through kombu's own transport. Skylark
 writes each task to its commit log. Each broker has one worker with two processes and Celery's defaults, and no results.
-Memory is what the worker's main process and the broker have grown by, in MB without mapped files, while ``--waiting``
+Memory is the growth of the worker's main process and of the broker, in MB without mapped files, while ``--waiting``
 tasks wait that are due in an hour. Needs Debian's redis-server and the extras bench and celery.
 """
 
@@ -32,7 +32,7 @@ SENDERS = 8
 PATIENCE_S = 600
 LATENCY_PAUSE_S = 0.01
 ETA_FIRST_S, ETA_LAST_S = 2.0, 4.0
-# A worker that is asked for its memory has had nothing to do for this long.
+# A worker must have been idle for this long before its memory is read.
 SETTLE_S = 3.0
 
 
@@ -79,7 +79,7 @@ class Side:
         self.app.send_task(TASK, (time.time() if due is None else due,), queue=queue, **options)
 
     def send_many(self, count: int, queue: str, **options: Any) -> None:
-        """By several threads, as a web server's."""
+        """Send from several threads, as a web server does."""
         with ThreadPoolExecutor(SENDERS) as pool:
             for each in [pool.submit(self._send_share, count // SENDERS, queue, options) for _ in range(SENDERS)]:
                 each.result()
@@ -121,7 +121,7 @@ class Side:
         return count / took
 
     def latency(self, count: int) -> list[float]:
-        """From a send to the task's first line, ms."""
+        """The time from a send to the task's first line, in ms."""
         for _ in range(count):
             self.send(SINGLE)
             time.sleep(LATENCY_PAUSE_S)
@@ -136,7 +136,7 @@ class Side:
         return self.wait(count)
 
     def waiting(self, count: int, is_settled: Callable[[], bool]) -> tuple[float, float]:
-        """MB that worker and broker grow by while so many tasks wait."""
+        """MB by which worker and broker grow while ``count`` tasks wait."""
         assert self._process is not None
         time.sleep(SETTLE_S)
         before = resident_mb(self._process.pid), resident_mb(self.broker_pid)
@@ -162,7 +162,7 @@ def measure(ours: Side, theirs: Side, redis_app: Any, arguments: argparse.Namesp
     n, rounds = arguments.n, arguments.rounds
     of_ours, of_theirs = in_turn(rounds, lambda: ours.sends(n), lambda: theirs.sends(n))
     yield row("tasks sent, one thread", "1/s", of_ours, of_theirs, n)
-    # All that the rounds and their first one have sent.
+    # All tasks that the rounds, and the round that warms up, have sent.
     total = n * (rounds + 1)
     yield row("tasks done, worker with two processes", "1/s", [ours.tasks(total)], [theirs.tasks(total)], total)
     for name, count, figure in (

@@ -12,7 +12,7 @@ LATE = struct.Struct("<d")
 
 
 def make_app(broker: str) -> Celery:
-    """It keeps no results."""
+    """An app that keeps no results."""
     made = Celery("bench", broker=broker, set_as_current=False)
     made.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
     return made
@@ -24,5 +24,5 @@ _file = os.open(os.environ.get(DONE, os.devnull), os.O_WRONLY | os.O_APPEND | os
 
 @app.task(name="bench.stamp")  # type: ignore[untyped-decorator]
 def stamp(due: float) -> None:
-    """Its row says how much later than ``due`` it runs."""
+    """Write a row that says how much later than ``due`` this task runs."""
     os.write(_file, LATE.pack((time.time() - due) * 1000))

@@ -29,7 +29,7 @@ from skylark import Producer, PullConsumer
 from skylark.mqcommon.message.message import Message
 from skylark.mqcommon.message.queue import MessageQueue
 
-# Messages that are sent while the log is read go to another topic.
+# The topic of the messages that are sent while the log is read.
 SENDS = "sends"
 BODY_BYTES = 1024
 RECORD_BYTES = BODY_BYTES + 155
@@ -65,7 +65,7 @@ async def read_queue(consumer: PullConsumer, mq: MessageQueue, end: int) -> int:
 
 
 async def read_all(nameserver: str) -> None:
-    """All queues at once; prints bytes and seconds."""
+    """Read all queues at once; prints bytes and seconds."""
     total = 0
 
     async def work(mq: MessageQueue, end: int) -> None:

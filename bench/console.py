@@ -1,15 +1,15 @@
-"""What the console takes: time until a page begins, memory, and what 50 people who look cost the broker.
+"""The cost of the console: time until a page begins, memory, and the broker's cost of 50 people who look at it.
 
     python -m bench.console [--json] [--rounds N] [--topics 10000] [--groups 2000] [--people 50] [--seconds 10]
 
 One broker has all topics and groups, and a tenth of the groups lag. The first two rows are medians of the time from a
-request until the first byte of the page, with nobody else looking; their limit is 0.3 s. Then so many windows are open,
-each of which loads the overview again after each round of the console. The third row is the part of a core that the
-broker works for that and for the console while nobody sends; its limit is 3 %. The fourth is how many messages the
+request until the first byte of the page, with no other window open; their limit is 0.3 s. Then --people windows are
+open, each of which loads the overview again after each round of the console. The third row is the part of a core that
+the broker works for that and for the console while nobody sends; its limit is 3 %. The fourth is how many messages the
 broker takes for a second of its own processor time meanwhile; its limit is the same without console and windows, in
 turns. On two cores the sender gets less of them while others work, and sends smaller batches, of which each message
-costs more: that is in the fourth row, and not in the third. The last row is the console's resident memory after all
-that; its limit is 150 MB.
+costs more: this is in the fourth row, and not in the third. The last row is the console's resident memory at the end;
+its limit is 150 MB.
 """
 
 import argparse
@@ -87,7 +87,7 @@ async def first_bytes(address: str, path: str, count: int) -> list[float]:
     return found[1:]
 
 
-async def look(client: httpx.AsyncClient) -> None:
+async def watch_overview(client: httpx.AsyncClient) -> None:
     """One window: the overview, and again after each round of the console."""
     (await client.get("/")).raise_for_status()
     async with client.stream("GET", "/events") as events:
@@ -96,12 +96,12 @@ async def look(client: httpx.AsyncClient) -> None:
                 (await client.get("/")).raise_for_status()
 
 
-async def look_at(address: str, people: int) -> None:
-    """So many windows; a process of its own."""
+async def open_windows(address: str, people: int) -> None:
+    """Open ``people`` windows; runs in a process of its own."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=address, timeout=60, limits=limits) as client, trio.open_nursery() as nursery:
         for _ in range(people):
-            nursery.start_soon(look, client)
+            nursery.start_soon(watch_overview, client)
 
 
 @contextmanager
@@ -130,7 +130,7 @@ async def sends_a_processor_second(nameserver: str, pid: int, seconds: float) ->
     async with Producer(nameserver, send_timeout_ms=30_000) as producer, trio.open_nursery() as nursery:
         for _ in range(SENDERS):
             nursery.start_soon(send, producer)
-        # Also the windows are open then.
+        # The windows are open by then, too.
         await trio.sleep(2)
         before, busy = sent, processor_s(pid)
         await trio.sleep(seconds)
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--look", metavar="ADDRESS", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.look:
-        trio.run(look_at, given.look, given.people)
+        trio.run(open_windows, given.look, given.people)
         return
     show(measure(given.rounds, given.topics, given.groups, given.people, given.seconds), given.json)
 

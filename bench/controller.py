@@ -5,7 +5,7 @@
 switches: three replicas with allAckInSyncStateSet under the load of 20 senders. From the signal to the first
     acknowledgement of a send that began later, or was tried again. The limits are the targets.
 leader: the Controller that leads is killed. The longest pause between two acknowledgements afterwards; its limit is
-    the longest one before. Then the master is killed, too.
+    the longest pause before. Then the master is killed, too.
 sends: two replicas in Controller mode, allAckInSyncStateSet, against a SYNC_MASTER with a slave, in turn.
 sets: bench/controller_sets.py.
 """
@@ -30,7 +30,7 @@ from skylark import Admin, Message, Producer, SendFailed
 SENDERS = 20
 BODY = bytes(128)
 QUIET_S = 3.0
-# Small index files, as a fresh one takes 420 MB.
+# Small index files, as a fresh file of the default size takes 420 MB.
 OPTIONS = (
     "--mapped-file-size-commit-log", str(256 * 1024 * 1024), "--max-index-num", "5000000",
     "--all-ack-in-sync-state-set", "true",
@@ -70,9 +70,9 @@ class Load:
         wanted = self.acked + count
         await until(lambda: self.acked >= wanted, f"{count} more sends are acknowledged")
 
-    async def until_acked_again(self, strike: Callable[[], None]) -> float:
-        """Seconds from ``strike`` until a send is acknowledged that cannot have been before."""
-        strike()
+    async def until_acked_again(self, kill: Callable[[], None]) -> float:
+        """Seconds from ``kill`` to the acknowledgement of a send that began, or was tried again, after it."""
+        kill()
         self.since, self.first_since = trio.current_time(), None
         await until(lambda: self.first_since is not None, "sends are acknowledged again")
         assert self.first_since is not None
@@ -123,11 +123,11 @@ class Switches:
         leader = await self._at.leading_controller(self._admin)
         assert leader is not None
 
-        def strike() -> None:
+        def kill() -> None:
             leader.kill()
             master.kill()
 
-        took_s = await self._load.until_acked_again(strike)
+        took_s = await self._load.until_acked_again(kill)
         await self._back(leader, master)
         return took_s
 

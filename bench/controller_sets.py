@@ -52,12 +52,12 @@ def heartbeat(number: int) -> BrokerHeartbeatRequestHeader:
 
 
 def _addr(number: int) -> str:
-    """Of no machine: documentation has this network for itself."""
+    """An address of the network for documentation, so of no machine."""
     return f"192.0.2.{number % 250 + 1}:{10_000 + number // 250}"
 
 
 async def join(client: RemotingClient, leader: str, number: int) -> None:
-    """As a broker of a new set does."""
+    """Join as a broker of a new set does."""
     at, name = Remote(client, leader, CALL_TIMEOUT_MS), f"set-{number}"
     await call(at, CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdRequestHeader(CLUSTER, name))
     await call(at, CONTROLLER_APPLY_BROKER_ID, ApplyBrokerIdRequestHeader(CLUSTER, name, 1, f"{_addr(number)};1"))
@@ -98,13 +98,13 @@ class Beats:
 
 
 def cpu_s(daemon: Daemon) -> float:
-    """Processor seconds that it took so far."""
+    """The processor seconds of the process so far."""
     fields = Path(f"/proc/{daemon.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(at: ControllerSet, sets: int) -> tuple[float, float, float]:
-    """Of the leader: processor seconds a second, MB; and the heartbeats that it answered a second."""
+    """The leader's processor seconds a second, its MB, and the heartbeats that it answered a second."""
     async with Admin(at.nameserver) as admin, open_client() as client:
         leader = None
         with trio.fail_after(30):

@@ -2,8 +2,8 @@
 
     python -m bench.dearest_requests [--json] [--rounds N] [CODE ...]
 
-A second connection sends a small request all the time; its longest wait while a request is handled is how long others
-were held up. The limit is its longest wait while the daemon is idle. Rows are sorted, the dearest first.
+A second connection sends a small request all the time; its longest wait while a request is handled shows how long other
+connections were held up. The limit is its longest wait while the daemon is idle. Rows are sorted, the dearest first.
 """
 
 import argparse

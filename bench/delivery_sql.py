@@ -1,8 +1,8 @@
 """Messages a second that the broker examines for a SQL92 filter with three comparisons.
 
 One process pulls what is stored already: 128 bytes, one queue, of which one message in a thousand matches. The broker
-has its own process. The second row counts the broker's CPU time only: what the first would be on a machine that does
-nothing else. The limits are targets.
+has its own process. The second row counts the broker's CPU time only: the first row on a machine that does nothing
+else. The limits are targets.
 
     python -m bench.delivery_sql [--messages 400000] [--rounds 5] [--json]
 """

@@ -45,7 +45,7 @@ async def send(producer: Producer, count: int, body: bytes, deliver_at: datetime
 
 
 async def last_delivery_s(made: Cluster, count: int) -> float:
-    """From the due time of ``count`` messages to the store time of the last one."""
+    """Seconds from the due time of ``count`` messages to the store time of the last of them."""
     due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5 + count // 2_000)
     async with Producer(made.nameserver) as producer, PullConsumer(made.nameserver) as consumer:
         await send(producer, count, b"due", due)
@@ -74,7 +74,7 @@ def fill(home: str, count: int) -> None:
         text = f"TIMER_DELIVER_MS\x01{slot + 1000}\x02TIMER_OUT_MS\x01{slot}\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
         text += f"UNIQ_KEY\x01{keys.next(now_ms)}\x02"
         store.put(TIMER_TOPIC, 0, bytes(100), text.encode(), born_timestamp=now_ms, born_host=host)
-    # As the broker writes it each time the log has grown by some MB.
+    # Written as by the broker each time the log has grown by some MB.
     checkpoint = TimerCheckpoint(0, count, now_ms - 1, store.log.end)
     store.put(TIMER_TOPIC, CHECKPOINT_QUEUE, checkpoint.encode(), b"", born_timestamp=now_ms, born_host=host)
     store.close()

@@ -4,8 +4,8 @@
 
 Sends, in turn: "ours" is the group; "limit" a SYNC_MASTER with one slave, so two copies, and for one in flight an
 ASYNC_MASTER. Writes after a kill: the time from kill -9 of the leader to the next acknowledged send; the limit is the
-2 s that are to be reached. Catch-up: a member whose disk was lost joins; the limit is an empty slave of an
-ASYNC_MASTER with as much to copy.
+target of 2 s. Catch-up: a member whose disk was lost joins; the limit is an empty slave of an ASYNC_MASTER with as much
+to copy.
 """
 
 import argparse
@@ -31,7 +31,7 @@ TIMEOUT_S = 300
 POLL_S = 0.02
 LIMIT_S = 2.0
 NAME = "bench"
-# Of the log of each member, when a run fails.
+# How much of the log of each member is shown when a run fails.
 LOG_BYTES = 4_000
 
 

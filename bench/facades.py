@@ -1,7 +1,7 @@
-"""Messages a second through the clients of sdk.aio and of sdk.blocking; the limit is those of sdk, in trio.
+"""Messages a second through the clients of sdk.aio and of sdk.blocking; the limit is the clients of sdk, in trio.
 
-One process consumes what is stored already: 128 bytes, four queues, no-op handlers. Another part sends. The broker has
-its own process.
+One process consumes what is stored already: 128 bytes, four queues, no-op handlers. In other figures it sends. The
+broker has its own process.
 
     python -m bench.facades [--messages 400000] [--rounds 5] [--json]
 """
@@ -43,8 +43,8 @@ class Counter:
         self._began = 0.0
         self.rate = 0.0
 
-    def take(self, messages: int) -> None:
-        """So many were handled."""
+    def count(self, messages: int) -> None:
+        """Count ``messages`` handled messages."""
         if not self._began:
             self._began = time.perf_counter()
         self._left -= messages
@@ -54,21 +54,21 @@ class Counter:
 
     async def handle(self, message: MessageExt) -> None:
         """One message, in a loop."""
-        self.take(1)
+        self.count(1)
 
     async def handle_batch(self, messages: list[MessageExt]) -> None:
         """Many messages, in a loop."""
-        self.take(len(messages))
+        self.count(len(messages))
 
     def handle_in_thread(self, message: MessageExt) -> None:
         """One message, in one of several threads."""
         with self._lock:
-            self.take(1)
+            self.count(1)
 
     def handle_batch_in_thread(self, messages: list[MessageExt]) -> None:
         """Many messages, in one of several threads."""
         with self._lock:
-            self.take(len(messages))
+            self.count(len(messages))
 
 
 class Bench:

@@ -4,7 +4,7 @@
 
 Each round measures four spans of the same load: all servers run; one master is killed (kill -9); one master is frozen
 (SIGSTOP, its connections stay open); the NameServer is killed and started again, empty. The limit of the killed master
-and of the NameServer is the worst send while all run; that of the frozen master is one try's share of the send
+and of the NameServer is the worst send while all run; the limit of the frozen master is one try's share of the send
 timeout, as a client cannot notice earlier. A failed send ends the bench with exit code 1.
 """
 
@@ -61,7 +61,7 @@ class Cluster:
         self.brokers = [broker_daemon(home, name, self.namesrv.addr, 0, *BROKER_OPTIONS) for name in names]
 
     async def until_route(self, brokers: int) -> None:
-        """The NameServer has a route to so many."""
+        """Wait until the NameServer has a route to ``brokers`` masters."""
         async with Admin(self.namesrv.addr) as admin:
             while True:
                 try:
@@ -108,7 +108,7 @@ async def until(reached: Callable[[], bool]) -> None:
 
 
 async def until_both_store(load: Load) -> None:
-    """Both masters have taken messages since now."""
+    """Wait until both masters have taken messages after the call."""
     load.stored_by.clear()
     await until(lambda: len(load.stored_by) == 2)
 

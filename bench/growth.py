@@ -1,12 +1,13 @@
-"""What queues, log, connections and held pulls cost a send and a pull, as there are more and more of them.
+"""How the cost of a send and of a pull grows with the number of queues, the log, connections and held pulls.
 
     python -m bench.growth [--only NAME ...] [--out growth.svg] [--json] [--rounds 3] [--n 2000] [--dir DIRECTORY]
 
 NAME is queues (1 to 50,000), log (1 to 100 GB in sparse files), connections (1 to 2,000, idle) or held (1 to 1,000
 pulls). Each point has a broker of its own. One connection sends and pulls one message at a time, to and from queues
 that are drawn at random: the figures are medians of the time until the answer, and processor time of the broker's loop
-per request. The limit is the first point, measured in turns with each of the others, so a ratio of 1 means flat. The
-last rows are the slopes: the last point and the first one. The picture shows the figures over those of the first point.
+per request. The limit is the first point, measured in turns with each other point, so a ratio of 1 means flat. The last
+rows are the slopes: the last point and the first. The picture shows each figure divided by the figure of the first
+point.
 """
 
 import argparse
@@ -42,7 +43,7 @@ SIZES = {
     "held": (1, 10, 100, 300, 1_000),
 }
 UNITS = {"queues": "queues", "log": "GB of log", "connections": "connections", "held": "held pulls"}
-# Of each topic, as `make_large` makes them.
+# The number of queues of each topic, as `make_large` makes them.
 TOPIC_QUEUES = 8
 # Where the number of queues is not what grows.
 QUEUES = 64
@@ -50,7 +51,7 @@ HELD_TOPIC = "held"
 HOLD_MS = 590_000
 TIMEOUT_S = 60
 SUSPEND = 2
-# The part of the requests that warms up and does not count.
+# The share of the requests that warms up and does not count.
 WARM = 10
 
 Frames = Sequence[bytes]
@@ -71,7 +72,7 @@ class Line:
         self._socket.sendall(frame)
 
     def exchange(self, frame: bytes) -> float:
-        """Seconds until the answer was there. Ends the bench if that is a refusal."""
+        """Seconds until the answer came. Ends the bench if the answer is a refusal."""
         started = time.perf_counter()
         self._socket.sendall(frame)
         while True:
@@ -89,7 +90,7 @@ class Line:
 
 
 class Costs(NamedTuple):
-    """In us, for a send and for a pull: until the answer, and of the broker's processor."""
+    """The costs of a send and of a pull, in us: the time until the answer, and the broker's processor time."""
 
     send: float
     pull: float
@@ -121,7 +122,7 @@ def held_pull(queue_id: int) -> Command:
 
 
 def processor_ns(pid: int) -> int:
-    """What the loop of a daemon has used so far."""
+    """The processor time of a daemon's loop so far."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
@@ -144,7 +145,7 @@ def measure(made: Cluster, sends: Frames, pulls: Frames) -> Costs:
 
 @contextmanager
 def broker_with(queues: int, gib: int, home: str) -> Iterator[Cluster]:
-    """A cluster whose store has so many queues, and a log of so many files."""
+    """A cluster whose store has ``queues`` queues, and a log of ``gib`` GiB."""
     directory = f"{home}/{BROKER}"
     make_topics(directory, -(-queues // TOPIC_QUEUES), TOPIC_QUEUES)
     make_large(directory, gib, queues)
@@ -173,7 +174,7 @@ def held_pulls(addr: str, count: int) -> Iterator[None]:
     line.exchange(encode(Command(UPDATE_AND_CREATE_TOPIC.code, topic_ext(HELD_TOPIC, count), opaque=1)))
     for queue_id in range(count):
         line.push(encode(held_pull(queue_id)))
-    # Requests of a connection are handled in their order, so that all pulls are held when this one is answered.
+    # Requests of a connection are handled in their order, so that all pulls are held when this request is answered.
     line.exchange(encode(Command(GET_BROKER_CONFIG.code, opaque=1)))
     yield
     line.close()
@@ -194,7 +195,7 @@ def at_size(kind: str, size: int, arguments: argparse.Namespace) -> Iterator[Poi
 
 
 def medians(found: Sequence[Costs]) -> Costs:
-    """Of all rounds at one point."""
+    """The medians of all rounds at one point."""
     return Costs(*(median(each) for each in zip(*found, strict=True)))
 
 

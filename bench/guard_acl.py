@@ -60,7 +60,7 @@ async def prepare(broker: str) -> None:
 
 
 def rows(count: int, rounds: int) -> Iterator[Row]:
-    """For small messages, and for those of 1 KiB."""
+    """All figures, for small messages and for messages of 1 KiB."""
     with tempfile.TemporaryDirectory() as folder:
         on = ("--acl-enable", "true", "--acl-file", write_file(folder))
         with cluster(options=on) as guarded, cluster() as plain:

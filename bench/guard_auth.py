@@ -67,7 +67,7 @@ async def prepare(broker: str) -> None:
 
 
 def rows(count: int, rounds: int) -> Iterator[Row]:
-    """For small messages, and for those of 1 KiB."""
+    """All figures, for small messages and for messages of 1 KiB."""
     os.environ["ROCKETMQ_INIT_AUTHENTICATION_USER"] = FIRST_USER
     with cluster(options=ON) as guarded, cluster() as plain:
         trio.run(prepare, guarded.broker)

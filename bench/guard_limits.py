@@ -1,4 +1,4 @@
-"""What hostile peers take from honest ones: sends beside them, and the same sends alone, in turn.
+"""How much hostile peers slow down honest clients: sends beside hostile peers, and the same sends alone, in turn.
 
     python -m bench.guard_limits [--messages 100000] [--rounds 3] [--idle 5000] [--slow 200] [--flood 500] [--json]
 
@@ -30,7 +30,7 @@ MIB = 1024 * 1024
 
 @contextmanager
 def hostile(addr: str, idle: int, slow: int, flood: int) -> Iterator[None]:
-    """Hostile peers of ``addr`` within the block; says on stderr what became of them."""
+    """Hostile peers of ``addr`` within the block; prints to stderr what they sent and how many were closed."""
     command = [sys.executable, "-m", "bench.hostile", addr, str(idle), str(slow), str(flood)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdin is not None

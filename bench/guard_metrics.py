@@ -32,7 +32,7 @@ TOPICS, GROUPS = 1_000, 100
 
 
 def sends(count: int, rounds: int) -> Iterator[Row]:
-    """For small messages, and for those of 1 KiB."""
+    """Sends a second, for small messages and for messages of 1 KiB."""
     with cluster(options=ON) as measured, cluster() as plain:
         for made in (measured, plain):
             trio.run(make_topic, made)

@@ -2,7 +2,7 @@
 
     python -m bench.guard_tls [--messages 100000] [--rounds 5] [--json]
 
-The certificate is an ECDSA one that the broker makes at its start (tls.test.mode.enable).
+The certificate is of ECDSA; the broker makes it at its start (tls.test.mode.enable).
 """
 
 import argparse

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from scripts.daemons import broker_daemon, namesrv_daemon, serving
 
-# The broker's name, and that of its store's directory.
+# The broker's name, which its store's directory has, too.
 BROKER = "bench"
 
 

@@ -80,7 +80,7 @@ async def main(addr: str, idle: int, slow: int, flood: int) -> None:
             await nursery.start(hostile.slow)
         if flood:
             nursery.start_soon(hostile.flood, flood)
-        # Else this process would look through all these connections again and again, on a core that others need.
+        # Otherwise this process would scan all these connections again and again, on a core that other processes need.
         gc.collect()
         gc.freeze()
         print("ready", flush=True)

@@ -4,8 +4,8 @@
 
 Each round starts one `broker` with each number of instances in turn, and sends --n messages of 128 B to every instance,
 each in a request of its own, 256 in flight. The load is made by one process for each instance, which sends frames that
-were encoded before and only counts the answers, so it takes as little of the brokers' cores as a load of this machine
-can: the other rows have the processor time of both. The limit is one instance in the same run.
+were encoded before and only counts the answers, so the load takes as little of the brokers' cores as possible on one
+machine: the other rows have the processor time of both. The limit is one instance in the same run.
 """
 
 import argparse

@@ -3,11 +3,10 @@
     python -m bench.instructions [--json] [--n 8000] [--tree DIRECTORY] [--in-flight 64] [-- OPTION ...]
 
 On a shared machine times vary by a third, instructions by a hundredth. Under valgrind the broker is some fifty times
-slower, and so are the clocks that it reads: else its periodic work, and turns that end by time, would count too much.
-To compare two commits, `--tree` names another checkout, with a `.venv` of its own, whose broker is counted. The
-daemon's own periodic work is counted, too. What follows `--` are options of the broker, as
-`--metrics-exporter-type PROM`. The limit is bench/echo.py with the bytes of the send. Needs valgrind (Debian: apt-get
-install valgrind).
+slower, and so are the clocks that it reads: otherwise its periodic work, and turns that end by time, would count too
+much. To compare two commits, `--tree` names another checkout, with a `.venv` of its own, whose broker is counted. The
+daemon's own periodic work is counted, too. What follows `--` are options of the broker, as `--metrics-exporter-type
+PROM`. The limit is bench/echo.py with the bytes of the send. Needs valgrind (Debian: apt-get install valgrind).
 """
 
 import argparse
@@ -108,7 +107,7 @@ def of_broker(tree: Path, options: list[str], in_flight: int, count: int) -> int
 
 
 def of_pulls(tree: Path, options: list[str], in_flight: int, count: int) -> int:
-    """Instructions of the broker in ``tree`` that stores some messages, and is asked for 32 of them so often."""
+    """Instructions of the broker in ``tree`` that stores some messages, and answers ``count`` pulls of 32 of them."""
     with tempfile.TemporaryDirectory() as home:
         daemon = _broker(Path(home), tree, options)
 
@@ -122,7 +121,7 @@ def of_pulls(tree: Path, options: list[str], in_flight: int, count: int) -> int:
 
 def _broker(home: Path, tree: Path, options: list[str]) -> Daemon:
     daemon = broker_daemon(home, BROKER, f"{HOST}:1")
-    # -P: else Python would look for the broker in the current directory first, which is this tree.
+    # -P: otherwise Python would import the broker from the current directory, which is this tree.
     daemon.command = [str(tree / ".venv/bin/python"), "-P", "-c", WITH_SLOW_CLOCKS, *daemon.command[1:], *options]
     return daemon
 

@@ -3,9 +3,9 @@
     python -m bench.intruder [--seconds 6] [--only PORT ...]
 
 The daemons run as processes without access control, and a stranger in a process of its own; this process asks each port
-for something small, again and again, meanwhile. "growth" is the highest resident size over that before, "wait" the
-longest answer to the small request, which is at least the longest stop of the loop. Rows named "nothing" show
-what the machine itself does. A port that does not answer at the end fails the run.
+for something small, again and again, meanwhile. "growth" is the highest resident size minus the size before, "wait" the
+longest answer to the small request, which is at least the longest stop of the loop. Rows named "nothing" show what the
+machine itself does. A port that does not answer at the end fails the run.
 """
 
 import argparse
@@ -46,7 +46,7 @@ async def connect(addr: str) -> trio.SocketStream:
 
 
 async def again(addr: str, data: bytes, tasks: int, *, reads: bool = True) -> None:
-    """On ``tasks`` connections send ``data`` again and again, each on a new one when the peer closes it."""
+    """On ``tasks`` connections send ``data`` again and again; a connection that the peer closes is replaced."""
 
     async def go_on() -> None:
         while True:
@@ -71,7 +71,7 @@ async def drain(stream: trio.SocketStream, scope: trio.CancelScope) -> None:
 
 
 async def sent(addr: str, data: bytes) -> bool:
-    """Send ``data`` on a connection, and wait for the first byte of an answer, or its end. Whether it did not break."""
+    """Send ``data`` on a connection, and wait for the first byte of an answer, or its end; False if it broke."""
     try:
         async with await connect(addr) as stream:
             await stream.send_all(data)
@@ -304,7 +304,7 @@ def targets() -> Iterator[dict[str, Target]]:
                 "broker": Target(broker.addr, broker.pid, CHALLENGED),
                 "NameServer": Target(namesrv.addr, namesrv.pid, CHALLENGED),
                 "Controller": Target(controller.addr, controller.pid, CHALLENGED),
-                # The port for slaves answers nobody at once: the loop is asked at the other port.
+                # The port for slaves gives no answer at once: the small request goes to the other port of the process.
                 "HA": Target(ha, broker.pid, lambda _: CHALLENGED(broker.addr)),
                 "metrics": Target(f"{HOST}:{metrics}", broker.pid, lambda _: CHALLENGED(broker.addr)),
                 "console": Target(console.addr, console.pid, LOGIN_PAGE),

@@ -17,7 +17,7 @@ from skylark.mqcommon.message.message import Message
 from skylark.remoting.protocol.requests.topics import TopicConfig
 
 BODY = b"first"
-# Long, because brokers have very many topics to register.
+# A long timeout, because brokers have very many topics to register.
 SEND_TIMEOUT_MS = 60_000
 
 

@@ -28,7 +28,7 @@ BODY = b"x" * 128
 
 
 class Nowhere(SpanExporter):
-    """Takes spans and keeps none."""
+    """An exporter that drops all spans."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         return SpanExportResult.SUCCESS
@@ -54,7 +54,7 @@ def instrumented(share: float | None) -> Iterator[None]:
 
 
 async def awaited(at: Cluster, count: int, tasks: int, share: float | None) -> float:
-    """Calls of ``await producer.send(...)`` a second, by so many tasks at once."""
+    """Calls of ``await producer.send(...)`` a second, by ``tasks`` tasks at once."""
     left = count
 
     async def work(producer: Producer) -> None:

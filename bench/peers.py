@@ -207,7 +207,7 @@ async def awaited_in_asyncio(at: Cluster, count: int, tasks: int) -> float:
 
 
 async def echo_latency(addr: str) -> Times:
-    """Times in ms from before a write until its echo is read, in bare trio: what waking both processes costs alone."""
+    """Times in ms from before a write until its echo is read, in bare trio: the cost of waking both processes."""
     took: Times = []
     frame = len(BODY).to_bytes(4, "big") + BODY
     async with await trio.open_tcp_stream(*split_address(addr)) as stream:

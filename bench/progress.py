@@ -1,4 +1,4 @@
-"""What mqadmin takes to show all groups, and all topics with their groups, of one broker.
+"""How long mqadmin takes to show all groups, and all topics with their groups, of one broker.
 
     python -m bench.progress [--json] [--topics 200] [--groups 2000]
 

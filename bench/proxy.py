@@ -1,8 +1,8 @@
 """Sends through the proxy by gRPC, and what waiting receivers cost. Clients, proxy, broker have processes of their own.
 
-The limit of sends a second is the same gRPC library with an empty handler, that of `enableProxy` a proxy which was
-started by itself, that of one send in flight the SDK's asyncio producer without a proxy. A last row has the empty
-handler there, too: gRPC's own share. All clients are in Python.
+The limit of sends a second is the same gRPC library with an empty handler; the limit of `enableProxy` is a proxy that
+was started by itself; the limit of one send in flight is the SDK's asyncio producer without a proxy. A last row has the
+empty handler with one send in flight, too: gRPC's own share. All clients are in Python.
 
     python -m bench.proxy [--sends 8000] [--receivers 1000] [--rounds 5] [--json]
 """
@@ -25,7 +25,7 @@ from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk import blocking
 
 AT_ONCE = 64
-# What the receivers may cost together.
+# The most memory of all receivers together, in MB.
 MOST_MB = 100.0
 MB = 1e6
 PROXY_SERVES = b"the proxy serves at "
@@ -116,7 +116,7 @@ def client(what: str, address: str, *numbers: int) -> float:
 
 
 def idle_mb(proxy: Daemon, receivers: int) -> float:
-    """What so many receivers that wait add to the memory of the proxy."""
+    """The memory that ``receivers`` waiting receivers add to the proxy, in MB."""
     before = proxy.rss_bytes()
     with held("bench.proxy_client", "idle", proxy.addr, str(receivers)) as output:
         line_of(output)
@@ -137,7 +137,7 @@ def rows(sends: int, receivers: int, rounds: int) -> Iterator[Row]:
         name = "a send, one in flight, median"
         yield row(f"{name}; limit: remoting", "ms", proxy, remoting, one, smaller_is_better=True)
         yield row(f"{name}, empty handler; limit: remoting", "ms", limit, remoting, one, smaller_is_better=True)
-        # Last, as memory that was used once is used again.
+        # Measured last, as memory that was used once is used again.
         memory = [idle_mb(at.proxy, receivers)]
         yield row(
             f"{receivers:,} receivers that wait, each with a connection",

@@ -19,7 +19,7 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.sdk import Message, aio
 
 TOPIC = "bench"
-# Nothing is sent there.
+# A topic to which nothing is sent.
 QUIET = "quiet"
 GROUP = "idle"
 BODY = b"x" * 128
@@ -91,7 +91,7 @@ async def _median_ms(once: Any, sends: int) -> float:
 
 
 async def idle(address: str, clients: int) -> None:
-    """So many clients, each with a connection of its own, its settings, and a receive that waits."""
+    """``clients`` clients, each with a connection of its own, its settings, and a receive that waits."""
     alone = [("grpc.use_local_subchannel_pool", 1)]
     settings = wire.Settings(client_type=wire.SIMPLE_CONSUMER, subscription=wire.Subscription())
     settings.subscription.group.name = GROUP
@@ -114,7 +114,7 @@ async def idle(address: str, clients: int) -> None:
             wire.ReceiveMessageRequest.SerializeToString,
             wire.ReceiveMessageResponse.FromString,
         )(asked, metadata=metadata, timeout=WAIT_S)
-        # The stream keeps the order of calls: once the settings are answered again, the receive is there.
+        # The stream keeps the order of calls: once the settings are answered again, the receive has arrived.
         first = asyncio.ensure_future(receive.read())
         await stream.write(wire.TelemetryCommand(settings=settings))
         await stream.read()

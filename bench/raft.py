@@ -31,7 +31,7 @@ from skylark.remoting.raft.storage import FileStorage
 
 
 class Counter:
-    """A state that is cheap to change, so that Raft is what is measured."""
+    """A state that is cheap to change, so that the figure is Raft's."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -90,7 +90,7 @@ async def measure(nodes: int, args: argparse.Namespace) -> float:
             await nursery.start(server.serve_on, await listen("127.0.0.1", port.port))
             await nursery.start(node.run)
             group.append(node)
-        while not any(node.is_leader for node in group):  # noqa: ASYNC110  they only say so when they are asked
+        while not any(node.is_leader for node in group):  # noqa: ASYNC110  nodes have no event for it
             await trio.sleep(0.01)
         leader = next(node for node in group if node.is_leader)
         await Load(leader, args.n // 10, args.in_flight, bytes(args.bytes)).run()

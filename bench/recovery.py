@@ -74,7 +74,7 @@ def make_large(directory: str, segments: int, queues: int) -> None:
     Path(directory, "commitlog").mkdir(parents=True)
     for number in range(segments - 1):
         with open(f"{directory}/commitlog/{number * GIB:020d}", "wb") as file:
-            # Nothing but the filler at the end of a file, so that a start that looks at all of a small log is content.
+            # Only the filler at the end of a file, which is enough for a start that reads all of a small log.
             file.write(SIZE_MAGIC.pack(GIB, BLANK_MAGIC))
             file.truncate(GIB)
     checkpoint = StoreCheckpoint(OsFiles(), f"{directory}/checkpoint")

@@ -37,7 +37,7 @@ QUIET_S = 5.0
 POLL_S = 0.02
 TIMEOUT_S = 300
 CHUNK_BYTES = MIB
-# Files of RocketMQ's size; short index files, since a fresh one takes 420 MB.
+# Files of RocketMQ's size; short index files, since a fresh file of the default size takes 420 MB.
 OPTIONS = ("--broker-name", "bench", "--max-index-num", "5000000")
 
 

@@ -4,8 +4,9 @@
 
 Producer tasks send messages of 128 B one after another, and a group consumes them, while: two brokers are started and
 get the topic; the two are drained one after the other (mqadmin drain, with --settle 1, as all clients here watch their
-routes), and stopped. Each stage lasts --span seconds and what its commands take. The rows say what became of the
-messages, and the picture shows each quarter of a second. All processes share the machine's cores with the load.
+routes), and stopped. Each stage lasts --span seconds and as long as its commands take. The rows count sent, failed,
+lost and repeated messages, and the picture shows each quarter of a second. All processes share the machine's cores with
+the load.
 """
 
 import argparse
@@ -41,7 +42,7 @@ class Sample(NamedTuple):
 
 
 class Run:
-    """The load, what it counted, and when what was done."""
+    """The load, its counts, and the time of each stage."""
 
     def __init__(self, nameserver: str) -> None:
         self._nameserver = nameserver

@@ -4,9 +4,9 @@
     python -m bench.scale --pictures docs/scale
 
 One real NameServer process; its brokers and clients are simulated in another one (bench/scale_load.py) with real frames
-on real connections. ``--topics`` are those of all brokers together, each on ``--copies`` brokers. The limits are the
-targets, or an echo in bare trio where the row says so. CPU is the NameServer's own. With ``--pictures`` some figures
-are measured at several sizes and drawn instead.
+on real connections. ``--topics`` is the number of topics of all brokers together, each on ``--copies`` brokers. The
+limits are the targets, or an echo in bare trio where the row says so. CPU is the NameServer's own. With ``--pictures``
+some figures are measured at several sizes and drawn instead.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def _queries(made: Cluster, topics: int) -> Iterator[Row]:
     with echo_server() as echo:
         bare = Load(echo)
         of_limit, peers = bare.connect(n), made.load.connect(n)
-        # Each topic once: nobody has asked for it since it changed.
+        # Each topic once: no client has asked for it since it changed.
         first = [route_query(topic_name(number)) for number in range(min(topics, SAMPLE))]
         before = cpu_ns(made.namesrv.pid)
         check(made.load.one_by_one(peers[:1] * len(first), first))
@@ -227,7 +227,7 @@ def _clients(made: Cluster, topics: int, clients: int) -> Iterator[Row]:
 
 
 def _watching(made: Cluster, peers: Sequence[Peer], topics: int) -> Iterator[Row]:
-    """The same clients watch some topics each, one of which all have; that one changes."""
+    """The same clients watch some topics each, and all of them one common topic, which changes."""
     chosen, clients, teller = random.Random(3), len(peers), made.brokers[0]
     common = teller.topics[0]
     watched = [[common, *(topic_name(chosen.randrange(topics)) for _ in range(WATCHED - 1))] for _ in peers]
@@ -236,11 +236,11 @@ def _watching(made: Cluster, peers: Sequence[Peer], topics: int) -> Iterator[Row
     median_ms, last_ms, costs, used_mb = [], [], [], 0.0
     for number in range(ROUNDS):
         made.load.send_only(peers, [watch(version, own) for own in watched])
-        # Answered after all of them, as they are read in their order.
+        # Answered after all other requests, as requests are read in their order.
         check(made.load.at_once(made.peers[:1], [teller.heartbeat()]))
         used_mb = made.rss_mb - before_mb
         spent = cpu_ns(made.namesrv.pid)
-        found = made.load.told(made.peers[0], teller.change(ROUNDS + 1 + number, [common]), clients)
+        found = made.load.send_and_await_others(made.peers[0], teller.change(ROUNDS + 1 + number, [common]), clients)
         costs.append((cpu_ns(made.namesrv.pid) - spent) / clients / 1000)
         version = version_of(found[-1][1])
         median_ms.append(found[clients // 2][0])

@@ -3,10 +3,11 @@
     python -m bench.scale_brokers [--json] [--brokers N] [--rounds N]
 
 Brokers, NameServer and the Producer are processes of their own on this machine. The producer shares the cores with the
-brokers, so messages a second say what this machine does, not what the brokers can do. Their processor time says that:
-with a core for each and the load elsewhere, k brokers carry k times what one carries, as long as a message costs them
-no more than it costs one alone. The last row of each is that figure, and its limit is one broker's. Each broker has as
-many sends in flight, whatever their number: batches, and with them the cost of a message, depend on that.
+brokers, so messages a second show the capacity of this machine, not of the brokers. The brokers' processor time shows
+theirs: with a core for each and the load elsewhere, k brokers carry k times as much as one broker, as long as a message
+costs them no more than it costs a single broker. The last row of each number of brokers is this cost, and its limit is
+the cost with one broker. Each broker has as many sends in flight, whatever their number: batches, and with them the
+cost of a message, depend on that.
 """
 
 import argparse

@@ -37,7 +37,7 @@ from skylark.remoting.protocol.requests.routes import (
 from skylark.remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList
 
 CLUSTER = "DefaultCluster"
-# As brokers send a large set (broker/registration/registration.py).
+# The size of a part, as brokers send a large set (broker/registration/registration.py).
 PART_TOPICS = 500
 ANSWER_TIMEOUT_S = 120.0
 RECEIVE_BYTES = 262_144
@@ -46,7 +46,7 @@ _PREFIX_BYTES = 4
 
 
 def topic_name(number: int) -> str:
-    """As long as names of topics usually are."""
+    """A name as long as names of topics usually are."""
     return f"orders-of-region-{number:06d}"
 
 
@@ -59,18 +59,18 @@ class Broker(NamedTuple):
 
     @classmethod
     def numbered(cls, number: int, brokers: int, topics: int, copies: int) -> "Broker":
-        """Of ``brokers``; each of ``topics`` topics is on ``copies`` of them."""
+        """``brokers`` simulated brokers; each of ``topics`` topics is on ``copies`` of them."""
         stride = brokers // copies
         residues = {(number - copy * stride) % brokers for copy in range(copies)}
         own = [topic_name(topic) for residue in sorted(residues) for topic in range(residue, topics, brokers)]
-        # The addresses are of no machine: documentation has this network for itself.
+        # The addresses are of the network for documentation, so of no machine.
         return cls(f"broker-{number:04d}", f"192.0.2.{number % 250 + 1}:{10_000 + number // 250}", own)
 
     def join(self, version: int) -> list[bytes]:
-        """What it sends on a new connection, each after the answer to the one before.
+        """The frames that the broker sends on a new connection, each after the answer to the frame before.
 
-        Few topics go in one frame, which is JSON and offers to speak CBOR. Before many, it asks whether the NameServer
-        takes parts.
+        A few topics are sent in one frame, which is JSON and offers to speak CBOR. Before many topics, the broker asks
+        whether the NameServer takes parts.
         """
         if len(self.topics) <= PART_TOPICS:
             return [_offering(REGISTER_BROKER.command(self._header()), encode_body(self._body(version, self.topics)))]
@@ -137,19 +137,19 @@ def route_query(topic: str, codec: int = CBOR) -> bytes:
 
 
 def watch(version: str, topics: Sequence[str]) -> bytes:
-    """7104. Without a version the answer comes at once, and has the present one."""
+    """7104. Without a version the answer comes at once, and has the present version."""
     body = encode_body(TopicList(list(topics)), Dialect.CBOR)
     return framed(WATCH_ROUTES.command(WatchRoutesRequestHeader(version)), body, CBOR)
 
 
 def version_of(answer: bytes) -> str:
-    """The version that a client that watches has with this answer."""
+    """The version in the answer to a watch."""
     (command,) = Connection().receive_data(answer)
     return WatchRoutesResponseHeader.from_answer(command.ext).version
 
 
 class Peer:
-    """One connection, with at most one request in flight. One of a broker answers what the server asks (7105)."""
+    """One connection, with at most one request in flight. A broker's connection answers probes of the server (7105)."""
 
     __slots__ = ("got", "is_broker", "left", "socket")
 
@@ -158,12 +158,12 @@ class Peer:
         self.socket = socket.create_connection(split_address(addr), ANSWER_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        # What is still to be sent, and what has come of the answer.
+        # The bytes that are still to be sent, and the part of the answer that has come.
         self.left = b""
         self.got = b""
 
     def send(self, frame: bytes) -> bool:
-        """Send as much as goes; whether nothing is left."""
+        """Send as much as the socket takes; True if nothing is left."""
         try:
             sent = self.socket.send(frame)
         except BlockingIOError:
@@ -172,7 +172,7 @@ class Peer:
         return not self.left
 
     def receive(self) -> bytes | None:
-        """The whole answer, when it is there."""
+        """The whole answer, once it has come."""
         data = self.socket.recv(RECEIVE_BYTES)
         if not data:
             raise ConnectionError("the server closed a connection")
@@ -190,7 +190,7 @@ class Peer:
 
 
 def _reply(frame: bytes) -> bytes:
-    """What a broker answers to a request; nothing for an answer."""
+    """A broker's answer to a request; b"" for an answer."""
     (command,) = Connection().receive_data(frame)
     return b"" if command.is_response else encode(command.respond())
 
@@ -221,7 +221,7 @@ class Load:
         return self.in_order(peers, [[frame] for frame in frames])
 
     def in_order(self, peers: Sequence[Peer], frames: Sequence[Sequence[bytes]]) -> list[bytes]:
-        """As `at_once`; each peer has several frames, and sends one after the answer to the one before."""
+        """As `at_once`; each peer has several frames, and sends each after the answer to the frame before."""
         left: dict[int, Iterator[bytes]] = {}
         for peer, own in zip(peers, frames, strict=True):
             left[peer.socket.fileno()] = iter(own)
@@ -247,7 +247,7 @@ class Load:
             self._epoll.modify(peer.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def idle(self, seconds: float) -> None:
-        """Do nothing but answer what the server asks."""
+        """Do nothing but answer the server's probes."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             for fd, _ in self._epoll.poll(left):
@@ -258,8 +258,11 @@ class Load:
         for peer, frame in zip(peers, frames, strict=True):
             self._send(peer, frame)
 
-    def told(self, peer: Peer, frame: bytes, count: int) -> list[tuple[float, bytes]]:
-        """Send one frame. Returns the next ``count`` answers of all peers but this one, and after how many ms."""
+    def send_and_await_others(self, peer: Peer, frame: bytes, count: int) -> list[tuple[float, bytes]]:
+        """Send one frame.
+
+        Returns the next ``count`` answers to all peers but the sender, and after how many ms they came.
+        """
         started = time.perf_counter()
         self._send(peer, frame)
         found: list[tuple[float, bytes]] = []
@@ -302,7 +305,7 @@ class Load:
 
 
 def check(answers: Sequence[bytes]) -> None:
-    """All of them are successes."""
+    """Exit unless all answers are successes."""
     for answer in answers:
         (command,) = Connection().receive_data(answer)
         if command.code:
@@ -313,10 +316,10 @@ def check(answers: Sequence[bytes]) -> None:
 
 
 class Probed(NamedTuple):
-    """What one client met that asked for routes all the time."""
+    """The experience of one client that asked for routes all the time."""
 
     found_ms: Sequence[float]
-    #: Answers that no broker has registered that topic yet.
+    #: Times of answers that no broker has registered the topic yet.
     not_found_ms: Sequence[float]
 
 

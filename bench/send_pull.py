@@ -33,9 +33,9 @@ from bench.traffic import (
 )
 from skylark.remoting.protocol.command import FLAG_RESPONSE
 
-# About what a message of 128 bytes takes in the log.
+# About the size of a message of 128 bytes in the log.
 RECORD_BYTES = 330
-# Of the topic whose queues hold whole batches.
+# The name of the topic whose queues hold whole batches.
 BATCH_TOPIC = "batches"
 
 
@@ -111,7 +111,7 @@ def flush_rows(n: int, rounds: int) -> Iterator[Row]:
 
 
 def flushed(together: int) -> float:
-    """Messages a second of a program that appends so many to a file and flushes it, again and again."""
+    """Messages a second of a program that again and again appends ``together`` messages to a file and flushes it."""
     data, rounds = bytes(together * RECORD_BYTES), 200
     with tempfile.TemporaryFile() as file:
         file.truncate(len(data) * rounds)
@@ -140,7 +140,7 @@ def bulk_rows(n: int, rounds: int) -> Iterator[Row]:
 def topic_rows(
     at: Cluster, topic: str, kind: str, size: int, count: int, rounds: int, limit: Callable[[], float]
 ) -> Iterator[Row]:
-    """Of one topic: what is sent in bulk, and what is pulled of it."""
+    """Figures of one topic: bulk sends, and pulls."""
     body = b"x" * size
     figures = in_turn(rounds, partial(run, send_many, at, topic, body, count), limit)
     yield row(f"send_many {size} B{kind}", "msg/s", *figures, count)

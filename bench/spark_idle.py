@@ -59,7 +59,7 @@ def empty_trigger_ms(reader: DataStreamReader) -> float:
         return [one.durationMs["triggerExecution"] for one in empty]
 
     _wait(query, lambda: len(found()) > TRIGGERS)
-    # The first one still has to load what later ones use again.
+    # The first trigger still has to load what later triggers use again.
     times = found()[1:]
     query.stop()
     return median(times)

@@ -85,7 +85,7 @@ class MemoryReader(DataSourceReader):
 
 
 def create_topic(nameserver: str, topic: str, queues: int = QUEUES) -> None:
-    """On every master that the NameServer knows; waits for the first, which may just have started."""
+    """Create the topic on every master that the NameServer knows; waits for the first, which may just have started."""
     with Admin(nameserver) as admin:
         deadline = time.monotonic() + WAIT_S
         while not (brokers := admin.cluster_info().broker_addr_table) and time.monotonic() < deadline:

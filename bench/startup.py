@@ -53,7 +53,7 @@ def start_and_ask(command: list[str], port: int, request: bytes, home: str) -> t
 
 
 def measure(command: list[str], code: int) -> tuple[float, float]:
-    """One start; ``command`` lacks its port."""
+    """One start of ``command``, to which the port is added."""
     port = free_port()
     with tempfile.TemporaryDirectory() as home:
         return start_and_ask([*command, str(port)], port, encode(Command(code, opaque=1)), home)

@@ -6,8 +6,8 @@ Append: 128-byte bodies with a unique key each, as a broker hands them to its st
 each round. A round ends when the consume queues and the index hold all of its messages. The limit copies ready-made
 bytes of the same messages into such files: records, queue entries, index entries and slots.
 
-Flush: the rate of SYNC_FLUSH; the limit is that of ASYNC_FLUSH. Then how many messages one fsync of the log made
-durable, by the broker's count; the limit is all that are in flight.
+Flush: the rate of SYNC_FLUSH; the limit is the rate of ASYNC_FLUSH. Then how many messages one fsync of the log made
+durable, by the broker's count; the limit is all messages in flight.
 """
 
 import argparse
@@ -124,7 +124,7 @@ def copy(parent: str | None, count: int, at_once: int) -> float:
 
 def append_rows(n: int, rounds: int, parent: str | None) -> Iterator[Row]:
     made = batches(n)
-    # As in the broker: the handler adds the broker's properties to a single message, the store to those of a batch.
+    # As in the broker: the handler adds the broker's properties to a single message, the store to messages of a batch.
     single = [[(flag, body, properties + CLUSTER) for flag, body, properties in batch] for batch in made]
     n = len(made) * BATCH
     figures = in_turn(rounds, partial(append, parent, single, put_singly), partial(copy, parent, n, 1))

@@ -1,8 +1,8 @@
-"""What users meet, in one table of one run: this tree, another commit, the limits, and Redis Streams as a limit.
+"""The figures that users notice, in one table of one run: this tree, another commit, the limits, and Redis Streams.
 
     python -m bench.table [--before REVISION] [--rounds 5] [--only NAME ...]
 
-Each row is that of the bench that its first column names. With ``--before`` the same bench, as it is in this tree, runs
+Each row comes from the bench that its first column names. With ``--before`` the same bench, as it is in this tree, runs
 on the other commit's product right before it; commits whose import root is not ``skylark`` are for bench.compare. A
 ratio above 1 is better than the limit, a gain above 1 than before. It takes some 10 minutes, and twice that with
 ``--before``. The load that the machine had before is printed first.
@@ -37,7 +37,10 @@ BENCHES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def rows_of(side: Side, bench: str, options: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows of one run of a bench on the product of a tree. On another commit's it may fail: it may be younger."""
+    """The rows of one run of a bench on the product of a tree.
+
+    On another commit it may fail: the bench may be newer.
+    """
     command = [str(side.python), "-m", f"bench.{bench}", "--json", *options]
     run = subprocess.run(command, cwd=side.tree, env=side.env, capture_output=True, text=True)
     if run.returncode:

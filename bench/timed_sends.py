@@ -1,4 +1,4 @@
-"""Sends of messages that are delivered later, beside the same of plain messages: adaptive batches, 128 bytes.
+"""Sends of messages that are delivered later, beside the same sends of plain messages: adaptive batches, 128 bytes.
 
     python -m bench.timed_sends [--messages 40000] [--rounds 5] [--json]
 

@@ -140,7 +140,7 @@ async def requests(addr: str, body: bytes, count: int, window: int, flag: int) -
 
 
 async def pulls(addr: str, count: int, window: int) -> float:
-    """Pulls a second of the first 32 messages of a queue, which are there."""
+    """Pulls a second of the first 32 messages of a queue, which are stored."""
 
     def pull(number: int) -> Command:
         ext = {
@@ -244,7 +244,7 @@ async def awaited(at: Cluster, body: bytes, count: int, tasks: int, *, batching:
 
 
 async def nowait(at: Cluster, body: bytes, count: int) -> float:
-    """Messages a second by `Producer.send_nowait`, until it is known of each that it is stored."""
+    """Messages a second by `Producer.send_nowait`, until each message is known to be stored."""
     stored = 0
     tickets: deque[Ticket] = deque()
     async with Producer(at.nameserver) as producer:

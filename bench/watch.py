@@ -31,7 +31,7 @@ BROKER_OPTIONS = ("--mapped-file-size-commit-log", str(64 * 1024 * 1024), "--max
 
 
 class Sees:
-    """Whether a client has a route of ``topic`` with so many brokers."""
+    """Whether a client has a route of ``topic`` with ``brokers`` brokers."""
 
     def __init__(self, topic: str, brokers: int) -> None:
         self.topic, self.brokers = topic, brokers
@@ -42,7 +42,7 @@ class Sees:
 
 
 async def until_all(clients: list[ClientInstance], sees: Sees) -> list[float]:
-    """When each client saw it, by trio's clock."""
+    """When each client saw the change, by trio's clock."""
     seen: dict[ClientInstance, float] = {}
     with trio.fail_after(60):
         while len(seen) < len(clients):
@@ -79,7 +79,7 @@ async def delays_ms(admin: Admin, clients: list[ClientInstance], sees: Sees) -> 
 async def hold(
     namesrv_addr: str, topics: list[str], *, task_status: trio.TaskStatus[ClientInstance] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """A client that uses ``topics``, of which some are not there yet."""
+    """A client that uses ``topics``, of which some do not exist yet."""
     async with ClientInstance(namesrv_addr) as client:
         for topic in topics:
             with suppress(RouteNotFound):

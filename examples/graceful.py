@@ -2,10 +2,10 @@
 
     python graceful.py 127.0.0.1:9876 orders
 
-Leaving the `async with` block begins no more handlers, waits for those that run (for `stop_timeout_ms` at most), and
-commits what they did; the next process goes on after it. The signal is received, not left to KeyboardInterrupt, which
-could be raised in the middle of a handler. With `skylark.aio`, `asyncio.run` does the same for Ctrl-C; with
-`skylark.blocking` KeyboardInterrupt is raised in the main thread, while handlers run in others.
+Leaving the `async with` block begins no more handlers, waits for running handlers (for `stop_timeout_ms` at most), and
+commits the handled messages; the next process goes on after them. The signal is received, not left to
+KeyboardInterrupt, which could be raised in the middle of a handler. With `skylark.aio`, `asyncio.run` does the same for
+Ctrl-C; with `skylark.blocking` KeyboardInterrupt is raised in the main thread, while handlers run in others.
 
 What cannot work (no NameServer, a broker that refuses credentials, permissions or the subscription) ends the program at
 its start, with the reason; what goes wrong later is printed, and the consumer goes on.
@@ -29,7 +29,7 @@ async def handle(message: MessageExt) -> None:
 
 
 def tell(problem: Problem) -> None:
-    """Also logged, with more; `consumer.problem` has it until it is over."""
+    """Print a problem. It is also logged, with details; `consumer.problem` has it until it is over."""
     print("problem:", problem, file=sys.stderr, flush=True)
 
 

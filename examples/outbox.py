@@ -55,7 +55,7 @@ class Shop:
         return bool(await asyncio.to_thread(self._run, "SELECT 1 FROM orders WHERE id = ?", order_id))
 
     async def bill(self, order: Order) -> None:
-        # A message may come twice: the second bill is the first one.
+        # A message may come twice: the second bill replaces the equal first bill.
         text = f"{order.amount} x {order.item}"
         await asyncio.to_thread(self._run, "UPDATE orders SET bill = ? WHERE id = ?", text, order.id)
 
@@ -68,13 +68,13 @@ def make_app(nameserver: str | None = None, database: str = "shop.db") -> FastAP
     shop, orders = Shop(database), Values(Order)
 
     async def was_stored(message: MessageExt) -> TransactionState:
-        """How the transaction of a message ended that the broker has not heard of."""
+        """The outcome of the transaction of a message, for a broker that has not heard it."""
         return TransactionState.COMMIT if await shop.has(message.keys) else TransactionState.ROLLBACK
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await router.broker.connect()
-        # With `topics` the broker knows whom to ask as soon as the service is back.
+        # With `topics` the broker can ask as soon as the service is back.
         app.state.producer = TransactionProducer(
             router.broker.client, group="shop-outbox", checker=was_stored, topics=[TOPIC]
         )

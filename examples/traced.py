@@ -1,8 +1,8 @@
 """Traces of a web service and of Celery tasks, drawn as one picture: `python traced.py traces.svg`.
 
-The service is outbox.py (FastAPI, FastStream, an outbox), the tasks are those of celery_shop. All of it runs in this
-process, with a broker of its own, and OpenTelemetry keeps the spans in memory. A program that runs for longer exports
-them to a collector instead: nothing else changes.
+The service is outbox.py (FastAPI, FastStream, an outbox), the tasks are from celery_shop. Both run in this process,
+with a broker of its own, and OpenTelemetry keeps the spans in memory. A program that runs for longer exports them to a
+collector instead: nothing else changes.
 
     pip install 'skylark-mq[otel,faststream,celery]' opentelemetry-sdk opentelemetry-instrumentation-fastapi \
         opentelemetry-instrumentation-celery httpx
@@ -67,7 +67,7 @@ def order_by_tasks(cluster: Cluster, tracers: TracerProvider) -> None:
 
 @contextmanager
 def traced() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
-    """OpenTelemetry is on in the block."""
+    """A block in which OpenTelemetry is on."""
     tracers, exporter = TracerProvider(), InMemorySpanExporter()
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
     instrumentors = (SkylarkInstrumentor(), CeleryInstrumentor())
@@ -82,7 +82,7 @@ def traced() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
 
 
 def spans() -> list[ReadableSpan]:
-    """Those of both orders, without the receives, which are traces of one span."""
+    """The spans of both orders, without the receives, which are traces of one span."""
     sys.path[:0] = [str(HERE), str(HERE / "celery_shop")]
     with traced() as (tracers, exporter), Cluster() as cluster:
         order_over_the_web(cluster, tracers, exporter)

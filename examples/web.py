@@ -40,7 +40,7 @@ class Orders:
             yield
 
     async def handle(self, message: MessageExt) -> None:
-        """Runs in the application's loop, and may await what it likes."""
+        """Handle a message; runs in the application's loop, and may await anything."""
         self.consumed += 1
 
     async def send_order(self, body: bytes) -> tuple[int, dict[str, Any]]:

@@ -4,7 +4,7 @@
 
 Each process opens a consumer of its own, and the group divides the queues among them, so a topic needs at least as many
 queues as there are processes. When one dies, the others get its queues, and the pool starts another. Ctrl-C or SIGTERM
-lets the handlers that run finish. A consumer that brokers do not let in ends the pool: another one would not help.
+lets the handlers that run finish. A consumer that brokers do not let in ends the pool: a new process would not help.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from skylark.blocking import PushConsumer
 
 # A new process inherits nothing: neither threads that are gone nor locks that they held.
 CONTEXT = multiprocessing.get_context("spawn")
-# Blocked in all processes, which wait for them: so they cannot come at a wrong moment, as when a process is starting.
+# Signals that all processes block, and wait for: so no signal comes at a wrong moment, as when a process is starting.
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 CHECK_S = 0.2
 

@@ -5,8 +5,9 @@
       secretKey: ...
       admin: true
 
-Only its owner may read the file (mode 0600). Other keys, such as permissions on topics, are not looked at.
-Neighbours: disk/secret_file.py, yaml_documents.py; namesrv/access.py asks, and broker/security, which reads more of it.
+Only its owner may read the file (mode 0600). Other keys, such as permissions on topics, are ignored. Neighbours:
+disk/secret_file.py, yaml_documents.py; namesrv/access.py and broker/security use the accounts; broker/security reads
+more keys.
 """
 
 from collections.abc import Mapping
@@ -51,7 +52,7 @@ def parse_accounts(document: Any, source: str) -> dict[str, Account]:
     accounts: dict[str, Account] = {}
     for number, row in enumerate(rows, 1):
         account = _account(row, f"{source}: account {number}")
-        # Which of the two secrets is meant is not known, so neither is taken.
+        # It is unknown which of the two secrets is meant, so neither is used.
         if account.access_key in accounts:
             raise ConfigError(f"{source}: account {number}: accessKey {account.access_key} is there twice")
         accounts[account.access_key] = account

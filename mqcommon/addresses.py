@@ -1,4 +1,4 @@
-"""Addresses as text, ``host:port``, which of them a client is given, and who counts as one client. Pure."""
+"""Addresses as text, ``host:port``; the address that a client is given; what limits count as one client. Pure."""
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -40,7 +40,7 @@ class AdvertisedAddress(NamedTuple):
     addr: str
 
 
-# Of one broker.
+# The most advertised addresses of one broker.
 MAX_ADVERTISED = 64
 
 
@@ -73,7 +73,10 @@ def _with_port(where: str, default_port: int) -> str:
 
 @lru_cache(maxsize=4_096)
 def client_ip(host: str) -> IPv4Address | IPv6Address | None:
-    """The address of a client; that of IPv4 within one of IPv6. None if ``host`` is none."""
+    """The address of a client; an IPv4 address within an IPv6 address counts as IPv4.
+
+    None if ``host`` is no address.
+    """
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -97,7 +100,7 @@ def is_any_address(host: str) -> bool:
 def limited_network(host: str) -> str:
     """The network that limits "of one address" count for ``host``: an IPv4 address itself, the /64 of an IPv6 address.
 
-    An IPv4 address within an IPv6 one (``::ffff:a.b.c.d``) counts as IPv4. Other texts are returned as they are.
+    An IPv4 address within an IPv6 address (``::ffff:a.b.c.d``) counts as IPv4. Other texts are returned as they are.
     """
     plain, _, zone = host.partition("%")
     try:
@@ -116,7 +119,7 @@ def limited_network(host: str) -> str:
 def parse_peers(text: str, key: str, members: str) -> dict[str, str]:
     """Addresses by id, of ``n0-10.0.0.1:9877;n1-10.0.0.2:9877``. ConfigError, about ``key``, when it is wrong.
 
-    ``members``: what the option names all of.
+    ``members``: what the option must list in full, for the error text.
     """
     peers: dict[str, str] = {}
     for part in filter(None, text.split(";")):

@@ -14,7 +14,7 @@ ENTRY_BYTES = 200
 
 
 class BoundedCache(Generic[K, V]):
-    """At most ``max_bytes`` of entries. ``get(key)`` is None when there is no such key."""
+    """A cache of at most ``max_bytes`` of entries. ``get(key)`` is None when there is no such key."""
 
     __slots__ = ("_max_bytes", "_sizes", "_table", "get", "used_bytes")
 
@@ -29,7 +29,10 @@ class BoundedCache(Generic[K, V]):
         return len(self._table)
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep ``value``, which takes ``size`` bytes with its key, and drop the oldest. A too large one is not kept."""
+        """Keep ``value``, which takes ``size`` bytes with its key.
+
+        The oldest values are dropped; a too large value is not kept.
+        """
         size += ENTRY_BYTES
         if size > self._max_bytes or key in self._table:
             return

@@ -10,7 +10,7 @@ SkylarkError
 ├── RemotingError             a request got no answer
 │   ├── ConnectFailed         nothing listens there, or not in time
 │   │   ├── WrongBroker       another broker listens there
-│   │   ├── PlainSignatureOnly  it knows RocketMQ's signature only, and may not get it: nothing was signed for it
+│   │   ├── PlainSignatureOnly  the server knows only RocketMQ's signature, and may not get it: nothing was signed
 │   │   └── TlsFailed         both ends do not agree on TLS, or do not trust each other
 │   ├── NoNameServer          none of the NameServers answers
 │   ├── NoController          no Controller leads the group, or answers
@@ -113,7 +113,7 @@ class WrongBroker(ConnectFailed):
 class PlainSignatureOnly(ConnectFailed):
     """``addr`` was reached, but knows only signatures that it may not get; ``reason`` says what to do.
 
-    ``knows``: RocketMQ's, or the one of old Skylarks, which does not cover the server's address.
+    ``knows``: RocketMQ's signature, or the signature of old Skylarks, which does not cover the server's address.
     """
 
     def __init__(self, addr: str, knows: str = "RocketMQ's signature") -> None:
@@ -302,7 +302,7 @@ class StoreLocked(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """Bytes on disk are not those that were written; the text says where."""
+    """Bytes on disk differ from the bytes that were written; the text says where."""
 
     def __init__(self, file: str, offset: int, reason: str) -> None:
         super().__init__(file, offset, reason)
@@ -323,7 +323,7 @@ class DiskFull(StoreError):
 
 
 class OutOfDescriptors(DiskFull, OSError):
-    """No file descriptor was left to open a file. As with a full disk, writes are refused until there is one.
+    """No file descriptor was left to open a file. As with a full disk, writes are refused until one is free.
 
     Nothing was written or synced, so nothing is lost: the caller may try again. (A failed fsync is an OSError.)
     """

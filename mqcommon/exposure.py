@@ -1,7 +1,7 @@
 """Where a daemon listens when nobody says so: on loopback, unless its options name other machines. Pure.
 
-Whoever tries a daemon must not open its port to the network by that, and whoever sets up a cluster must not have to say
-twice that other machines take part. RocketMQ's own conf files keep RocketMQ's way: all interfaces.
+Trying a daemon must not open its port to the network, and setting up a cluster must not need a second option that says
+that other machines take part. RocketMQ's own conf files keep RocketMQ's way: all interfaces.
 """
 
 import re
@@ -53,7 +53,7 @@ _MEMBER: Final = re.compile(r"n\d+-")
 
 
 class Exposure(NamedTuple):
-    """The address to listen on. ``because``: why it is all interfaces although nobody asked for that, or empty."""
+    """The address to listen on. ``because``: why it is all interfaces although no option says so, or empty."""
 
     address: str
     because: str = ""
@@ -77,7 +77,7 @@ def exposure(bind_address: str, named: Iterable[tuple[str, str]], conf_keys: Col
 
 
 def opened(address: str, because: str, anybody: str) -> str:
-    """The line of the log about a daemon that listens on all interfaces; empty when nothing is to be said.
+    """The line of the log about a daemon that listens on all interfaces; empty when no line is needed.
 
     ``anybody``: what strangers can do there, and how to forbid it; empty when access is controlled.
     """

@@ -1,8 +1,8 @@
-"""Dataclasses whose methods are generated when they are called: a constructor for the tenth object, others at once.
+"""Dataclasses whose methods are generated when they are called: the constructor at its tenth call, others at the first.
 
 For each class `dataclasses.dataclass` generates and compiles up to eight functions at its import: some 0.35 ms for a
-frozen one with slots. A daemon imports hundreds of such classes, makes one object of some, and many of few: that was a
-quarter of a broker's start.
+frozen one with slots. A daemon imports hundreds of such classes, makes one object of some, and many objects of a few:
+generating all methods took a quarter of a broker's start.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ __all__ = ["lazy_dataclass"]
 
 T = TypeVar("T")
 
-# So many objects of a class are made without a generated constructor.
+# The constructor is generated when this many objects of a class are made.
 FIRST_CALLS = 10
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _methods(frozen: bool, eq: bool) -> set[str]:
 
 
 def _first_call(cls: type[Any], name: str, frozen: bool, eq: bool, own: set[str]) -> Callable[..., Any]:
-    """A method that replaces itself with the generated one, and calls its successor."""
+    """A method that replaces itself with the generated method, and calls that."""
     if name == "__init__":
         return _first_init(cls, frozen)
 
@@ -70,9 +70,9 @@ def _first_call(cls: type[Any], name: str, frozen: bool, eq: bool, own: set[str]
 
 
 def _first_init(cls: type[Any], frozen: bool) -> Callable[..., None]:
-    """The constructor of the first objects, which looks at the fields, and then puts the generated one in its place.
+    """The constructor of the first objects, which reads the fields, and then replaces itself with the generated one.
 
-    What it does not understand it leaves to that one, which raises the errors of calls.
+    Arguments that it does not understand it leaves to the generated constructor, which raises the errors of calls.
     """
     described = fields(cls)
     places = [each.name for each in described if each.kw_only is not True]
@@ -130,12 +130,12 @@ def _like(cls: type[Any]) -> list[Any]:
 
 
 class _Signature:
-    """What ``help`` and editors show of the constructor: its arguments, as `dataclasses.dataclass` has them."""
+    """The signature of the constructor for ``help`` and editors: the arguments as with `dataclasses.dataclass`."""
 
     def __get__(self, instance: Any, cls: type[Any]) -> Any:
         if instance is not None:
             raise AttributeError("__signature__")
-        # Rarely asked for, and the module is slow to import.
+        # Imported here: the signature is rarely needed, and the module is slow to import.
         from inspect import Parameter, Signature
 
         def parameter(each: Any) -> Parameter:
@@ -165,7 +165,7 @@ def _refuse_to_delete(self: Any, name: str) -> NoReturn:
 
 
 def _state(self: Any) -> list[Any]:
-    """What is pickled: a frozen object cannot be given its fields one by one."""
+    """The state to pickle: a frozen object cannot be given its fields one by one."""
     return [getattr(self, each.name) for each in fields(self)]
 
 

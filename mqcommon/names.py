@@ -17,7 +17,7 @@ PERM_READ = 4
 PERM_PRIORITY = 8
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 
-AUTO_CREATE_TOPIC = "TBW102"  # its settings are those of a topic that a send creates
+AUTO_CREATE_TOPIC = "TBW102"  # a topic that a send creates gets its settings
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 BENCHMARK_TOPIC = "BenchmarkTest"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -28,7 +28,7 @@ TRANS_OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-# Followed by a cluster's name: the check points of popped messages. The group's offsets are where they are read from.
+# Followed by a cluster's name: the check points of popped messages. This group's offsets say how far they are read.
 REVIVE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 # Followed by a static topic's name: how far messages that came late into queues that have moved were sent on.
@@ -36,7 +36,7 @@ LATE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}LATE_"
 LATE_GROUP = "CID_RMQ_SYS_LATE_GROUP"
 # Which dead letters tools have sent again by choice: sdk/admin/resent_marks.py. RocketMQ's brokers lack the topic.
 DLQ_RESENT_TOPIC = f"{SYSTEM_TOPIC_PREFIX}DLQ_RESENT"
-# The group by which administrators' tools read. Its offsets say how far a tool came; no message waits for it.
+# The group with which administrators' tools read. Its offsets say how far a tool came; no message waits for it.
 TOOLS_GROUP = "TOOLS_CONSUMER"
 # Followed by a broker's name: a topic whose route tells RocketMQ's brokers which members of their set are alive.
 MEMBER_GROUP_PREFIX = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
@@ -50,7 +50,7 @@ RETRY_TOPIC_MAX_LENGTH = 255
 GROUP_MAX_LENGTH = 255
 USERNAME_MAX_LENGTH = 255
 
-# With more queues than this, every loop over the queues of a topic would take long.
+# The most queues of a topic: with more, every loop over them would take long.
 MAX_QUEUE_NUMS = 65_536
 MAX_PERM = PERM_READ | PERM_WRITE | PERM_INHERIT
 
@@ -158,7 +158,7 @@ def check_topic_is_sendable(topic: str) -> None:
 
 
 def is_obeyed_by_brokers(topic: str) -> bool:
-    """Whether brokers do what the messages of this topic say, and yet take sends to it, as other brokers send there."""
+    """Whether brokers act on the messages of this topic. Sends to it are allowed, as other brokers send there."""
     return topic == TIMER_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 
@@ -177,8 +177,8 @@ def check_group(group: str) -> None:
 def username_fault(name: str) -> str | None:
     """Why ``name`` can be no user's name; None when it can be one.
 
-    Names are checked wherever a caller gives one, before anybody is asked for it: else a stranger chooses what a proxy
-    or a console signs, such as the body of another request.
+    A name is checked wherever a caller gives one, before a server is asked about it: otherwise a stranger could choose
+    what a proxy or a console signs, such as the body of another request.
     """
     if not name:
         return "The username is blank: give one"
@@ -204,7 +204,7 @@ def is_retry_topic(topic: str) -> bool:
 
 
 def is_light(name: str) -> bool:
-    """Whether this names a light queue, or a group that reads some: such topics and groups need no configuration."""
+    """Whether ``name`` is of a light queue, or of a group that reads light queues: these need no configuration."""
     return name.startswith(LMQ_PREFIX)
 
 

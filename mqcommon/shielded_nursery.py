@@ -22,7 +22,7 @@ async def shielded_nursery() -> AsyncIterator[trio.Nursery]:
         opened: list[trio.Nursery] = []
         is_open = trio.Event()
         outer.start_soon(_hold, opened, is_open)
-        # Not `Nursery.start`: when that is cancelled it waits for the task, which does not end by a cancellation.
+        # Not `Nursery.start`: a cancelled `start` waits for its task, which a cancellation does not end.
         with trio.CancelScope(shield=True):
             await is_open.wait()
         try:

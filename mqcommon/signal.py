@@ -32,7 +32,7 @@ class Signal:
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Whether the flag is set and the task has not gone on yet."""
+        """Whether the flag is set and the task has not continued yet."""
         return self._is_set
 
     async def wait(self) -> None:
@@ -44,7 +44,7 @@ class Signal:
         else:
             self._waiter = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort)
-        # Only now: what was set after the task was woken is part of the work that it begins here.
+        # Cleared only now: a signal that came after the task was woken belongs to the work that the task begins here.
         self._is_set = False
 
     def _abort(self, _: Any) -> trio.lowlevel.Abort:

@@ -1,4 +1,4 @@
-"""Text of others that is printed: names, bodies and remarks of servers may have any character."""
+"""Foreign text that is printed: names, bodies and remarks of servers may have any character."""
 
 import re
 

@@ -16,7 +16,7 @@ MAX_DEPTH = 50
 def parse_yaml(text: str, source: str) -> Any:
     """The document as dicts, lists and texts; None when it is empty. ConfigError when it cannot be used."""
     node = compose_yaml(text, source)
-    # An alias stands for a node that has been met before, so a short text may have billions of values.
+    # An alias repeats an earlier node, so a short text may have billions of values.
     return None if node is None else _plain(node, source, {})
 
 

@@ -1,7 +1,7 @@
 """Requests to brokers for receiving, in the SDK's trio loop, and `Brokers`, which calls them from asyncio.
 
 A message is named by its receipt handle, the text that RocketMQ's proxy gives to clients: a broker's pop handle, and
-the offset of the message in the commit log. So any proxy can acknowledge what another one has handed out.
+the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class Receipt:
 
     @classmethod
     def parse(cls, text: str, now_ms: int) -> Self:
-        """The receipt that a client sends. Refused when it is none, or its time is over."""
+        """The receipt that a client sends. Refused when ``text`` is no receipt, or the receipt's time is over."""
         front, _, last = text.rpartition(" ")
         try:
             handle = parse_handle(front)
@@ -86,7 +86,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Pop:
-    """What a receive asks for."""
+    """The pop that a receive call asks for."""
 
     group: str
     topic: str
@@ -111,7 +111,7 @@ class Delivery:
 
 
 class TrioBrokers:
-    """The requests, in trio."""
+    """Requests to brokers for receiving, in trio."""
 
     def __init__(self, nameserver: NameServerSource | TrioClient | None = None) -> None:
         self._client = ClientHandle(nameserver)
@@ -151,10 +151,10 @@ class TrioBrokers:
             if not data:
                 return []
             found = answer.header()
-            # Brokers count deliveries of ordered groups apart from the messages, which are not stored again.
+            # For ordered groups brokers count deliveries outside of the messages, which are not stored again.
             counts = parse_offset_info(found.order_count_info or "") if wanted.is_ordered else {}
             messages = received(data, found, wanted.topic, wanted.group, wanted.broker_name, "")
-            # Large bodies are decompressed in threads, not where they are read.
+            # Large bodies are decompressed in threads, not later where they are read.
             await keep_contents(messages)
             return [_delivery(message, counts) for message in messages]
 
@@ -162,7 +162,8 @@ class TrioBrokers:
 
     async def ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> list[SkylarkError | None]:
         """Acknowledge messages; returns the error of each, None where there is none."""
-        # At once, each by itself: one receipt whose time is over must not keep the others from being acknowledged.
+        # Concurrently, and each by itself: a receipt whose time is over must not keep other messages from being
+        # acknowledged.
         errors: list[SkylarkError | None] = [None] * len(receipts)
 
         async def ack_one(number: int, receipt: Receipt) -> None:
@@ -228,7 +229,7 @@ def _queue_of(topic: str, handle: PopHandle) -> MessageQueue:
 def _delivery(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> Delivery:
     lease, offset = message.lease, message.leased_offset
     attempt = message.delivery_attempt
-    # Messages in order are not stored again, so what is stored does not say how often they came.
+    # Messages of ordered groups are not stored again, so the stored message does not have its count of deliveries.
     again = counts.get((NORMAL, message_key(lease.queue_id, offset))) or counts.get((NORMAL, str(lease.queue_id)))
     if again is not None and again.isascii() and again.isdigit():
         attempt = int(again) + 1
@@ -236,7 +237,7 @@ def _delivery(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> D
 
 
 class Brokers(Facade[TrioBrokers], of=TrioBrokers):
-    """They are called from asyncio."""
+    """The requests of `TrioBrokers`, to be called from asyncio."""
 
     def __init__(self, nameserver: NameServerSource | Client | None = None) -> None:
         super().__init__(nameserver, locals())

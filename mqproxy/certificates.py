@@ -1,7 +1,7 @@
 """TLS of a proxy: which clients it serves, its certificate, also after that changes, and how it speaks to brokers.
 
-A certificate is that of the proxy's own options, else that of tls.properties, else one that is signed by itself. New
-files count for the connections that come after that; files that cannot be used change nothing.
+The certificate comes from the proxy's own options, else from tls.properties; without either, the proxy makes a
+certificate that is signed by itself. New files count for later connections; files that cannot be used change nothing.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProxyTls:
-    """What options and tls.properties lead to. ``client`` is for connections to NameServers and brokers."""
+    """The TLS settings of options and tls.properties. ``client`` is for connections to NameServers and brokers."""
 
     mode: str
     server: ServerTls | None
@@ -30,7 +30,7 @@ class ProxyTls:
 
 
 def proxy_tls(options: ProxyOptions) -> ProxyTls:
-    """Read tls.properties; options of the proxy itself count before it. UserError when it cannot be used. Blocks."""
+    """Read tls.properties; the proxy's own options take precedence. UserError when a file cannot be used. Blocks."""
     # tls.properties also says how the proxy speaks to brokers, so it is read even when clients get no TLS.
     values, file = read_properties(options)
     found = parse_properties(values, file or "useTLS", use_tls=options.use_tls)
@@ -61,23 +61,26 @@ class Certificate:
     def __init__(self, settings: ServerTls, interval_s: float) -> None:
         self._settings = settings
         self._interval_s = interval_s
-        # Before the files are read, so that a change in between is noticed.
+        # Made before the files are read, so that a change in between is noticed.
         self._changes = None if settings.is_test else FileChanges(settings)
-        # What was loaded and is not in use yet.
+        # The certificate that was loaded and is not in use yet.
         self._new: grpc.ServerCertificateConfiguration | None = None
         self._current = _loaded(settings)
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For one server: gRPC takes them for no second one."""
+        """Credentials for one server: gRPC does not take the same object for a second server."""
         is_required = self._settings.client_certificates == REQUIRE
         return grpc.dynamic_ssl_server_credentials(self._current, self._fetch, is_required)
 
     async def watch(self) -> None:
-        """Look at the files until cancelled. When new ones cannot be used, the old certificate stays."""
+        """Load the files again when they change, until cancelled.
+
+        When new files cannot be used, the old certificate stays.
+        """
         failing = ""
         while self._changes is not None:
             await asyncio.sleep(self._interval_s)
-            if not await asyncio.to_thread(self._changes.look):
+            if not await asyncio.to_thread(self._changes.poll):
                 continue
             try:
                 self._new = self._current = await asyncio.to_thread(_loaded, self._settings)
@@ -90,7 +93,10 @@ class Certificate:
                 failing = ""
 
     def _fetch(self) -> "grpc.ServerCertificateConfiguration | None":
-        """gRPC asks before each handshake, in a thread of its own; None: nothing has changed."""
+        """The new certificate, or None if there is none.
+
+        gRPC calls this before each handshake, in a thread of its own.
+        """
         new, self._new = self._new, None
         return new
 
@@ -99,7 +105,7 @@ def _loaded(settings: ServerTls) -> grpc.ServerCertificateConfiguration:
     if settings.is_test:
         certificate, key = self_signed()
         return grpc.ssl_server_certificate_configuration([(key, certificate)])
-    # gRPC itself would say only at the first handshake that they do not belong together.
+    # gRPC itself would find only at the first handshake that key and certificate do not belong together.
     server_context(settings)
     certificate, key = _read(settings.cert_file), _read(settings.key_file)
     if settings.key_password is not None:

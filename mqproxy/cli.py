@@ -78,7 +78,7 @@ async def _serve(thread: "ProxyThread", stopping: trio.Event, ready: Ready) -> N
     health = Health(thread.options, thread.meters.unready)
     exporter = Exporter(thread.options, thread.options.metric_labels, thread.meters.collect, health, Stepper())
     async with trio.open_nursery() as pages:
-        # They are there until the end: a probe sees that the proxy starts or stops.
+        # The pages are served until the end: a probe sees that the proxy starts or stops.
         await pages.start(health.run)
         await pages.start(exporter.run)
         async with trio.open_nursery() as nursery:

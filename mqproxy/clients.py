@@ -16,23 +16,24 @@ from skylark.remoting.protocol.requests.groups import (
     SubscriptionGroupConfig,
 )
 
-# RocketMQ's pauses before further deliveries, of a group that sets no others: 1 s to 2 h.
+# RocketMQ's pauses before further deliveries, for a group without pauses of its own: 1 s to 2 h.
 _PAUSES_MS = [seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)]
 
-#: Clients that send a heartbeat without having sent such settings are unknown.
+#: A client that sends a heartbeat and has not sent settings of these types is unknown.
 CONSUMERS = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
 LITE_CONSUMERS = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
 
-# A hostile peer could make up client ids. Each takes as much as its settings, some hundred bytes; those of a consumer
-# of a thousand topics are 100 KB. Beyond the limits for all, the clients that were silent for the longest time are
-# forgotten; they tell their settings again when a heartbeat says that they are unknown.
+# A hostile peer could make up client ids. Each takes the memory of its settings, some hundred bytes; settings of a
+# consumer of a thousand topics are 100 KB. Beyond the limits for all clients together, the clients that were silent for
+# the longest time are forgotten; they send their settings again when the answer to a heartbeat says that they are
+# unknown.
 MAX_CLIENTS = 100_000
 MAX_SETTINGS_BYTES = 256 * 1024
 MAX_ALL_SETTINGS_BYTES = 128 * 1024 * 1024
 
 
 class ProxyClient:
-    """One client, by its id. ``settings`` are those that it sent last, by ``stream``, which is None after its end."""
+    """One client. ``settings`` are its latest; it sent them on ``stream``, which is None after the stream's end."""
 
     __slots__ = ("address", "seen_at", "settings", "size", "stream")
 
@@ -49,12 +50,12 @@ class Clients:
 
     def __init__(self, options: ProxyOptions) -> None:
         self._options = options
-        # The one that was silent for the longest time comes first.
+        # The client that was silent for the longest time comes first.
         self._clients: dict[str, ProxyClient] = {}
         self._bytes = 0
-        # When clients were heard of that have told their settings to another proxy only; the oldest comes first.
+        # When each client was heard of that has sent its settings to another proxy only; the oldest time comes first.
         self._strangers: dict[str, float] = {}
-        # When clients said that they end; the oldest comes first.
+        # When each client said that it ends; the oldest time comes first.
         self._ended: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -70,7 +71,7 @@ class Clients:
         return Counter(client.settings.client_type for client in list(self._clients.values()))
 
     def put(self, client_id: str, settings: wire.Settings, stream: Stream) -> None:
-        """Note a client's settings. Refused when they are too large."""
+        """Keep a client's settings. Refused when they are too large."""
         if settings.ByteSize() > MAX_SETTINGS_BYTES:
             raise Refused(wire.BAD_REQUEST, f"the settings of a client may have {MAX_SETTINGS_BYTES} bytes at most")
         self._expire()
@@ -83,7 +84,7 @@ class Clients:
             self.remove(next(iter(self._clients)))
 
     def seen(self, client_id: str) -> wire.Settings | None:
-        """The settings of a client, which is alive; None when it is not known."""
+        """Count a client as alive, and return its settings; None when it is not known."""
         self._expire()
         client = self._clients.pop(client_id, None)
         if client is None:
@@ -94,8 +95,11 @@ class Clients:
         return client.settings
 
     def heard(self, client_id: str) -> None:
-        """A client lives, which may be unknown: after its proxy has stopped it tells the next one its settings late."""
-        # Calls that were on their way when a client ended are no sign of life: its messages would stay hidden.
+        """Count a client as alive.
+
+        It may be unknown: after its proxy has stopped, it sends its settings to the next one late.
+        """
+        # Calls that were under way when a client ended are no sign of life: its messages would stay hidden.
         if client_id not in self._clients and client_id not in self._ended:
             self._strangers.pop(client_id, None)
             self._strangers[client_id] = _now_s()
@@ -118,14 +122,14 @@ class Clients:
         return None if client is None else client.stream
 
     def stream_ended(self, client_id: str, stream: Stream) -> None:
-        """The client does not read ``stream`` any more; it may have another one already."""
+        """Record that the client does not read ``stream`` any more; it may have another stream already."""
         client = self._clients.get(client_id)
         if client is not None and client.stream is stream:
             client.stream = None
 
     def is_alive(self, client_id: str) -> bool:
         """Whether the client was heard of in time."""
-        # A stranger's messages are renewed, too: its settings are on their way.
+        # Messages of an unknown client are renewed, too: its settings are on their way.
         self._expire()
         heard_at = self._strangers.get(client_id)
         return client_id in self._clients or (heard_at is not None and heard_at >= self._oldest_s())
@@ -136,7 +140,7 @@ class Clients:
         return len(self._clients)
 
     def end(self, client_id: str) -> wire.Settings | None:
-        """A client says that it ends; returns its settings, None when it was not known. It may begin again by `put`."""
+        """Remove a client that ends; returns its settings, None when it was not known. `put` adds it again."""
         self._ended.pop(client_id, None)
         self._ended[client_id] = _now_s()
         while len(self._ended) > MAX_CLIENTS or self._ended[next(iter(self._ended))] < self._oldest_s():
@@ -170,7 +174,7 @@ def _now_s() -> float:
 
 
 def answered(settings: wire.Settings, options: ProxyOptions, group: SubscriptionGroupConfig | None) -> wire.Settings:
-    """The settings that a client is told to use: its own, with those that the proxy and its group decide. Pure."""
+    """The settings that a client must use: its own, with the settings that the proxy and the group decide. Pure."""
     found = wire.Settings()
     found.CopyFrom(settings)
     if settings.HasField("publishing"):

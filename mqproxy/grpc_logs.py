@@ -1,8 +1,8 @@
-"""What gRPC itself writes to the proxy's log: calls of strangers must not fill it.
+"""Bounds what gRPC itself writes to the proxy's log: calls of strangers must not fill it.
 
 gRPC's core writes a line about each header that it cannot read, and its Python part the whole value of each text that
-is not UTF-8, and each call whose client has gone, with a traceback. All come before any signature is looked at, and
-HTTP/2 compresses repeated headers: a call of some bytes writes kilobytes.
+is not UTF-8, and each call whose client has gone, with a traceback. All these lines come before any signature is
+checked, and HTTP/2 compresses repeated headers: a call of some bytes writes kilobytes.
 """
 
 import logging
@@ -12,10 +12,10 @@ from collections.abc import Callable, MutableMapping
 from time import monotonic
 from typing import Final
 
-# The environment of gRPC's core, which reads it at its first import; whoever sets it wants its log.
+# Environment variables that gRPC's core reads at its first import; a user who sets them wants its log.
 _VERBOSITY: Final = "GRPC_VERBOSITY"
 _LOGGER: Final = "grpc._cython.cygrpc"
-#: How a line of gRPC begins → what is written in its place, with a number.
+#: The beginning of a line of gRPC → the line that is written in its place, with a count.
 _COUNTED: Final = {
     "Invalid encoding on": "calls had %d texts that are not UTF-8",
     "ExecuteBatchError raised": "%d calls broke off before they were answered",
@@ -24,13 +24,13 @@ _QUIET_S: Final = 60.0
 
 
 def quieten(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Call it once, before gRPC is imported."""
+    """Bound gRPC's log lines. To be called once, before gRPC is imported."""
     environment.setdefault(_VERBOSITY, "NONE")
     logging.getLogger(_LOGGER).addFilter(CountedLines())
 
 
 class CountedLines:
-    """A filter of a logger: one line a minute passes about each kind of what strangers can cause, with its number."""
+    """A filter of a logger: of each kind of line that strangers can cause, one a minute passes, with the count."""
 
     def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
         self._now_s = now_s

@@ -1,4 +1,4 @@
-"""Questions that the master of any broker set can answer, so that one that does not answer is not waited for."""
+"""Requests that the master of any broker set can answer, so that no call waits for a master that does not answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,14 +10,14 @@ from skylark.remoting.protocol.requests.routes import BrokerData
 
 T = TypeVar("T")
 
-# The next master is asked, too, when one has not answered within this time. Most answer within milliseconds.
+# When a master has not answered within this time, the next is asked, too. Most answer within milliseconds.
 SOON_S = 0.5
 
 
 class Asked(NamedTuple, Generic[T]):
-    """``found``: the first answer of a master that has it. ``is_missing``: one has said that it has no such thing.
+    """The outcome. ``found``: the first answer of a master that has the object.
 
-    ``error``: that of a master that could not be asked.
+    ``is_missing``: a master has answered that it has no such object. ``error``: why a master could not be asked.
     """
 
     found: T | None
@@ -26,7 +26,7 @@ class Asked(NamedTuple, Generic[T]):
 
 
 async def ask_masters(brokers: Iterable[BrokerData], ask: Callable[[str], Awaitable[T | None]]) -> Asked[T]:
-    """Ask masters until one has what is looked for. ``ask`` returns None when its broker has no such thing."""
+    """Ask masters until one has the wanted object. ``ask`` returns None when its broker has no such object."""
     left = [addr for broker in brokers if (addr := broker.broker_addrs.get(MASTER_ID)) is not None]
     asked: list[asyncio.Future[T | None]] = []
     is_missing, failed = False, None

@@ -1,4 +1,4 @@
-"""What the proxy knows of topics and groups: asked of NameServers and brokers, and remembered for some seconds."""
+"""Routes, topics and groups, read from NameServers and brokers, and remembered for some seconds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,17 +15,17 @@ from skylark.sdk.retry import is_refusal
 
 T = TypeVar("T")
 
-# Callers who have an old answer wait this long for a new one. It still counts for the next ones when it comes.
+# Callers who have an old answer wait this long for a new one; when it comes later, it is for later callers.
 PATIENCE_S = 1.0
 
 UNSPECIFIED, NORMAL = "UNSPECIFIED", "NORMAL"
 
 
 class Remembered(Generic[T]):
-    """Answers to questions, each asked once in ``fresh_s`` however many wait for it; at most ``most`` are kept.
+    """Answers by key, each fetched once in ``fresh_s`` however many callers wait for it; at most ``most`` are kept.
 
-    When a question cannot be asked again, the old answer is used for another ``fresh_s``: servers may be restarting.
-    A refusal is raised.
+    When an answer cannot be fetched again, the old answer is used for another ``fresh_s``: servers may be restarting. A
+    refusal is raised.
     """
 
     def __init__(self, ask: Callable[[str], Awaitable[T]], fresh_s: float, most: int) -> None:
@@ -45,26 +45,26 @@ class Remembered(Generic[T]):
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = loop.create_task(self._refresh(key))
-            # Those who asked may have gone on with the old answer.
+            # The callers may have gone on with the old answer.
             task.add_done_callback(lambda task: task.cancelled() or task.exception())
         if known is not None:
             await asyncio.wait({task}, timeout=PATIENCE_S)
             if not task.done():
                 return known[1]
-        # A caller that is cancelled does not end the question of the others.
+        # A caller that is cancelled does not end the request for which others wait.
         return await asyncio.shield(task)
 
     async def _refresh(self, key: str) -> T:
         try:
             answer = await self._ask(key)
         except RouteNotFound as error:
-            # A topic that NameServers do not know is gone, unless they say so because they have just started.
+            # A topic that NameServers do not know is gone, unless they do not know it because they have just started.
             if not error.is_passing or key not in self._known:
                 self._known.pop(key, None)
                 raise
             answer = self._known[key][1]
         except SkylarkError as error:
-            # A right that was taken away must not go on with the answer from before.
+            # When a right was taken away, the old answer must not be used any more.
             if key not in self._known or is_refusal(error):
                 self._known.pop(key, None)
                 raise
@@ -110,9 +110,10 @@ class Metadata:
                 return None
             return config.attributes.get("message.type", NORMAL).upper()
 
-        # One broker is enough: mqadmin gives a topic the same attributes everywhere. A slave may lag behind a change.
+        # One master is enough: mqadmin gives a topic the same attributes everywhere. A slave may lag behind a change.
         asked = await ask_masters((await self.route(topic)).broker_datas, ask)
-        # The route says that brokers have the topic, so the others do not speak for one that does not answer.
+        # The route says that brokers have the topic, so an answer "no such topic" of one master does not count for a
+        # master that does not answer.
         if asked.found is None and asked.error is not None:
             raise asked.error
         return asked.found or UNSPECIFIED
@@ -127,7 +128,7 @@ class Metadata:
                 return None
 
         asked = await ask_masters((await self._admin.cluster_info()).broker_addr_table.values(), ask)
-        # A group without settings may be at no broker at all, so the answer of one is enough.
+        # A group without settings may be unknown to all brokers, so the answer of one master is enough.
         if asked.error is not None and asked.found is None and not asked.is_missing:
             raise asked.error
         return asked.found

@@ -1,6 +1,6 @@
-"""A proxy's metrics: names, and what they are read from.
+"""A proxy's metrics: their names and sources.
 
-Calls are counted in the asyncio loop, and read in that of the exporter, which is another thread: each value is one
+Calls are counted in the asyncio loop, and read in the exporter's loop, which is in another thread: each value is one
 number or list, which is replaced or raised at once.
 """
 
@@ -21,7 +21,7 @@ RPC_LATENCY = Metric(
     "histogram",
     "milliseconds",
     ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
-    "Time of calls; that of receives has the wait for messages in it",
+    "Time of calls; for receives it includes the wait for messages",
 )
 CLIENTS = Metric("skylark_proxy_clients", "gauge", "", ("client_type",), "Clients that sent settings and live")
 CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of clients")
@@ -31,19 +31,19 @@ RENEWALS = Metric("skylark_proxy_renewals_total", "counter", "", ("result",), "R
 
 PROXY_METRICS = (PROXY_UP, RPC_LATENCY, CLIENTS, CONNECTIONS, WAITING, RENEWED, RENEWALS)
 
-# Calls of which the handler returns the code of the answer, and that may wait for messages.
+# Calls whose handler returns the code of the answer, and that may wait for messages.
 _RECEIVES = frozenset({"ReceiveMessage", "PullMessage"})
 
 
 class Served(NamedTuple):
-    """What a serving proxy tells of itself."""
+    """The part of a serving proxy that the metrics read."""
 
     sessions: Sessions
     connections: Callable[[], int]
 
 
 class Meters:
-    """What is counted. ``served`` is set while the proxy serves."""
+    """The counts of a proxy. ``served`` is set while the proxy serves."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         self._now = now
@@ -53,7 +53,7 @@ class Meters:
         self.served: Served | None = None
 
     def measured(self, methods: Mapping[str, Any]) -> dict[str, Any]:
-        """``methods``, gRPC's handlers by name, measured. Streams without an end are not."""
+        """``methods``, gRPC's handlers by name, with measurement. Streams without an end are not measured."""
         found = dict(methods)
         for name, handler in methods.items():
             if handler.stream_unary is not None:
@@ -71,7 +71,7 @@ class Meters:
         return found
 
     def unready(self) -> str:
-        """Why clients should not be sent here; "" if they may be."""
+        """Why clients should not be sent to this proxy; "" if they may be."""
         return "" if self.served is not None else "the proxy starts or stops"
 
     def collect(self) -> Steps[list[Column]]:
@@ -92,7 +92,7 @@ class Meters:
         return columns
         yield  # never reached; it makes this a generator
 
-    def _note(self, name: str, code: int, began: float) -> None:
+    def _count(self, name: str, code: int, began: float) -> None:
         times = self._times.get((name, code))
         if times is None:
             times = self._times[name, code] = Histogram()
@@ -102,7 +102,7 @@ class Meters:
         async def measured(request: Any, context: Any) -> Any:
             began = self._now()
             answer = await handler(request, context)
-            self._note(name, answer.status.code, began)
+            self._count(name, answer.status.code, began)
             return answer
 
         return measured
@@ -115,7 +115,7 @@ class Meters:
                 code = await handler(request, context)
             finally:
                 self._waiting -= 1
-            self._note(name, code, began)
+            self._count(name, code, began)
 
         return measured
 

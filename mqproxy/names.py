@@ -9,7 +9,7 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def topic_of(resource: wire.Resource) -> str:
-    """The name of a topic of users. Refused when it is none."""
+    """The name of a user's topic. Refused when it is not a valid name, or RocketMQ's own."""
     try:
         check_topic(resource.name)
     except RequestRefused as refusal:
@@ -20,7 +20,7 @@ def topic_of(resource: wire.Resource) -> str:
 
 
 def group_of(resource: wire.Resource) -> str:
-    """The name of a consumer group of users. Refused when it is none."""
+    """The name of a user's consumer group. Refused when it is not a valid name, or RocketMQ's own."""
     try:
         check_group(resource.name)
     except RequestRefused as refusal:

@@ -15,9 +15,9 @@ from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
 from skylark.remoting.net.tls.options import TlsOptions
 from skylark.remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
 
-# RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions, of
-# which there is none here, and its port for the remoting protocol. `enableACL` of old versions is not among them: who
-# sets it wants a closed port.
+# RocketMQ's keys without effect here: threads, queues in front of them, its caches, its table of open transactions
+# (this proxy has no such table), and its port for the remoting protocol. `enableACL` of old versions is not among them:
+# a user who sets it wants a closed port.
 _IGNORED = """
     enableGrpcEpoll grpcBossLoopNum grpcWorkerLoopNum grpcThreadPoolNums grpcProducerThreadPoolNums
     grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity grpcRouteThreadPoolNums
@@ -117,8 +117,8 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         key="tls.server.mode",
         choices=(PERMISSIVE, ENFORCING, DISABLED),
     )
-    tls_test_mode_enable: bool = option(True, "without a certificate, make one that is signed by itself")
-    tls_cert_path: str = option("", "certificate (chain), PEM; default: that of tlsConfigFile")
+    tls_test_mode_enable: bool = option(True, "without a certificate, make a self-signed one")
+    tls_cert_path: str = option("", "certificate (chain), PEM; default: as in tlsConfigFile")
     tls_key_path: str = option("", "key of the certificate, PEM")
     tls_key_password: str = option("", "password of an encrypted key", secret=True)
     tls_cert_watch_interval_ms: int = option(
@@ -126,7 +126,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     )
 
     max_message_size: int = option(
-        4 * 1024 * 1024, "largest body of a message; 0: that of a request", unit=BYTES, minimum=0
+        4 * 1024 * 1024, "largest body of a message; 0: as large as a request", unit=BYTES, minimum=0
     )
     enable_message_body_empty_check: bool = option(True, "refuse messages with an empty body")
     max_user_property_size: int = option(
@@ -140,7 +140,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         24 * 3600 * 1000, "longest delay of a message; 0: no limit", unit="ms", minimum=0
     )
     enable_topic_message_type_check: bool = option(
-        True, "refuse messages whose type is not that of their topic (attribute message.type)"
+        True, "refuse messages whose type differs from their topic's (attribute message.type)"
     )
 
     grpc_client_producer_max_attempts: int = option(3, "how often a client tries a send", minimum=1)
@@ -184,7 +184,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     authentication_enabled: str = option(
         "auto",
         "serve only calls that a user of the brokers has signed; auto: if innerClientAuthenticationCredentials is set,"
-        " which must be those of a super user, as the proxy reads users and their secrets from brokers",
+        " which must belong to a super user, as the proxy reads users and their secrets from brokers",
         choices=("auto", "true", "false"),
     )
     user_cache_refresh_seconds: int = option(
@@ -228,7 +228,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
 
     @property
     def most_body_bytes(self) -> int:
-        """The largest body of a message, also of one that a client has compressed: ``maxMessageSize``, if it is set."""
+        """The largest body of a message, after decompression: ``maxMessageSize``, if it is set."""
         return self.max_message_size or self.grpc_max_inbound_message_size
 
     @property
@@ -244,7 +244,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         if self.is_authenticating and not self.inner_client_authentication_credentials:
             raise ConfigError(
                 "authenticationEnabled=true: signatures are checked with what brokers know of users; set"
-                " innerClientAuthenticationCredentials to those of a super user"
+                " innerClientAuthenticationCredentials to a super user's"
             )
         self.check_metrics()
         if self.metric_collector_mode == "on" and not is_address(self.metric_collector_address):

@@ -1,8 +1,8 @@
-"""Receive calls: the broker hides messages for each, and what its client does not get is shown again soon.
+"""Receive calls: the broker hides messages for a call, and soon shows again what the call's client does not get.
 
 A pop that was sent is never cancelled while its session is open. The broker would hold it for the rest of its wait, and
-hide the messages that come meanwhile, although nobody reads its answer. So the pop of a call that ends early goes on in
-the background, and what it brings is given back.
+hide the messages that come meanwhile, although nobody reads its answer. So the pop of a call that ends early continues
+in the background, and its messages are given back.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from skylark.mqproxy.statuses import Refused
 
 logger = logging.getLogger(__name__)
 
-# How soon a message comes again that its client did not get; RocketMQ's proxy has the same time. Shorter would not
+# After this time a message that its client did not get is shown again, as in RocketMQ's proxy. A shorter time would not
 # help: several polls of a client that stops may take the message one after the other.
 BACK_AFTER_MS = 1_000
-# Calls that have ended before their pops. A client could begin and cancel calls all the time; the pops of those above
-# the limit are cancelled, and their messages come again when the time that the client chose is over.
+# The most calls that have ended before their pops. A client could begin and cancel calls all the time; pops above the
+# limit are cancelled, and their messages are shown again after the time that the client chose.
 MAX_ABANDONED = 10_000
 # When a session closes, requests that give messages back get this long.
 CLOSE_TIMEOUT_S = 5.0
 
 
 class Poll:
-    """One receive call. Use it as a block around the whole answer; call `complete` when all of that is written."""
+    """One receive call. Use it as a block around the whole answer; call `complete` when the answer is written."""
 
     def __init__(self, polls: "Polls", client_id: str, wanted: Pop, tags: Collection[str], *, is_renewed: bool) -> None:
         self._polls = polls
@@ -41,9 +41,9 @@ class Poll:
         self.wanted = wanted
         #: The request to the broker; None before it is sent.
         self.popping: asyncio.Task[list[Delivery]] | None = None
-        #: What the client has not got yet; None while the broker has not answered.
+        #: The deliveries that the client has not got yet; None while the broker has not answered.
         self.unsent: deque[Delivery] | None = None
-        #: Handles that are renewed since they were handed out.
+        #: Handles whose deliveries are renewed since they were handed out.
         self.noted: list[str] = []
 
     def __enter__(self) -> Self:
@@ -55,29 +55,32 @@ class Poll:
         self._polls.ended(self)
 
     async def deliveries(self) -> list[Delivery]:
-        """What the broker gives; what it gives after this was cancelled goes back."""
+        """The deliveries of the broker. If this is cancelled, deliveries that come later are given back."""
         self.popping = asyncio.get_running_loop().create_task(self._polls.pop(self.wanted, self._tags))
         return await asyncio.shield(self.popping)
 
     def hand_out(self, deliveries: Collection[Delivery]) -> None:
-        """These are going to be sent, in this order. Others come again when their time is over."""
+        """Set the deliveries that are going to be sent, in this order.
+
+        Others are shown again when their time is over.
+        """
         self.unsent = deque(deliveries)
 
     def sending(self) -> None:
-        """The next one is going to be sent."""
-        # It is renewed from here on: the client may acknowledge it before `sent` is called.
+        """Record that the next delivery is going to be sent."""
+        # The delivery is renewed from here on: the client may acknowledge it before `sent` is called.
         if self._is_renewed and self.unsent:
             receipt = self.unsent[0].receipt
             self._polls.renew(self._client_id, self.wanted, receipt)
             self.noted.append(str(receipt))
 
     def sent(self) -> None:
-        """gRPC has taken it."""
+        """Record that gRPC has taken the delivery."""
         if self.unsent:
             self.unsent.popleft()
 
     def complete(self) -> None:
-        """The client has got the whole answer."""
+        """Record that the client has got the whole answer."""
         self.noted.clear()
 
 
@@ -92,32 +95,32 @@ class Polls:
         self._abandoned: dict[Poll, asyncio.Task[None]] = {}
 
     def begin(self, client_id: str, wanted: Pop, tags: Collection[str], *, is_renewed: bool) -> Poll:
-        """A poll for messages with one of the tags, or for all messages if there are none. It sends nothing yet."""
+        """A poll for messages with one of ``tags``, or for all messages without tags. It sends nothing yet."""
         return Poll(self, client_id, wanted, tags, is_renewed=is_renewed)
 
     async def pop(self, wanted: Pop, tags: Collection[str]) -> list[Delivery]:
-        """Ask the broker."""
+        """Send the pop to the broker."""
         found = await self._brokers.pop(wanted)
-        # The broker compares only hashes of tags. What has another tag must not come back, so it is acknowledged here:
-        # it would be shown again and again.
+        # The broker compares only hashes of tags. A message with another tag is acknowledged here: otherwise it would
+        # be shown again and again.
         others = [delivery.receipt for delivery in found if tags and delivery.message.tags not in tags]
         if others:
             await self._brokers.ack(wanted.group, wanted.topic, others)
         return [delivery for delivery in found if not tags or delivery.message.tags in tags]
 
     def renew(self, client_id: str, wanted: Pop, receipt: Receipt) -> None:
-        """A client gets this delivery, which is renewed from now on."""
+        """Renew a delivery from now on, as a client gets it."""
         self._clients.heard(client_id)
-        self._renewals.note(client_id, wanted.group, wanted.topic, receipt)
+        self._renewals.add(client_id, wanted.group, wanted.topic, receipt)
 
     def ended(self, poll: Poll) -> None:
-        """A call has ended. If its client has not got all, the rest is given back."""
+        """Record that a call has ended. Deliveries that its client has not got are given back."""
         popping = poll.popping if poll.unsent or (poll.unsent is None and _may_bring(poll.popping)) else None
         if popping is not None and len(self._abandoned) >= MAX_ABANDONED:
             popping.cancel()
             popping = None
-        # The client drops what it has read of an answer that broke off, so nothing of it is renewed any more. The one
-        # that was just being sent is given back with the receipt of its last renewal.
+        # The client drops what it has read of an answer that broke off, so no delivery of the answer is renewed any
+        # more. The delivery that was just being sent is given back with the receipt of its last renewal.
         last = str(poll.unsent[0].receipt) if poll.unsent and popping is not None else ""
         for handle in poll.noted:
             if handle != last:
@@ -128,7 +131,7 @@ class Polls:
             task.add_done_callback(lambda _: self._abandoned.pop(poll))
 
     async def close(self) -> None:
-        """End the pops that nobody waits for: a broker drops them when the connection closes."""
+        """Cancel the pops for which no call waits: a broker drops them when the connection closes."""
         for poll in self._abandoned:
             if poll.popping is not None:
                 poll.popping.cancel()

@@ -22,7 +22,7 @@ from skylark.sdk.consumer.reader import PullResult, PullStatus, Reader
 from skylark.sdk.consumer.replicas import Replicas
 from skylark.sdk.nameservers import NameServerSource
 
-# Bodies of one answer together, but for the first message, which may be larger.
+# The most bytes of bodies in one answer; the first message may be larger.
 MAX_BYTES = 4 * 1024 * 1024
 
 _STATUSES = {
@@ -34,12 +34,12 @@ _STATUSES = {
 
 
 def pull_status(result: PullResult) -> wire.Status:
-    """How a pull ended; the answer says in each case at which offset to go on."""
+    """The status of a pull; the answer says in each case at which offset to go on."""
     return _STATUSES[result.status]
 
 
 def queue_of(queue: wire.MessageQueue) -> MessageQueue:
-    """The queue that a call names. Refused when it names none."""
+    """The queue that a call names. Refused when the call does not name a queue."""
     topic = topic_of(queue.topic)
     if not queue.broker.name or queue.id < 0:
         raise Refused(wire.BAD_REQUEST, "the message queue needs the name of its broker, and an id")
@@ -47,14 +47,14 @@ def queue_of(queue: wire.MessageQueue) -> MessageQueue:
 
 
 def check_offset(offset: int) -> int:
-    """Refused when it is none."""
+    """Refused when ``offset`` cannot be an offset."""
     if offset < 0:
         raise Refused(wire.ILLEGAL_OFFSET, f"the offset is {offset}; it must not be negative")
     return offset
 
 
 class TrioQueues:
-    """The requests, in trio."""
+    """Pulls and requests about offsets, in trio."""
 
     def __init__(self, nameserver: NameServerSource | TrioClient | None = None) -> None:
         self._client = ClientHandle(nameserver)
@@ -73,7 +73,7 @@ class TrioQueues:
         self, group: str, queue: MessageQueue, offset: int, *, most: int, expression: str, kind: str, wait_ms: int
     ) -> PullResult:
         """Messages of a queue, from the master or from a slave that it suggests."""
-        # A reader costs next to nothing; what is known of replicas, and of slaves that brokers suggest, is shared.
+        # A reader costs next to nothing; its knowledge of replicas, and of slaves that brokers suggest, is shared.
         reader = Reader(self._client, self._replicas, group)
         try:
             result = await reader.pull(
@@ -125,7 +125,7 @@ class TrioQueues:
 
 
 class Queues(Facade[TrioQueues], of=TrioQueues):
-    """They are called from asyncio."""
+    """The requests of `TrioQueues`, to be called from asyncio."""
 
     def __init__(self, nameserver: NameServerSource | Client | None = None) -> None:
         super().__init__(nameserver, locals())

@@ -15,7 +15,7 @@ from skylark.mqproxy.times import put_time
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.requests.clients import SQL92, TAG, parse_subscription
 
-# Brokers look for waits that are over ten times a second, and then the answer has a way to go.
+# Brokers check ten times a second for waits that are over, and then the answer has to travel.
 RESERVE_MS = 300
 _LONG_MAX_DIGITS = 19
 
@@ -33,8 +33,8 @@ def polling_ms(
     least = options.grpc_client_consumer_min_long_polling_timeout_millis
     most = options.grpc_client_consumer_max_long_polling_timeout_millis
     left_ms = most if left_s is None else int(left_s * 1000)
-    # A client that names a time gets that, be it short: it may have other topics to ask for. One that names none gets
-    # what its deadline leaves, less a share for the way of the answer.
+    # A client that names a time gets this time, even a short one: it may have other topics to ask for. A client without
+    # a time gets the rest until its deadline, less a share for the way of the answer.
     if request.HasField("long_polling_timeout"):
         wanted = request.long_polling_timeout.ToMilliseconds()
     elif left_ms < least:
@@ -48,7 +48,7 @@ def polling_ms(
 
 def invisible_ms(request: wire.ReceiveMessageRequest, options: ProxyOptions) -> int:
     """How long the messages are hidden from others. A client that leaves it to the proxy gets the default."""
-    # The proxy renews these messages for as long as the client lives, so a dead client's come back soon.
+    # The proxy renews these messages for as long as the client lives, so messages of a dead client come back soon.
     if request.auto_renew:
         return options.default_invisible_time_mills
     wanted = request.invisible_duration.ToMilliseconds()
@@ -105,7 +105,7 @@ def stored_message_of(message: MessageExt, topic: wire.Resource) -> wire.Message
     try:
         return _as_stored(message, topic)
     except ValueError as error:
-        # Any client writes what is stored. One odd message must not keep those beside it from being handed out.
+        # Any client writes what is stored. One odd message must not keep its neighbours from being handed out.
         raise ProtocolError(f"it cannot be a message of gRPC: {error}") from error
 
 
@@ -113,7 +113,7 @@ def _as_stored(message: MessageExt, topic: wire.Resource) -> wire.Message:
     properties, body = message.properties, message.body
     system = wire.SystemProperties(
         message_id=message.msg_id,
-        # RocketMQ's clients know no message without a digest. It protects nothing.
+        # RocketMQ's clients refuse a message without a digest, which protects nothing.
         body_digest=wire.Digest(type=wire.MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
         body_encoding=wire.IDENTITY,
         message_type=_type_of(properties),
@@ -133,7 +133,7 @@ def _as_stored(message: MessageExt, topic: wire.Resource) -> wire.Message:
         system.message_group = properties[SHARDING_KEY]
     if TRACE_CONTEXT in properties:
         system.trace_context = properties[TRACE_CONTEXT]
-    # Properties come from any client, also of the other protocol: what is no time is left out, and raises nothing.
+    # Properties come from any client, also of the other protocol: an invalid time is left out, and raises nothing.
     deliver_at = properties.get(DELIVER_AT, "")
     if deliver_at.isascii() and deliver_at.isdigit() and len(deliver_at) <= _LONG_MAX_DIGITS:
         put_time(system.delivery_timestamp, int(deliver_at))

@@ -1,8 +1,9 @@
 """The clients of the proxy as brokers know them, so that tools list them, and reach them through the proxy.
 
-`Registrations` tells brokers who is there (7140): new settings at once, and everybody every HEARTBEAT_S. Brokers that
-are no Skylark do not know this request: there only the producer groups of transactions are known, as with RocketMQ's
-proxy. `Questions` passes on what tools ask of a client, and waits for its answer on the stream of Telemetry.
+`Registrations` tells brokers the connected clients (7140): new settings at once, and all clients every HEARTBEAT_S.
+Brokers other than Skylark's do not know this request: they know only the producer groups of transactions, as with
+RocketMQ's proxy. `Questions` passes on requests of tools to a client, and waits for its answer on the stream of
+Telemetry.
 """
 
 import asyncio
@@ -40,18 +41,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HEARTBEAT_S = 30.0
-# New settings are told together when they come together.
+# New settings that come within this time are sent in one request.
 TOGETHER_S = 0.1
 # Clients in one request; a broker takes 512 KB.
 AT_ONCE = 100
-# Clients that are made ready, at some 10 µs each, before other calls have their turn.
+# How many clients are encoded, at some 10 µs each, before other calls have their turn.
 TURN = 200
-# How long a client may take to answer a tool. The broker that asks gives up before.
+# How long a client may take to answer a tool. The broker that asks gives up earlier.
 ANSWER_S = 60.0
 MAX_QUESTIONS = 1_000
 # Topics without a known route that NameServers are asked for in one round: clients may make them up.
 MAX_UNKNOWN = 200
-# A broker that does not know the request is told again after this time: it may be another one then.
+# A broker that does not know the request gets it again after this time: another broker may have its address by then.
 UNKNOWN_FOR_S = 600.0
 
 # Refusals that have nothing to do with the clients that a request names.
@@ -63,7 +64,7 @@ _LANGUAGES = {
 }  # fmt: skip
 
 
-# --- what brokers are told (pure)
+# --- clients as brokers list them (pure)
 
 
 def topics_of(settings: wire.Settings) -> list[str]:
@@ -74,7 +75,7 @@ def topics_of(settings: wire.Settings) -> list[str]:
 
 
 def subscriptions_of(settings: wire.Settings) -> list[SubscriptionData]:
-    """What a consumer subscribes to. Refused when an expression is none."""
+    """The subscriptions of a consumer. Refused when an expression is invalid."""
     found: list[SubscriptionData] = []
     for entry in settings.subscription.subscriptions:
         expression, kind, _ = filter_of(entry.expression)
@@ -103,7 +104,7 @@ def proxied_of(client_id: str, client: ProxyClient) -> ProxiedClient:
 
 
 def consume_type_of(settings: wire.Settings) -> str:
-    """RocketMQ's name for who begins: the client for a SimpleConsumer, else the handler is called."""
+    """RocketMQ's name for the kind of consumption: a SimpleConsumer pulls; to other consumers messages are pushed."""
     return "CONSUME_PASSIVELY" if settings.client_type == wire.PUSH_CONSUMER else "CONSUME_ACTIVELY"
 
 
@@ -111,7 +112,7 @@ def consume_type_of(settings: wire.Settings) -> str:
 
 
 class TrioRegistrations:
-    """Tells brokers, in trio; and hands on what brokers ask to ``questions``, which belongs to the asyncio loop."""
+    """Sends registrations, in trio; hands requests of brokers on to ``questions``, which is of the asyncio loop."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class TrioRegistrations:
         self._client = ClientHandle(nameserver)
         self._questions = questions
         self._loop = loop
-        # Address → the clients that the broker was told of.
+        # Address → the clients that the broker has been sent.
         self._told: dict[str, set[str]] = {}
         # Address → when a broker that does not know the request is tried again.
         self._unknown: dict[str, float] = {}
@@ -140,12 +141,12 @@ class TrioRegistrations:
         await self._client.__aexit__(kind, error, trace)
 
     async def tell(self, clients: Sequence[tuple[ProxiedClient, Collection[str]]], *, are_all: bool) -> None:
-        """Tell the masters of their topics about clients; with ``are_all`` all others have left."""
+        """Send clients to the masters of their topics; with ``are_all`` all other clients have left."""
         by_addr: dict[str, list[ProxiedClient]] = {}
         masters: dict[str, list[str]] = {}
         unknown = 0
         for client, topics in clients:
-            # A client of several topics may have several sets of brokers, and each must be told once.
+            # A client of several topics may have several sets of brokers; each broker must be sent the client once.
             addrs: dict[str, None] = {}
             for topic in topics:
                 if topic not in masters:
@@ -156,7 +157,7 @@ class TrioRegistrations:
             for addr in addrs:
                 by_addr.setdefault(addr, []).append(client)
         async with trio.open_nursery() as nursery:
-            # A broker whose last client has left is told, too: it has nobody of this proxy any more.
+            # A broker whose last client has left gets a request, too: it must forget the clients of this proxy.
             for addr in [*by_addr, *(addr for addr in self._told if are_all and addr not in by_addr)]:
                 here = by_addr.get(addr, [])
                 ids = {client.client_id for client in here}
@@ -164,7 +165,7 @@ class TrioRegistrations:
                 nursery.start_soon(self._tell, addr, here, sorted(left))
 
     async def leave(self, client_id: str) -> None:
-        """A client has left."""
+        """Tell brokers that a client has left."""
         async with trio.open_nursery() as nursery:
             for addr, ids in self._told.items():
                 if client_id in ids:
@@ -190,7 +191,8 @@ class TrioRegistrations:
                     is_about_broker = isinstance(error, BrokerError) and error.code in _ABOUT_THE_BROKER
                     if is_about_broker or len(part) + bool(gone) < 2:
                         raise
-                    # One client that may not do what it wants, or subscribes to too much, must not hide the others.
+                    # A client without the rights that it needs, or with too many subscriptions, must not hide other
+                    # clients.
                     if gone:
                         await self._tell_part(addr, (), gone)
                     for client in part:
@@ -206,10 +208,10 @@ class TrioRegistrations:
         told.update(client.client_id for client in clients)
         told.difference_update(left)
 
-    # --- what brokers ask, see `skylark.sdk.membership.ProxiedConsumers`
+    # --- requests of brokers, see `skylark.sdk.membership.ProxiedConsumers`
 
     async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
-        """307: what a client at this proxy tells about itself."""
+        """307: the state of a client at this proxy."""
         return await self._in_asyncio(self._questions.running_info(group, client_id, jstack=jstack))
 
     async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
@@ -217,8 +219,8 @@ class TrioRegistrations:
         return await self._in_asyncio(self._questions.consume_directly(group, client_id, message))
 
     async def _in_asyncio(self, work: Coroutine[Any, Any, T]) -> T:
-        # Clients and their streams belong to the asyncio loop. A question that is cancelled here is cancelled there, or
-        # its future would wait for a client that never answers.
+        # Clients and their streams belong to the asyncio loop. A request that is cancelled here is cancelled there,
+        # too: otherwise its future would wait for a client that never answers.
         token, done = trio.lowlevel.current_trio_token(), trio.Event()
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         future.add_done_callback(lambda _: token.run_sync_soon(done.set))
@@ -231,7 +233,7 @@ class TrioRegistrations:
 
 
 class RegistrationRequests(Facade[TrioRegistrations], of=TrioRegistrations):
-    """They are made from asyncio."""
+    """The requests of `TrioRegistrations`, to be called from asyncio."""
 
     def __init__(
         self,
@@ -247,7 +249,7 @@ class RegistrationRequests(Facade[TrioRegistrations], of=TrioRegistrations):
 
 
 class Registrations:
-    """When brokers are told."""
+    """Decides when clients are sent to brokers."""
 
     def __init__(self, requests: RegistrationRequests, clients: Clients) -> None:
         self._requests = requests
@@ -256,17 +258,17 @@ class Registrations:
         self._due = asyncio.Event()
 
     def changed(self, client_id: str) -> None:
-        """A client has come, left, or has other settings."""
+        """Record that a client has come, left, or has other settings."""
         self._changed[client_id] = None
         self._due.set()
 
     async def run(self) -> None:
-        """Tell brokers, again and again."""
+        """Send clients to brokers, again and again."""
         loop = asyncio.get_running_loop()
         next_s = loop.time() + HEARTBEAT_S
         while True:
             try:
-                # Many clients come at once when a proxy before this one stops: their settings are told in one request.
+                # Many clients come at once when another proxy stops: their settings are sent in one request.
                 async with asyncio.timeout_at(next_s):
                     await self._due.wait()
                     await asyncio.sleep(TOGETHER_S)
@@ -297,26 +299,26 @@ class Registrations:
         await self._requests.tell(listed, are_all=are_all)
 
 
-# --- what tools ask
+# --- requests of tools
 
 
 class Questions:
-    """What brokers ask of clients, for tools, and the answers that clients owe."""
+    """Requests of brokers to clients, for tools, and the answers that clients owe."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        # Nonce → who was asked, and where the answer goes.
+        # Nonce → the client that was asked, and the future of its answer.
         self._open: dict[str, tuple[str, asyncio.Future[wire.TelemetryCommand]]] = {}
 
     def answered(self, client_id: str, nonce: str, command: wire.TelemetryCommand) -> None:
-        """A client has answered. What nobody waits for is dropped."""
-        # The client id is compared: another client of the same user must not answer for this one.
+        """Pass on a client's answer; an answer for which nobody waits is dropped."""
+        # The client id is compared: another client of the same user must not answer for this client.
         asked, future = self._open.get(nonce, ("", None))
         if future is not None and asked == client_id and not future.done():
             future.set_result(command)
 
     async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
-        """What the proxy knows of a consumer, and the stacks of its threads as the client tells them."""
+        """What the proxy knows of a consumer, and the stacks of its threads, which the client sends."""
         settings = self._member(group, client_id).settings
         info = ConsumerRunningInfo(
             properties={
@@ -337,7 +339,7 @@ class Questions:
         return info
 
     async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """How the handler of a consumer takes a message."""
+        """Give a message to the handler of a consumer, and return its result."""
         self._member(group, client_id)
         nonce, command = uuid4().hex, wire.TelemetryCommand()
         verify = command.verify_message_command

@@ -1,8 +1,7 @@
 """The port for clients, in front of gRPC: limits of connections, and one port with and without TLS, as RocketMQ has it.
 
-gRPC's server cannot limit its connections, and has a port for each kind. The relay looks at the first byte of a
-connection, without taking it, and connects it to the right port on the loopback address. From then on it only copies
-bytes.
+gRPC's server cannot limit its connections, and needs one port with TLS and one without. The relay peeks at the first
+byte of a connection, and connects it to the right port on the loopback address. From then on it only copies bytes.
 """
 
 import asyncio
@@ -20,21 +19,21 @@ logger = logging.getLogger(__name__)
 
 # The first byte of a TLS handshake; HTTP/2 without TLS begins with the letter P.
 _TLS_HANDSHAKE = b"\x16"
-# HTTP/2's GOAWAY without an error, with the highest stream: no more calls here; those that are under way go on.
+# HTTP/2's GOAWAY without an error, with the highest stream: no new calls on this connection; calls under way go on.
 _GO_AWAY = bytes.fromhex("000008 07 00 00000000 7fffffff 00000000")
 _FRAME_HEADER_BYTES = 9
 # HEADERS, PUSH_PROMISE, CONTINUATION, and their flag END_HEADERS.
 _WITH_HEADERS, _END_HEADERS = (1, 5, 9), 0x4
-# A client that does not leave is not waited for.
+# How long to wait for clients to leave.
 LEAVE_S = 5.0
 # A client that connects and says nothing is closed after this time.
 FIRST_BYTE_S = 10.0
 BACKLOG = 1024
-# When gRPC has closed a connection, the client has this long to take what was sent before.
+# When gRPC has closed a connection, the client has this long to read what was sent before.
 LINGER_S = 10.0
-# A connection of a client, the relay's own to gRPC, and the other end of that.
+# Descriptors of one client: its connection, the relay's connection to gRPC, and the other end of this connection.
 _DESCRIPTORS_OF_CONNECTION = 3
-# Of connections to brokers, logs and libraries.
+# Descriptors of connections to brokers, logs and libraries.
 _OTHER_DESCRIPTORS = 1_024
 
 
@@ -42,16 +41,16 @@ class Frames:
     """Where the frames of one direction of an HTTP/2 connection end."""
 
     def __init__(self) -> None:
-        # Of the header of a frame, what has come; then how much of its payload is to come.
+        # The part of a frame's header that has come; then how much of its payload is to come.
         self._header = bytearray()
         self._left = 0
         # The first frame must be the server's settings.
         self._has_begun = False
-        # No other frame may be between those that have the headers of one call.
+        # No other frame may stand between the frames with the headers of one call.
         self._is_in_headers = False
 
     def feed(self, data: bytes) -> None:
-        """The next bytes."""
+        """Follow the next bytes of the direction."""
         at = 0
         while at < len(data):
             skipped = min(self._left, len(data) - at)
@@ -72,12 +71,12 @@ class Frames:
 
     @property
     def may_add(self) -> bool:
-        """Whether another frame may be put here."""
+        """Whether another frame may be inserted after the bytes so far."""
         return self._has_begun and not (self._header or self._left or self._is_in_headers)
 
 
 class _Copy(asyncio.Protocol):
-    """Copies what it receives to another connection, no faster than that takes it.
+    """Copies received bytes to another connection, no faster than that connection takes them.
 
     ``frames`` follows what gRPC sends to a client without TLS: such a client can be told to leave.
     A peer that takes nothing for ``stall_s`` is cut off; 0: never.
@@ -106,14 +105,14 @@ class _Copy(asyncio.Protocol):
                 self.go_away()
 
     def go_away(self) -> None:
-        """Tell the client to make its next calls elsewhere, now or after the frames that it is just getting."""
+        """Tell the client to make its next calls elsewhere: now, or after the frames that are just being sent."""
         self._is_leaving = True
         if self.other is not None and self._frames is not None and self._frames.may_add:
             self.other.write(_GO_AWAY)
             self._is_leaving = False
 
     def pause_writing(self) -> None:
-        # This peer reads slowly, so the other one must send slowly: what is in between would fill the memory.
+        # This peer reads slowly, so the other peer must send slowly: bytes in between would fill the memory.
         if self.other is not None and not self.other.is_closing():
             self.other.pause_reading()
         if self._stall_s:
@@ -134,12 +133,12 @@ class _Copy(asyncio.Protocol):
             self._aborting.cancel()
         if self.other is not None:
             copy = self.other.get_protocol()
-            if isinstance(copy, _Copy):  # otherwise it is closed already
+            if isinstance(copy, _Copy):  # otherwise the connection is closed already
                 copy.end()
         self._when_closed()
 
     def end(self) -> None:
-        """Close the connection, after what is still to be written. A peer that does not read is cut off."""
+        """Close the connection after the bytes that still wait to be written. A peer that does not read is cut off."""
         assert self.transport is not None
         self.transport.close()
         if not self._is_lost:
@@ -162,16 +161,16 @@ class Relay:
         self._budget = budget(options)
         self._stall_s = options.slow_reader_timeout / 1000
         self.refusals = Refusals()
-        # Address of a connection to gRPC, as gRPC writes it → the client that it belongs to.
+        # Address of a connection to gRPC, as gRPC writes it → the client of this connection.
         self._clients: dict[str, str] = {}
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
-        # Of clients without TLS: what comes from gRPC.
+        # The copies from gRPC to clients without TLS.
         self._plain: set[_Copy] = set()
         self._is_leaving = False
-        # Set whenever the last of them closes.
-        self._nobody = asyncio.Event()
+        # Set whenever the last of these copies closes.
+        self._all_left = asyncio.Event()
 
     def connect_to(self, plain_port: int | None, tls_port: int | None) -> None:
         """Use these ports for new connections."""
@@ -202,19 +201,19 @@ class Relay:
             self._listener.close()
 
     async def send_away(self, most_s: float) -> None:
-        """Let clients without TLS leave for another proxy, for so long at most.
+        """Let clients without TLS leave for another proxy; waits at most ``most_s``.
 
-        A client closes the connection once it has all answers. gRPC's own stop does not wait for that: it cancels calls
+        A client closes the connection once it has all answers. gRPC's own stop does not wait for this: it cancels calls
         that are on their way when it begins.
         """
         self._is_leaving = True
-        self._nobody.clear()
+        self._all_left.clear()
         for copy in self._plain:
             copy.go_away()
         if self._plain:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(most_s, LEAVE_S)):
-                    await self._nobody.wait()
+                    await self._all_left.wait()
 
     async def close(self) -> None:
         """Close the connections that are still being made. gRPC closes the others."""
@@ -229,7 +228,7 @@ class Relay:
             try:
                 connection, peer = await loop.sock_accept(listener)
             except OSError as error:
-                # No descriptors are left, or the client has gone: the others must be accepted all the same.
+                # No descriptors are left, or the client has gone: other clients must be accepted all the same.
                 self.refusals.count("accepts_failed", loop.time(), "", f"a connection could not be accepted: {error}")
                 await asyncio.sleep(0.05)
                 continue
@@ -263,7 +262,7 @@ class Relay:
                     self._clients.pop(key, None)
                     self._plain.discard(inner)
                     if not self._plain:
-                        self._nobody.set()
+                        self._all_left.set()
 
                 inner = _Copy(closed, None if is_tls else Frames())
                 to_grpc, _ = await loop.create_connection(lambda: inner, "127.0.0.1", port)
@@ -280,7 +279,7 @@ class Relay:
         except asyncio.CancelledError:
             connection.close()
             raise
-        # gRPC sends its settings at once. They must wait until there is a connection that can take them.
+        # gRPC sends its settings at once. They must wait until the client's connection can take them.
         outer = _Copy(place.give, stall_s=self._stall_s)
         to_grpc.pause_reading()
         outer.other = to_grpc
@@ -312,14 +311,14 @@ class Relay:
 
 
 class _Place:
-    """A connection's share of the budget."""
+    """One connection in the budget."""
 
     def __init__(self, budget: ConnectionBudget, network: str) -> None:
         self._budget = budget
         self._network = network
 
     def give(self) -> None:
-        """Return it; the connection is closed."""
+        """Give the place back, as the connection is closed."""
         self._budget.give(self._network)
 
 

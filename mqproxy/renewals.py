@@ -1,7 +1,7 @@
 """Auto renew: messages that a client is consuming stay hidden for as long as it lives and needs.
 
-A client of this kind does not know how long its handler takes. It has the receipt handle of the delivery; each renewal
-gives the message another handle, which only the proxy knows.
+A client that asks for auto renew does not know how long its handler takes. It has the receipt handle of the delivery;
+each renewal gives the message another handle, which only the proxy knows.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from skylark.mqproxy.options import ProxyOptions
 
 logger = logging.getLogger(__name__)
 
-# Some 500 bytes each. Messages beyond these come again when the first time is over, as without a proxy that renews.
+# The most renewed messages, at some 500 bytes each. Further messages come again after their first invisible time.
 MAX_RENEWED = 200_000
 AT_ONCE = 64
 
 
 class _Renewed:
-    """One delivery. ``lock`` is held while its handle changes, so that an acknowledgement uses the last one.
+    """One delivery. ``lock`` is held while its handle changes, so that an acknowledgement uses the last handle.
 
-    ``requests``: how many requests of its client are in progress. It is not renewed meanwhile.
-    ``shown_ms``: when the message is shown again. That and ``ends_ms`` are of the steady clock, since the wall clocks
-    of broker and proxy may differ, and be set.
+    ``requests``: how many requests of its client are in progress; meanwhile it is not renewed. ``shown_ms``: when the
+    message is shown again. ``shown_ms`` and ``ends_ms`` are times of the steady clock, since the wall clocks of broker
+    and proxy may differ, and be set.
     """
 
     __slots__ = ("client_id", "ends_ms", "group", "last_ms", "lock", "receipt", "requests", "shown_ms", "topic")
@@ -44,7 +44,7 @@ class _Renewed:
 
 
 class Taken:
-    """The receipt for one request of a client. ``is_settled``: the client needs this delivery no more."""
+    """The receipt for one request of a client. ``is_settled``: the client does not need this delivery any more."""
 
     __slots__ = ("is_settled", "receipt")
 
@@ -54,7 +54,7 @@ class Taken:
 
 
 class RenewalCounts:
-    """Renewals of all users so far, and those that failed."""
+    """Renewals of all users so far, and how many of them failed."""
 
     def __init__(self) -> None:
         self.renewed = 0
@@ -84,21 +84,21 @@ class Renewals:
         """How many deliveries are renewed."""
         return len(self._renewed)
 
-    def note(self, client_id: str, group: str, topic: str, receipt: Receipt) -> None:
+    def add(self, client_id: str, group: str, topic: str, receipt: Receipt) -> None:
         """Renew this delivery until it is settled, the client's end, or ``renewMaxTimeMillis``."""
         if len(self._renewed) < MAX_RENEWED:
             ends_ms = self._clock.monotonic_ms() + self._options.renew_max_time_millis
             self._renewed[str(receipt)] = _Renewed(client_id, group, topic, receipt, self._shown_ms(receipt), ends_ms)
 
     def forget(self, handle: str) -> None:
-        """Renew this delivery no more."""
+        """Do not renew this delivery any more."""
         self._renewed.pop(handle, None)
 
     @asynccontextmanager
     async def taken(self, handle: str) -> AsyncIterator[Taken]:
         """The receipt for the handle that a client knows. Refused as `Receipt.parse`.
 
-        The delivery is not renewed in the block, nor after it if the block has settled it.
+        The delivery is not renewed during the block, nor after a block that has settled it.
         """
         renewed = self._renewed.get(handle)
         if renewed is None:
@@ -115,19 +115,19 @@ class Renewals:
             if taken.is_settled:
                 self.forget(handle)
             else:
-                # The client may ask again, with the only handle that it knows. One that has given up must not keep the
-                # message hidden, so from here on it is renewed for a short time only.
+                # The client may ask again, with the only handle that it knows. A client that has given up must not keep
+                # the message hidden, so from here on the delivery is renewed for a short time only.
                 now_ms = self._clock.monotonic_ms()
                 renewed.ends_ms = min(renewed.last_ms, now_ms + self._options.default_invisible_time_mills)
 
     async def run(self) -> None:
-        """Renew what is due, again and again."""
+        """Renew due deliveries, again and again."""
         while True:
             await asyncio.sleep(self._options.renew_schedule_period_millis / 1000)
             await self.renew_due()
 
     async def renew_due(self) -> None:
-        """Renew what is shown soon: each renewal is a request, and most handlers end sooner."""
+        """Renew only deliveries that are shown soon: each renewal is a request, and most handlers end sooner."""
         now_ms = self._clock.monotonic_ms()
         due: list[tuple[str, _Renewed]] = []
         for handle, renewed in list(self._renewed.items()):
@@ -140,7 +140,7 @@ class Renewals:
 
     async def _renew(self, handle: str, renewed: _Renewed) -> None:
         async with renewed.lock:
-            # Acknowledged while this renewal waited for its turn, or just being so.
+            # The delivery was acknowledged while this renewal waited, or is being acknowledged now.
             if handle not in self._renewed or renewed.requests:
                 return
             try:
@@ -151,7 +151,8 @@ class Renewals:
                 self._counts.renewed += 1
             except SkylarkError as error:
                 self._counts.failed += 1
-                # It is tried again in the next round; when its time is over, the message comes again.
+                # The renewal is tried again in the next round; when the invisible time is over, the message comes
+                # again.
                 if renewed.shown_ms <= self._clock.monotonic_ms():
                     self._renewed.pop(handle, None)
                 logger.info("a message of topic %s is not renewed: %s", renewed.topic, error)

@@ -1,7 +1,7 @@
 """Routes of NameServers as clients of the proxy read them. Pure.
 
-All brokers of such a route have the address of the proxy: a client sends what is meant for a queue to the proxy, which
-knows where the broker is.
+All brokers of such a route have the address of the proxy: a client sends requests for a queue to the proxy, which knows
+the address of the broker.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def with_port(endpoints: wire.Endpoints, port: int) -> wire.Endpoints:
 def message_queues(
     topic: wire.Resource, route: TopicRouteData, endpoints: wire.Endpoints, types: Sequence[wire.MessageType]
 ) -> list[wire.MessageQueue]:
-    """The queues of a topic. A broker without a master has its lowest id, so that clients see that it is there."""
+    """The queues of a topic. A broker set without a master has its lowest slave, so that clients see the set."""
     ids = {
         broker.broker_name: MASTER_ID if MASTER_ID in broker.broker_addrs else min(broker.broker_addrs)
         for broker in route.broker_datas
@@ -62,7 +62,7 @@ def message_queues(
 
 
 def _permissions(data: QueueData) -> Iterator[wire.Permission]:
-    """The permissions of the queues 0, 1, ...: queues for both come last, as in RocketMQ."""
+    """The permissions of the queues 0, 1, ...: queues to read and write come last, as in RocketMQ."""
     reads = min(data.read_queue_nums, MAX_QUEUES) if data.perm & PERM_READ else 0
     writes = min(data.write_queue_nums, MAX_QUEUES) if data.perm & PERM_WRITE else 0
     if not data.perm & (PERM_READ | PERM_WRITE):
@@ -77,9 +77,9 @@ def _permissions(data: QueueData) -> Iterator[wire.Permission]:
 def assignments(
     topic: wire.Resource, route: TopicRouteData, endpoints: wire.Endpoints, is_ordered: bool
 ) -> list[wire.Assignment]:
-    """What each member of a group reads: all brokers, as these share messages among the members.
+    """What each member of a group reads: all brokers, as the brokers share messages among the members.
 
-    For an ordered group it is each queue, so that a client consumes so many messages at a time.
+    For an ordered group it is each queue, so that a client consumes one message of each queue at a time.
     """
     names = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
     found: list[wire.Assignment] = []

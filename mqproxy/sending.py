@@ -1,6 +1,7 @@
 """The messages of a SendMessage call as messages of the SDK, checked as RocketMQ's proxy does. Pure.
 
-A body that its client has compressed stays so until its turn (`expand`): a call of a few kilobytes may hold gigabytes.
+A body that its client has compressed stays compressed until its turn (`expanded`): a call of a few kilobytes may hold
+gigabytes.
 """
 
 import zlib
@@ -16,14 +17,14 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.sdk.producer.result import SendResult, SendStatus
 
 DELIVER_AT, BORN_HOST, BORN_TIMESTAMP = "TIMER_DELIVER_MS", "__BORNHOST", "BORN_TIMESTAMP"
-# Brokers deliver a message with this property later, as one with `DELIVER_AT`, whose limits the proxy checks.
+# Brokers deliver a message with this property later, as with `DELIVER_AT`, whose limits the proxy checks.
 _START_DELIVER_TIME = "__STARTDELIVERTIME"
 TRACE_CONTEXT = "TRACE_CONTEXT"
-#: Of the names that only senders' clients set, those that consumers see among the user's properties, as in RocketMQ.
+#: Names that only senders' clients set, and that consumers see among the user's properties, as in RocketMQ.
 SHOWN = frozenset({SHARDING_KEY, "__transactionId__"})
 TRANSACTION_PREPARED, PRODUCER_GROUP, CHECK_IMMUNITY_S = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
-# zlib.decompressobj: a gzip or a zlib header, whichever there is.
+# The argument of zlib.decompressobj for a gzip or a zlib header.
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 _CODES = {
@@ -34,7 +35,7 @@ _CODES = {
 
 
 def type_of(message: wire.Message) -> wire.MessageType:
-    """What kind of message it is: what its properties ask for decides, and for a transaction its declared type."""
+    """The type of a message: its properties decide, and for a transaction its declared type."""
     # The type that a client declares counts for transactions only, as with RocketMQ's proxy.
     system = message.system_properties
     if system.message_type == wire.TRANSACTION:
@@ -51,9 +52,9 @@ def type_of(message: wire.Message) -> wire.MessageType:
 def sdk_messages(
     messages: Sequence[wire.Message], options: ProxyOptions, peer: str, now_ms: int
 ) -> list[OwnKeyMessage]:
-    """What the SDK sends for the messages of one call, from the client at ``peer``. Refused when one is wrong.
+    """The messages of one call, from the client at ``peer``, for the SDK. Refused when one is wrong.
 
-    Bodies are as they came; those for which `is_compressed` must be expanded before they are sent.
+    Bodies are unchanged; compressed bodies (`is_compressed`) must be expanded before they are sent.
     """
     if not messages:
         raise Refused(wire.MESSAGE_CORRUPTED, "no message to send")
@@ -88,10 +89,10 @@ def is_compressed(message: wire.Message) -> bool:
 
 def expanded(body: bytes, most: int) -> bytes:
     """The content of a body that is compressed with gzip. Refused when it is broken, or larger than ``most`` bytes."""
-    # Consumers of the other protocol read zlib only, so the content is what is stored.
+    # Consumers of the other protocol read zlib only, so the content is stored uncompressed.
     inflating = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
-        # One byte more than is allowed shows that it is too large.
+        # One byte more than is allowed shows that the content is too large.
         content = inflating.decompress(body, most + 1)
     except zlib.error as error:
         raise Refused(wire.MESSAGE_CORRUPTED, f"the body is not compressed with gzip: {error}") from None
@@ -103,7 +104,7 @@ def expanded(body: bytes, most: int) -> bytes:
 
 
 def may_go_on(sent: Sequence[wire.SendResultEntry]) -> bool:
-    """Whether the user of these sends may send to their topic, as far as the broker says."""
+    """Whether the results of these sends allow to send more: the broker did not deny the right to send to the topic."""
     return all(entry.status.code not in (wire.FORBIDDEN, wire.UNAUTHORIZED) for entry in sent)
 
 
@@ -117,12 +118,12 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
     _check_tag(system.tag)
     for key in system.keys:
         _check_words(key, "key", wire.ILLEGAL_MESSAGE_KEY)
-    # Counted as they are stored, in bytes of UTF-8, and without the names of RocketMQ's own properties.
+    # Properties are counted as they are stored, in bytes of UTF-8, and without the names of RocketMQ's own properties.
     size = sum(len(text.encode()) for text in (*users, *users.values(), system.tag, *system.keys))
     if options.max_user_property_size and size > options.max_user_property_size:
         text = f"the total size of user property is too large, max is {options.max_user_property_size}"
         raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
-    # A message that was received may be sent again with its properties: these say nothing about the new one.
+    # A message that was received may be sent again with its properties: these do not hold for the new message.
     found = {name: value for name, value in users.items() if name not in SHOWN}
     if system.tag:
         found[TAGS] = system.tag

@@ -22,11 +22,11 @@ from skylark.sdk.aio import Admin, Client
 logger = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1:0"
-# A client must have agreed on TLS and HTTP/2 by then.
+# A client must have agreed on TLS and HTTP/2 within this time.
 HANDSHAKE_TIMEOUT_MS = 10_000
 PING_INTERVAL_MS = 60_000
-# Calls that have come and are not begun yet; gRPC cancels others. With its default, 1,000, a peer that begins calls and
-# cancels them all the time has the calls of others cancelled.
+# The most calls that have come and are not begun yet; gRPC cancels further calls. With its default, 1,000, a peer that
+# begins and cancels calls all the time causes the calls of others to be cancelled.
 MAX_PENDING = 10_000
 _ONLY_IDENTITY = 1 << grpc.Compression.NoCompression
 
@@ -34,9 +34,9 @@ _ONLY_IDENTITY = 1 << grpc.Compression.NoCompression
 async def serve(
     options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event, meters: Meters | None = None
 ) -> None:
-    """Serve until ``stopping`` is set, then end gracefully. ``started`` is told the address.
+    """Serve until ``stopping`` is set, then end gracefully. ``started`` is called with the address.
 
-    ``meters`` is told that it serves, and with ``metricsExporterType`` counts calls.
+    ``meters`` learns that the proxy serves, and with ``metricsExporterType`` counts calls.
 
     Raises UserError when the options cannot be used.
     """
@@ -64,7 +64,7 @@ async def serve(
 
 
 class _Listening:
-    """The ports of a proxy: the relay has that of clients, gRPC one on the loopback address for each kind of them."""
+    """The ports of a proxy: the relay has the clients' port, and gRPC a loopback port with TLS and one without."""
 
     def __init__(self, options: ProxyOptions, tls: ProxyTls, meters: Meters | None) -> None:
         self._options = options
@@ -81,7 +81,7 @@ class _Listening:
     async def open(
         self, service: Callable[[int, Callable[[str], str]], Calls], when_failed: Callable[[], None]
     ) -> None:
-        """Serve. ``when_failed`` is called when that ends by itself; `close` raises the error then."""
+        """Serve. ``when_failed`` is called when serving ends by itself; `close` then raises the error."""
         options = self._options
         if self._tls.server is not None:
             interval_s = options.tls_cert_watch_interval_ms / 1000
@@ -109,7 +109,7 @@ class _Listening:
         await self._server.start()
 
     async def _restart(self, relay: Relay, calls: Calls) -> None:
-        """Make a new server when gRPC's ends by itself, as it does after a call whose path is not UTF-8.
+        """Make a new server when gRPC's server ends by itself, as it does after a call whose path is not UTF-8.
 
         Any peer can send such a call. All connections are closed then; clients connect again.
         """
@@ -138,13 +138,13 @@ class _Listening:
             task.cancel()
             await asyncio.wait({task})
             if not task.cancelled():
-                task.result()  # raises what ended it
+                task.result()  # raises the task's error
         if self._relay is not None:
             await self._relay.close()
 
     def _bind_both(self) -> tuple[int | None, int | None]:
-        """The ports behind the relay: without TLS, and with it; None where there is none."""
-        # gRPC without TLS is not there at all when it must not be.
+        """The ports behind the relay: without TLS, and with TLS; None for a port that is not needed."""
+        # A port without TLS that clients must not use is not opened at all.
         plain = None if self._tls.mode == ENFORCING else self._bind(None)
         return plain, None if self._certificate is None else self._bind(self._certificate.credentials())
 
@@ -166,14 +166,14 @@ def _new_server(options: ProxyOptions) -> grpc.aio.Server:
             ("grpc.server.max_pending_requests", MAX_PENDING),
             ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),
             ("grpc.max_concurrent_streams", options.grpc_max_concurrent_calls_per_connection),
-            # Two proxies at one port would each get some of the connections.
+            # Otherwise two proxies at one port would each get some of the connections.
             ("grpc.so_reuseport", 0),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
             ("grpc.max_connection_idle_ms", options.grpc_client_idle_time_mills),
-            # Clients of RocketMQ ping more often than gRPC allows without these.
+            # Clients of RocketMQ ping more often than gRPC allows by default.
             ("grpc.http2.min_ping_interval_without_data_ms", options.grpc_server_permit_keep_alive_time_millis),
             ("grpc.keepalive_permit_without_calls", int(options.grpc_server_permit_keep_alive_without_calls)),
-            # Clients that are gone without a word, or do not read: their streams would stay for ever.
+            # For clients that vanish, or do not read: their streams would stay for ever.
             ("grpc.keepalive_time_ms", PING_INTERVAL_MS),
             ("grpc.keepalive_timeout_ms", options.slow_reader_timeout),
             ("grpc.http2.max_pings_without_data", 0),

@@ -1,7 +1,7 @@
 """The calls of apache.rocketmq.v2.MessagingService.
 
-A call that fails is answered with a status, as RocketMQ's proxy does: errors of gRPC itself are left to limits, to the
-stream of Telemetry, and to connections.
+A call that fails is answered with a status, as RocketMQ's proxy does: errors of gRPC itself come only from limits, from
+the stream of Telemetry, and from connections.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ from skylark.sdk.consumer.reader import PullResult
 logger = logging.getLogger(__name__)
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
-# How long a call for messages waits that comes while the proxy stops.
+# How long a receive call waits that comes while the proxy stops.
 LATE_CALL_S = 0.2
 _QUIET_MS = 60_000
 # Compressed messages of one call are expanded until they have this many bytes, and sent before the next ones.
@@ -74,14 +74,14 @@ T = TypeVar("T")
 
 OK = wire.Status(code=wire.OK, message="OK")
 NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
-# Others leave the transaction open: the broker asks later.
+# Other resolutions leave the transaction open: the broker asks later.
 _ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 
 
 class Caller(NamedTuple):
-    """Who makes a call: the id that a client gave itself, its address, and the session of its user.
+    """The caller: the id that a client gave itself, its address, and the session of its user.
 
-    Only a session has clients of the SDK, so a call that does not ask who its caller is cannot reach a broker.
+    Only a session has clients of the SDK, so a call that does not determine its caller cannot reach a broker.
     """
 
     client_id: str
@@ -113,7 +113,7 @@ class Calls:
         self._odd_times = OddTimes(self._clock)
 
     def handlers(self, meters: Meters | None = None) -> grpc.GenericRpcHandler:
-        """What gRPC calls for each method. With ``meters`` calls are measured."""
+        """The function that gRPC calls for each method. With ``meters`` calls are measured."""
         unary: dict[str, Callable[[Caller, Any], Awaitable[Any]]] = {
             "QueryRoute": self.query_route,
             "Heartbeat": self.heartbeat,
@@ -183,7 +183,7 @@ class Calls:
         ]
         if len(sends) == 1:
             return [await sends[0]]
-        # Sends that begin together go to the broker in one request, where the broker takes them together.
+        # Sends that begin together go to the broker in one request, where the broker takes such requests.
         return await asyncio.gather(*sends)
 
     async def _send_expanded(
@@ -192,9 +192,9 @@ class Calls:
         """Send messages of which some are compressed, a few at a time.
 
         A small call may expand to gigabytes, and only the broker knows whether the user may send to the topic. So the
-        first message goes alone: when the broker says no, no other is expanded. Then there are never more than
-        EXPANDED_BYTES and one message of a call in memory, and a few calls of one user at a time. A body that is broken
-        refuses the whole call as long as nothing was sent, and then only its own message.
+        first message is sent alone: when the broker refuses it, no other message is expanded. After that there are
+        never more than EXPANDED_BYTES and one message of a call in memory, and a few calls of one user at a time. As
+        long as nothing was sent, a broken body fails the whole call; later only its own message.
         """
         entries: list[wire.SendResultEntry] = []
         most, at = self._options.most_body_bytes, 0
@@ -212,7 +212,7 @@ class Calls:
                             if not entries:
                                 raise
                             broken = wire.SendResultEntry(status=status_of(refused))
-                        # Each takes milliseconds: others have their turn.
+                        # Each message takes milliseconds: other calls have their turn.
                         await asyncio.sleep(0)
                     if broken is None:
                         part.append(message)
@@ -228,7 +228,7 @@ class Calls:
         return entries
 
     async def end_transaction(self, caller: Caller, request: wire.EndTransactionRequest) -> wire.EndTransactionResponse:
-        """A transaction is committed or rolled back, or its producer does not know yet."""
+        """Commit a transaction, roll it back, or leave it open because its producer does not know yet."""
         topic = topic_of(request.topic)
         half = Half.parse(request.transaction_id)
         how = _ENDS.get(request.resolution)
@@ -260,7 +260,8 @@ class Calls:
             found: list[tuple[Delivery, wire.Message]] = []
             try:
                 caller = await self._caller(context)
-                # Until the answer is written: what the client does not take is given back with the session's clients.
+                # The session is in use until the answer is written: messages that the client does not take are given
+                # back with the session's clients.
                 call.enter_context(caller.session.used())
                 request = await self._request(context)
                 poll = await self._unless_over(caller.session, self._poll(caller, request, context.time_remaining))
@@ -268,7 +269,7 @@ class Calls:
                     call.enter_context(poll)
                     deliveries = await self._unless_over(caller.session, poll.deliveries()) or []
                     found = _handed_out(deliveries, request.message_queue.topic)
-                    self._odd_times.note([message for _, message in found])
+                    self._odd_times.check([message for _, message in found])
                     poll.hand_out([delivery for delivery, _ in found])
                 status = OK if found else NO_NEW_MESSAGE
             except (Refused, SkylarkError) as error:
@@ -294,7 +295,7 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         if not request.entries:
             raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
-        # By number of the entry: one that cannot be read has a status of its own, and the others are acknowledged.
+        # By number of the entry: an entry that cannot be read has a status of its own, and the others are acknowledged.
         taken: dict[int, Taken] = {}
         statuses = [OK] * len(request.entries)
         async with AsyncExitStack() as renewals:
@@ -323,7 +324,7 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         wanted = request.invisible_duration.ToMilliseconds()
         check_invisible(wanted, 0, self._options)
-        # From here on the client decides how long the message is hidden. A renewal that went on would undo that.
+        # From here on the client decides how long the message is hidden. A later renewal would undo this.
         async with caller.session.renewals.taken(request.receipt_handle) as taken:
             renewed = await caller.session.brokers.change_invisible_time(group, topic, taken.receipt, wanted)
             taken.is_settled = True
@@ -356,7 +357,7 @@ class Calls:
             else:
                 status, next_offset = pull_status(result), result.next_offset
                 messages = _readable(result.messages, request.message_queue.topic)
-                self._odd_times.note(messages)
+                self._odd_times.check(messages)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except Exception as error:
@@ -369,7 +370,7 @@ class Calls:
         return status.code
 
     async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
-        """A group goes on from this offset of a queue."""
+        """Set the offset of a queue from which a group goes on."""
         await caller.session.queues.commit(
             group_of(request.group), queue_of(request.message_queue), check_offset(request.offset)
         )
@@ -383,7 +384,7 @@ class Calls:
         return wire.GetOffsetResponse(status=OK, offset=offset)
 
     async def query_offset(self, caller: Caller, request: wire.QueryOffsetRequest) -> wire.QueryOffsetResponse:
-        """The first or the last offset of a queue, or that of a time."""
+        """The first or the last offset of a queue, or the offset of a time."""
         queue = queue_of(request.message_queue)
         match request.query_offset_policy:
             case wire.BEGINNING:
@@ -407,7 +408,7 @@ class Calls:
         raise Refused(wire.ILLEGAL_TOPIC, f"group {group} is bound to no topic of lite topics; there are none here")
 
     async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
-        """A client's settings, each answered with those that it is to use, for as long as the client wants."""
+        """Settings of a client, each answered with the settings that it must use, for as long as the client wants."""
         try:
             caller = await self._caller(context)
             session = caller.session
@@ -435,7 +436,7 @@ class Calls:
         return wire.RecallMessageResponse(status=OK, message_id=msg_id)
 
     def stop_waiting(self) -> None:
-        """Answer the calls that wait for messages, and end the streams of Telemetry: the proxy stops."""
+        """Answer the calls that wait for messages, and end the streams of Telemetry, as the proxy stops."""
         self._stopping.set()
 
     # --- internals
@@ -443,15 +444,15 @@ class Calls:
     async def _unless_over(self, session: Session, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
         if self._stopping.is_set() or session.has_ended.is_set():
-            # Work that began now would be cancelled at once, after its request was sent.
+            # Work that begins now would be cancelled at once, after its request was sent.
             work.close()
             if session.has_ended.is_set():
                 raise ended(session)
-            # A client that has not been told to go elsewhere yet asks again at once.
+            # A client that has not got its GOAWAY yet asks again at once.
             await asyncio.sleep(LATE_CALL_S)
             return None
-        # What the broker has answered must not be thrown away for an event that came at the same moment: the task's own
-        # end is looked at first.
+        # An answer of the broker must not be thrown away for an event that came at the same moment: the end of the task
+        # is checked first.
         task = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stopping.wait())
         ending = asyncio.ensure_future(session.has_ended.wait())
@@ -476,9 +477,9 @@ class Calls:
         hidden_ms = invisible_ms(request, self._options)
         config = await self._metadata.group(group)
         broker = queue.broker.name or await self._any_broker(topic)
-        # Clients receive before their settings are here, and from another proxy after theirs has stopped.
+        # Clients receive before their settings have arrived, and from another proxy after their own proxy has stopped.
         settings = caller.session.clients.settings(caller.client_id) or wire.Settings()
-        # Last of all: the metadata may have taken some of the time that the client gives.
+        # Computed last: fetching the metadata may have taken some of the time that the client gives.
         wait_ms = polling_ms(request, settings, left_s(), self._options)
         wanted = Pop(
             group,
@@ -519,7 +520,7 @@ class Calls:
         raise Refused(wire.FORBIDDEN, "no readable queue")
 
     async def _follow(self, caller: Caller, stream: Stream, context: Any) -> None:
-        """Take what a client says on its stream of Telemetry, until it ends the stream or the proxy stops."""
+        """Handle a client's commands on its stream of Telemetry, until it ends the stream or the proxy stops."""
         session = caller.session
         # gRPC cannot abort a call while its first message, which the headers go with, waits for the client.
         await context.send_initial_metadata(())
@@ -529,7 +530,7 @@ class Calls:
                     answer = await self._exchange_settings(caller, command.settings, stream)
                     await self._in_time(context, stream.write(answer))
                     topics = [one.name for one in command.settings.publishing.topics]
-                    await session.transactions.note(caller.client_id, topics)
+                    await session.transactions.add(caller.client_id, topics)
                 case "thread_stack_trace":
                     session.questions.answered(caller.client_id, command.thread_stack_trace.nonce, command)
                 case "verify_message_result":
@@ -591,8 +592,8 @@ class Calls:
             return wire.SendResultEntry(status=status_of(error))
 
     async def _send_half(self, caller: Caller, message: Message) -> wire.SendResultEntry:
-        # Noted before the half is stored: the broker may ask for the end of the transaction at any time after that.
-        await caller.session.transactions.note_half(caller.client_id, message.topic)
+        # Recorded before the half is stored: the broker may ask for the end of the transaction at any time after that.
+        await caller.session.transactions.add_half(caller.client_id, message.topic)
         try:
             result, half = await caller.session.halves.send(message)
         except SkylarkError as error:
@@ -605,7 +606,7 @@ class Calls:
         return given if self._options.use_endpoint_port_from_request else with_port(given, self._port)
 
     async def _caller(self, context: Any) -> Caller:
-        """Who makes a call. Refused when it is not signed as it must be, or has no client id.
+        """The caller of a call. Refused when the call is not signed as it must be, or has no client id.
 
         The session must be `used` at once: without a call in progress it may be closed.
         """
@@ -626,8 +627,8 @@ class Calls:
     async def _request(self, context: Any) -> Any:
         """The one request of a call.
 
-        Methods are streams of requests to gRPC here, which is the same on the wire: gRPC would read the request before
-        it asks for the answer, and so a stranger could fill the memory with requests that are not signed.
+        Methods are declared to gRPC as streams of requests, which is the same on the wire: otherwise gRPC would read
+        the request before it calls the handler, and a stranger could fill the memory with unsigned requests.
         """
         try:
             async with asyncio.timeout(self._options.slow_frame_timeout / 1000):
@@ -676,8 +677,8 @@ class OddTimes:
         self._count = 0
         self._quiet_until_ms = 0
 
-    def note(self, messages: Sequence[wire.Message]) -> None:
-        """These are handed out."""
+    def check(self, messages: Sequence[wire.Message]) -> None:
+        """Check messages that are handed out for missing times."""
         odd = [message for message in messages if lacks_a_time(message)]
         self._count += len(odd)
         if not odd or (now_ms := self._clock.monotonic_ms()) < self._quiet_until_ms:
@@ -699,7 +700,7 @@ def _handed_out(deliveries: Sequence[Delivery], topic: wire.Resource) -> list[tu
         try:
             found.append((delivery, message_of(delivery, topic)))
         except ProtocolError as error:
-            # It is not acknowledged, so it is not lost.
+            # The message is not acknowledged, so it is not lost.
             logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
     return found
 

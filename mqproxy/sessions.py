@@ -1,10 +1,10 @@
-"""Who makes a call, and with what it is carried out.
+"""The users of calls, and the session of each user, with which calls are carried out.
 
-Each user has a session: clients of the SDK that sign as this user, so brokers see who asks and decide by the user's own
-rights. A session also has what the proxy knows of the user's clients, so users cannot touch each other's. Without
+A session has clients of the SDK that sign as its user, so brokers see the user and decide by the user's own rights. A
+session also has what the proxy knows of the user's clients, so no user can touch the clients of another user. Without
 authentication all calls share one session, which signs with the proxy's own credentials.
 
-Sessions are opened by the first call, and closed when they were idle for long, or when the user is deleted, disabled or
+A session is opened by its first call, and closed when it was idle for long, or when the user is deleted, disabled or
 has another password.
 """
 
@@ -36,19 +36,19 @@ from skylark.sdk.aio.facade import hosted
 
 logger = logging.getLogger(__name__)
 
-# Each holds connections to the brokers that its calls need, and some tasks.
+# The most sessions. Each holds connections to the brokers that its calls need, and some tasks.
 MAX_SESSIONS = 1_000
 IDLE_S = 60.0
-# Calls of one user whose compressed messages are in memory as a whole; others wait, with theirs as they came.
+# The most calls of one user whose messages are being expanded; other calls wait, with their messages compressed.
 MAX_EXPANDING = 8
-# When the proxy stops, calls in progress have ended before. When a user's rights end, they get this long.
+# How long calls in progress may take when a user's rights end. When the proxy stops, calls have ended before.
 CLOSE_TIMEOUT_S = 30.0
 
 
 class Session:
     """What the calls of one user share. ``username`` is empty when calls need no signature.
 
-    ``client`` is its own, which is not open yet.
+    ``client`` is the session's own client, which is not open yet.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Session:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Carry out a call, during which the session stays open."""
+        """A block in which a call is carried out, and the session stays open."""
         self._calls += 1
         self._is_unused.clear()
         try:
@@ -114,7 +114,7 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody would miss the session: no call is in progress, and no client is known."""
+        """Whether the session may be closed: no call is in progress, and no client is known."""
         return not self._calls and not self.clients.count_alive()
 
     async def open(self) -> None:
@@ -159,28 +159,28 @@ class Sessions:
         self.renewals = RenewalCounts()
         self._open: dict[str, asyncio.Task[Session]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._scanning: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Sessions":
         if self._options.is_authenticating:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+            self._scanning = asyncio.get_running_loop().create_task(self._end_unused())
         else:
             await asyncio.shield(self._begin("", self._options.inner_credentials))
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait({self._looking})
+        if self._scanning is not None:
+            self._scanning.cancel()
+            await asyncio.wait({self._scanning})
         for name in list(self._open):
             self._end(name)
-        # Closing one session may take the time of its calls, so all of them close at once.
+        # Closing a session may take as long as its calls, so all sessions close at once.
         ends: list[BaseException | None] = []
         while self._closing:
             ends += await asyncio.gather(*self._closing, return_exceptions=True)
         _raise_first(ends)
-        if self._looking is not None and not self._looking.cancelled():
-            self._looking.result()  # raises what ended it
+        if self._scanning is not None and not self._scanning.cancelled():
+            self._scanning.result()  # raises the task's error
 
     async def of_call(self, metadata: Mapping[str, str | bytes]) -> Session:
         """The session for a call with this metadata. Refused when the call must be signed, and is not."""
@@ -193,9 +193,9 @@ class Sessions:
     async def _of_user(self, name: str, secret: str) -> Session:
         while True:
             opening = self._open.get(name) or self._begin(name, self._credentials_of(name, secret))
-            # A caller that is cancelled does not end what others wait for, too.
+            # A caller that is cancelled does not end the task for which others wait, too.
             session = await asyncio.shield(opening)
-            # While this call waited, the session may have been closed: its clients are of no use any more.
+            # While this call waited, the session may have been closed, and its clients with it.
             if self._open.get(name) is not opening:
                 continue
             if session.has_secret(secret):
@@ -204,12 +204,12 @@ class Sessions:
             self._end(name)
 
     def _credentials_of(self, name: str, secret: str) -> Credentials:
-        # A caller must not choose, by a name or a message, what a server that a stranger registered gets signed.
+        # A caller must not choose, by a name or a message, what is signed for a server that a stranger registered.
         plain = self._options.plain_signature_addresses
         return Credentials(name, secret, plain_signature_addresses=plain)
 
     def _begin(self, name: str, credentials: Credentials | None) -> "asyncio.Task[Session]":
-        """Open a session. Refused when there is no room for one more."""
+        """Open a session. Refused when there are too many sessions."""
         if len(self._open) >= MAX_SESSIONS:
             # A session with clients is never closed to make room: one user must not end the calls of another.
             idle = [session for session in self._sessions() if session.is_idle]
@@ -247,7 +247,7 @@ class Sessions:
         async def close() -> None:
             try:
                 session = await opening
-            except (SkylarkError, OSError):  # it was not opened, which its callers are told
+            except (SkylarkError, OSError):  # the session could not be opened, and its callers get the error
                 return
             # Streams and waiting receives end first: `close` waits for all calls.
             session.has_ended.set()
@@ -257,10 +257,10 @@ class Sessions:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _look(self) -> None:
-        """End the sessions of users who may not sign in any more, and those that nobody uses."""
+    async def _end_unused(self) -> None:
+        """End the sessions of users who may not sign in any more, and unused sessions."""
         while True:
-            # What is found is half of this time old at most, so streams end within this time, too.
+            # The users read below are at most half of userCacheRefreshSeconds old, so streams end within this time.
             await asyncio.sleep(self._options.user_cache_refresh_seconds / 2)
             for session in self._sessions():
                 if await self._is_over(session) and session.username in self._open:
@@ -280,12 +280,12 @@ class Sessions:
 
 
 def ended(session: Session) -> Refused:
-    """What the streams of a session get when it ends."""
+    """The error that the streams of a session get when it ends."""
     return unauthorized(f"User:{session.username} was changed or deleted.")
 
 
 def _raise_first(ends: Iterable[BaseException | None]) -> None:
-    """Raise the first error of tasks; that they were cancelled is none."""
+    """Raise the first error of tasks; a cancellation does not count."""
     for end in ends:
         if end is not None and not isinstance(end, asyncio.CancelledError):
             raise end

@@ -1,7 +1,7 @@
 """The signature of a call, ``MQv2-HMAC-SHA1``, in its metadata. Pure.
 
 The secret signs only the time at which the client made the call, and no server compares that time with its clock. So a
-signature that was seen once is valid for any call until the secret changes: only TLS keeps it from others.
+signature that was seen once is valid for any call until the secret changes: only TLS hides signatures from others.
 """
 
 import hmac
@@ -19,14 +19,14 @@ _HEX_DIGITS = 40
 
 @dataclass(frozen=True, slots=True)
 class CallSignature:
-    """Who says to have made a call, and the proof."""
+    """The claimed user of a call, and the signature that proves the claim."""
 
     username: str
     signed: bytes
     digest: bytes
 
     def is_made_with(self, secret: str) -> bool:
-        """Whether this secret made the signature. Takes the same time however much of it fits."""
+        """Whether this secret made the signature. Takes the same time however much of the signature fits."""
         return hmac.compare_digest(hmac.digest(secret.encode(), self.signed, "sha1"), self.digest)
 
 
@@ -41,7 +41,7 @@ def signature_of(metadata: Mapping[str, str | bytes]) -> CallSignature:
     algorithm, _, rest = authorization.partition(" ")
     if algorithm != ALGORITHM or not rest:
         raise unauthorized("authentication header is incorrect")
-    # Credential=..., SignedHeaders=x-mq-date-time, Signature=...: in any order, of which two count.
+    # Credential=..., SignedHeaders=x-mq-date-time, Signature=...: in any order; only Credential and Signature count.
     items: dict[str, str] = {}
     for item in rest.split(","):
         name, separator, value = item.strip().partition("=")
@@ -56,7 +56,7 @@ def signature_of(metadata: Mapping[str, str | bytes]) -> CallSignature:
 
 
 def unauthorized(text: str) -> Refused:
-    """What a caller gets who does not prove to be a user."""
+    """The refusal for a caller who does not prove to be a user."""
     return Refused(wire.UNAUTHORIZED, text)
 
 

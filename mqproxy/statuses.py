@@ -14,7 +14,7 @@ from skylark.mqcommon.errors import (
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.codes import ResponseCode
 
-# What RocketMQ's proxy makes of a broker's codes. Others are INTERNAL_SERVER_ERROR.
+# The statuses of RocketMQ's proxy for a broker's codes. Other codes are INTERNAL_SERVER_ERROR.
 _OF_BROKER: dict[int, wire.Code] = {
     ResponseCode.SYSTEM_BUSY: wire.TOO_MANY_REQUESTS,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: wire.NOT_IMPLEMENTED,

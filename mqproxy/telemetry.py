@@ -8,8 +8,8 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 
 logger = logging.getLogger(__name__)
 
-# Commands that wait for a client that does not read, and their bytes, as some have whole messages. A check of a
-# transaction comes again; who asks otherwise is told.
+# The most commands that wait for a client that does not read, and their bytes, as some have whole messages. Brokers
+# repeat a check of a transaction; the senders of other commands get an error.
 MAX_WAITING = 100
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 
@@ -34,7 +34,7 @@ class Stream:
     def push(self, command: wire.TelemetryCommand) -> bool:
         """Send a command soon; False when too many wait already."""
         size = command.ByteSize()
-        # A command that is larger than all that may wait is sent alone.
+        # A command that is larger than the limit of waiting bytes is sent alone.
         if len(self._pushing) >= MAX_WAITING or (self._pushing and self._waiting_bytes + size > MAX_WAITING_BYTES):
             logger.info("client %s does not read: a command to it is dropped", self._client_id)
             return False
@@ -50,7 +50,7 @@ class Stream:
         return True
 
     async def close(self) -> None:
-        """The stream ends; what was not sent is dropped."""
+        """End the stream; commands that were not sent are dropped."""
         for task in self._pushing:
             task.cancel()
         if self._pushing:

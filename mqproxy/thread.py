@@ -19,7 +19,7 @@ class ProxyThread:
 
     def __init__(self, options: ProxyOptions) -> None:
         self.options = options
-        #: What is counted, and whether the proxy serves.
+        #: The counts of the proxy, and whether it serves.
         self.meters = Meters()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
@@ -44,7 +44,7 @@ class ProxyThread:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def _stop_when_cancelled(self) -> None:
-        # The thread cannot be cancelled: it stops as gracefully as after `stop`, and `run` returns then.
+        # The thread cannot be cancelled: it stops as gracefully as after `stop`, and then `run` returns.
         try:
             await trio.sleep_forever()
         finally:

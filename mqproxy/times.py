@@ -17,7 +17,7 @@ def put_time(field: Timestamp, ms: int) -> None:
 
 
 def ms_of(field: Timestamp) -> int | None:
-    """The milliseconds that a client sent; None when its time is none of protobuf's."""
+    """The milliseconds of a client's time; None when protobuf has no such time."""
     if not (_FIRST_MS <= field.seconds * 1_000 <= _LAST_MS and 0 <= field.nanos <= _MOST_NANOS):
         return None
     return field.ToMilliseconds()

@@ -1,6 +1,6 @@
-"""Transactions: half messages, their ends, and the questions of brokers about those that stay open.
+"""Transactions: half messages, their ends, and the questions of brokers about transactions that stay open.
 
-The id of a transaction says where its half message is. So any proxy can end it, also one that has just started.
+The id of a transaction says where its half message is. So any proxy can end it, also a proxy that has just started.
 The producer group of a transaction is its topic, as in RocketMQ's proxy: the proxy is a member of that group at brokers
 for as long as it has producers that name the topic, and asks one of them when a broker asks.
 """
@@ -44,15 +44,15 @@ from skylark.sdk.producer.transaction import undo_half
 logger = logging.getLogger(__name__)
 
 _LONG_MAX_DIGITS = 19
-# The proxy names them all in one heartbeat, and brokers take no more than 1,000 groups in one.
+# The most topics: the proxy names all of them in one heartbeat, and brokers take no more than 1,000 groups in one.
 MAX_TOPICS = 900
-# Clients that are looked at, at some microseconds each, before other calls have their turn.
+# How many clients are scanned, at some microseconds each, before other calls have their turn.
 TURN = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Where a half message is: its offset in the topic of halves, and in the log of the broker."""
+    """The place of a half message: its offset in the topic of halves, and in the log of the broker."""
 
     broker_name: str
     queue_offset: int
@@ -63,7 +63,7 @@ class Half:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The half that a transaction id means. Refused when it is none."""
+        """The half that a transaction id names. Refused when ``text`` is no transaction id."""
         if not text.strip():
             raise Refused(wire.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
         parts = text.split(" ", 2)
@@ -79,7 +79,7 @@ def _is_long(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A broker asks how the transaction of a message ended."""
+    """A broker's question how the transaction of a message ended."""
 
     topic: str
     half: Half
@@ -97,8 +97,8 @@ class TrioHalves:
         asked: Callable[[Check], object],
     ) -> None:
         self._client = ClientHandle(nameserver)
-        # A half that a broker may have stored is not sent again: both copies could be committed. One that it has stored
-        # with less safety than it should is, since that copy can be rolled back.
+        # A half that a broker may have stored is not sent again: both copies could be committed. A half that a broker
+        # has stored less durably than required is sent again, since the stored copy can be rolled back.
         self._producer = Producer(
             sharing(self._client.instance),
             group="mqproxy",
@@ -130,12 +130,12 @@ class TrioHalves:
             await self._client.__aexit__(kind, error, trace)
 
     async def send(self, message: Message) -> tuple[SendResult, Half]:
-        """Store a half; its properties say that it is one."""
+        """Store a half message, whose properties must mark it as a half."""
         result = await self._producer.send(message)
         return result, Half(self._broker_of(result), result.queue_offset, result.physical_offset)
 
     async def end(self, topic: str, half: Half, message_id: str, how: int, *, from_check: bool) -> None:
-        """Tell the broker how a transaction ended. Refused when it has no such transaction, or not any more."""
+        """Tell the broker how a transaction ended. Refused when the broker does not have the transaction (any more)."""
         header = EndTransactionRequestHeader(
             topic, half.queue_offset, half.physical_offset, how, message_id, from_check, message_id, topic
         )
@@ -148,11 +148,11 @@ class TrioHalves:
             raise
 
     async def join(self, topic: str) -> None:
-        """Be a producer of the group that is called as the topic: brokers ask this proxy about it from now on."""
+        """Join the producer group named after the topic: brokers ask this proxy about its transactions from now on."""
         instance = self._client.instance
         instance.membership.join_producer(topic, self)
         try:
-            # Its brokers get heartbeats once the route is known.
+            # The brokers of the topic get heartbeats once the route is known.
             await instance.route(topic)
         except SkylarkError:
             instance.membership.leave_producer(topic, self)
@@ -160,11 +160,11 @@ class TrioHalves:
         instance.tell_brokers()
 
     async def leave(self, topic: str) -> None:
-        """Be none any more."""
+        """Leave the producer group named after the topic."""
         await self._client.instance.leave_producer(topic, self)
 
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
-        """A broker asks; see `skylark.sdk.membership.TransactionChecker`."""
+        """Handle a broker's question; see `skylark.sdk.membership.TransactionChecker`."""
         topic = message.topic
         broker_name = self._broker_at(channel, topic)
         if broker_name is None:
@@ -177,7 +177,7 @@ class TrioHalves:
         undo_half(self._client.instance.remoting, topic, batch[0], topic, addr)
 
     def _broker_of(self, result: SendResult) -> str:
-        """The broker that stored a half: its queue, of a static topic, may be at another one."""
+        """The broker that stored a half: the queue of a static topic may be at another broker."""
         queue = result.queue
         route = self._client.instance.routes.get(queue.topic)
         if route is not None and route.leaders:
@@ -200,7 +200,7 @@ class TrioHalves:
 
 
 class Halves(Facade[TrioHalves], of=TrioHalves):
-    """They are called from asyncio; ``asked`` is not."""
+    """The requests of `TrioHalves`, to be called from asyncio; ``asked`` is called in trio's thread."""
 
     def __init__(
         self,
@@ -229,18 +229,18 @@ class TransactionProducers:
         self._topics: dict[str, dict[str, None]] = {}
         self._joining = asyncio.Lock()
 
-    async def note(self, client_id: str, topics: Iterable[str]) -> None:
-        """A client is a producer of these topics, some of which may be for transactions."""
+    async def add(self, client_id: str, topics: Iterable[str]) -> None:
+        """Add a client that is a producer of these topics, some of which may be for transactions."""
         for topic in topics:
             known = self._topics.get(topic)
             if known is not None:
                 known[client_id] = None
             elif await self._takes_transactions(topic):
-                await self.note_half(client_id, topic)
+                await self.add_half(client_id, topic)
 
-    async def note_half(self, client_id: str, topic: str) -> None:
-        """A client begins a transaction for this topic, which it need not have named before."""
-        # One join for all that begin at once: the first sends of a topic often come together.
+    async def add_half(self, client_id: str, topic: str) -> None:
+        """Add a client that begins a transaction for this topic, which it need not have named before."""
+        # One join for all clients that begin at once: the first sends of a topic often come together.
         if topic not in self._topics:
             async with self._joining:
                 if topic not in self._topics and not await self._join(topic):
@@ -248,7 +248,7 @@ class TransactionProducers:
         self._topics.setdefault(topic, {})[client_id] = None
 
     def asked(self, check: Check) -> None:
-        """Ask one of the producers of the topic, another one each time."""
+        """Ask one of the producers of the topic, each time the next one."""
         command = wire.TelemetryCommand()
         recover = command.recover_orphaned_transaction_command
         recover.transaction_id = str(check.half)
@@ -257,7 +257,7 @@ class TransactionProducers:
         except ProtocolError as error:
             logger.warning("nobody is asked about a transaction of topic %s: %s", check.topic, error)
             return
-        # The one that was asked goes to the end of the line; one that has left goes for good.
+        # The producer that is asked goes to the end of the line; a producer that has left is removed.
         producers = self._topics.get(check.topic, {})
         for client_id in list(producers):
             del producers[client_id]
@@ -270,13 +270,13 @@ class TransactionProducers:
         logger.info("no producer of topic %s can be asked about a transaction; the broker asks again", check.topic)
 
     async def run(self) -> None:
-        """Look after the topics, again and again."""
+        """Scan the topics, again and again."""
         while True:
             await asyncio.sleep(self._options.transaction_heartbeat_period_second)
-            await self.look()
+            await self.scan()
 
-    async def look(self) -> None:
-        """Take up topics that could not be joined before, and leave those that no living producer names."""
+    async def scan(self) -> None:
+        """Join topics that could not be joined before, and leave topics that no living producer names."""
         unknown: dict[str, list[str]] = {}
         for number, (client_id, client) in enumerate(self._clients, 1):
             for topic in client.settings.publishing.topics:
@@ -286,7 +286,7 @@ class TransactionProducers:
                 await asyncio.sleep(0)
         for name, client_ids in unknown.items():
             for client_id in client_ids:
-                await self.note(client_id, [name])
+                await self.add(client_id, [name])
         for name, producers in list(self._topics.items()):
             for client_id in list(producers):
                 if not self._clients.is_alive(client_id):
@@ -306,7 +306,7 @@ class TransactionProducers:
             return False
 
     async def _join(self, topic: str) -> bool:
-        """Whether brokers know the proxy as a producer of the topic now."""
+        """Make brokers know the proxy as a producer of the topic; returns whether they do."""
         if len(self._topics) >= MAX_TOPICS:
             logger.warning(
                 "producers of topic %s are not asked about transactions: there are %d such topics already",

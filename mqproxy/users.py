@@ -1,7 +1,7 @@
-"""The users of the brokers, with their secrets: asked of brokers with the proxy's own credentials, and remembered.
+"""The users of the brokers, with their secrets: read from brokers with the proxy's own credentials, and remembered.
 
-What is remembered is asked again after ``userCacheRefreshSeconds``, and at once when a signature does not fit it, since
-the password may be a new one. When no broker answers, it is used until it is ``userCacheExpiredSeconds`` old.
+A remembered user is read again after ``userCacheRefreshSeconds``, and at once when a signature does not fit, since the
+password may be new. When no broker answers, the remembered user counts until it is ``userCacheExpiredSeconds`` old.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
-# Strangers can make up names. Those that no broker knows are remembered shortly, and apart from the users.
+# Strangers can make up names. Names that no broker knows are remembered shortly, and apart from the users.
 UNKNOWN_FRESH_S = 1.0
 MAX_UNKNOWN = 1_000
-# Names that brokers are asked for at one time; calls of others are refused meanwhile.
+# The most names that brokers are asked for at one time; calls of other users are refused meanwhile.
 MAX_ASKED = 64
 COMPLAINT_INTERVAL_S = 60.0
 
@@ -33,21 +33,24 @@ _DISABLED = "disable"
 
 
 class KnownUsers:
-    """Finds who made a call."""
+    """Finds the user of a call."""
 
     def __init__(self, admin: Admin, options: ProxyOptions) -> None:
         self._admin = admin
         self._fresh_s = options.user_cache_refresh_seconds
         self._usable_s = max(options.user_cache_expired_seconds, options.user_cache_refresh_seconds)
         self._most = options.user_cache_max_num
-        # By name: (when it was asked, the user). The one that was asked the longest time ago comes first.
+        # By name: (when it was read, the user). The name that was read the longest time ago comes first.
         self._known: dict[str, tuple[float, UserInfo]] = {}
         self._unknown: dict[str, float] = {}
         self._asking: dict[str, asyncio.Task[UserInfo | None]] = {}
         self._quiet_until = 0.0
 
     async def secret_of(self, signature: CallSignature) -> str:
-        """The secret of the user who made ``signature``. Refused when there is no such user, or it is another's."""
+        """The secret of the user who made ``signature``.
+
+        Refused when there is no such user, or another secret made it.
+        """
         name = signature.username
         user = await self._get(name, self._fresh_s)
         if not _is_made_by(signature, user):
@@ -59,11 +62,11 @@ class KnownUsers:
         return secret
 
     async def secret(self, name: str) -> str:
-        """The secret of a user, half as old at most as calls may find it. Refused when it may not sign in."""
+        """The secret of a user, at most half as old as calls may use it. Refused when the user may not sign in."""
         return self._checked(name, await self._get(name, self._fresh_s / 2))
 
     async def _get(self, name: str, fresh_s: float) -> UserInfo | None:
-        # The proxy signs a request with this name in it, which must not be able to pass for anything else.
+        # The proxy signs a request with this name, which must not be able to pass for anything else.
         if username_fault(name) is not None:
             return None
         now_s = _now_s()
@@ -78,7 +81,7 @@ class KnownUsers:
             if len(self._asking) >= MAX_ASKED:
                 raise Refused(wire.TOO_MANY_REQUESTS, "the proxy looks for too many users now, try again")
             task = self._asking[name] = asyncio.get_running_loop().create_task(self._refresh(name))
-        # A caller that is cancelled does not end the question of the others.
+        # A caller that is cancelled does not end the request for which others wait.
         return await asyncio.shield(task)
 
     async def _refresh(self, name: str) -> UserInfo | None:
@@ -87,7 +90,7 @@ class KnownUsers:
         except SkylarkError as error:
             self._complain(f"users cannot be read from brokers, signatures are checked with what is known: {error}")
             known = self._known.get(name)
-            # While brokers are away, users who are known may go on for some time, and nobody else may begin.
+            # While brokers are away, known users may go on for some time, and no other user may begin.
             if known is None or _now_s() - known[0] >= self._usable_s:
                 self._known.pop(name, None)
                 raise _cannot_read() from None
@@ -103,10 +106,10 @@ class KnownUsers:
         return user
 
     async def _ask(self, name: str) -> UserInfo | None:
-        """The user, as the first broker has it that knows it."""
+        """The user, from the first broker that knows it."""
         brokers = (await self._admin.cluster_info()).broker_addr_table.values()
         asked = await ask_masters(brokers, lambda addr: self._admin.get_user(addr, name))
-        # A user who is at none of the brokers that answer may be at one that does not: that is no refusal.
+        # A user whom no answering broker knows may be known to a broker that does not answer: that is no refusal.
         if asked.found is None and asked.error is not None:
             raise asked.error
         return asked.found

@@ -1,10 +1,9 @@
 """Who may do what at a NameServer with access control. Pure.
 
 Only administrators may ask a Controller, and change routes, KV config and options. They may register brokers, too, and
-so may the users of ``registrationUsers``. Queries are open, or need the signature of any account. What is not known to
-be a query or a registration needs an administrator.
-The options stand here, too; RocketMQ's NameServers have none.
-Neighbours: guard.py asks for each request; mqcommon/acl_accounts.py has the accounts.
+so may the users of ``registrationUsers``. Queries are open, or need the signature of any account. Every other request
+needs an administrator. The options are declared here, too; RocketMQ's NameServers have no such options. Neighbours:
+guard.py asks for each request; mqcommon/acl_accounts.py has the accounts.
 """
 
 import os
@@ -69,7 +68,7 @@ QUERIES: Final = frozenset(
     }
 )
 
-#: What brokers send of their own accord: to NameServers, and to Controllers.
+#: Requests that brokers send of their own accord: to NameServers, and to Controllers.
 REGISTRATIONS: Final = frozenset(
     {
         REGISTER_BROKER.code,
@@ -100,7 +99,8 @@ def check_access(
 ) -> None:
     """Raise RequestRefused unless the signer of ``request``, at ``host``, may send it.
 
-    ``whole``: as `is_signed_with` takes it. ``plain``: who may use RocketMQ's signature for what is no query.
+    ``whole``: as `is_signed_with` takes it. ``plain``: who may use RocketMQ's signature for requests that are no
+    queries.
     """
     is_query, is_registration = request.code in QUERIES, request.code in REGISTRATIONS
     if is_query and open_queries:
@@ -150,12 +150,12 @@ class AccessOptions:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether only named users may register brokers, and change something."""
+        """Whether only named users may register brokers and make changes."""
         return self.acl_enable or bool(self.registration_users)
 
     @property
     def registering(self) -> dict[str, Account]:
-        """``registrationUsers``, by name. ConfigError when it is wrong."""
+        """The users of ``registrationUsers``, by name. ConfigError when the option is wrong."""
         if not self.registration_users:
             return {}
         # Errors must not show the value.

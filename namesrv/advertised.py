@@ -1,7 +1,7 @@
-"""Which address of a broker a client is given: brokers may have others for clients of some networks. Pure.
+"""Which address of a broker a client is given: a broker may advertise other addresses to some networks. Pure.
 
-This is a step of its own on an answer that is made already, as answers are the same for all clients otherwise. Without
-any broker that advertises addresses there is no step: `choice` returns None, and nothing is looked at.
+Answers are otherwise the same for all clients, so the choice is a separate step after an answer is made. When no broker
+advertises addresses there is no such step: `choice` returns None.
 Neighbours: routes.py keeps this up to date; handlers.py applies the choice to 105 and 106.
 """
 
@@ -13,13 +13,13 @@ from skylark.remoting.protocol.requests.routes import BrokerData, TopicRouteData
 
 
 class Advertised:
-    """What the live brokers advertise, by the address that they registered."""
+    """The addresses that the live brokers advertise, by the address that they registered."""
 
     def __init__(self) -> None:
         self._by_addr: dict[str, tuple[AdvertisedAddress, ...]] = {}
 
     def put(self, broker_addr: str, found: tuple[AdvertisedAddress, ...]) -> bool:
-        """A broker has registered; returns whether anything has changed."""
+        """Store what a broker that registers advertises; returns whether anything has changed."""
         if self._by_addr.get(broker_addr, ()) == found:
             return False
         if found:
@@ -29,7 +29,7 @@ class Advertised:
         return True
 
     def drop(self, broker_addr: str) -> tuple[AdvertisedAddress, ...]:
-        """A broker has gone; returns what it has advertised."""
+        """Remove a broker that has gone; returns what it advertised."""
         return self._by_addr.pop(broker_addr, ())
 
     def choice(self, remote: str) -> "Choice | None":

@@ -112,7 +112,7 @@ async def update_options(state: OptionsHolder, channel: Channel, request: Comman
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
     if state.options.forbidden_keys.intersection(key for key, _ in pairs):
         raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-    # From reading the present options to replacing them: of two changes at a time none may be lost.
+    # Held from reading the present options to replacing them: of two changes at a time neither may be lost.
     async with state.changing_options:
         try:
             options = update(state.options, pairs)

@@ -1,6 +1,6 @@
 """Access control of a NameServer or a Controller: it refuses requests before their handlers see them.
 
-The file of accounts is looked at every few seconds. When it cannot be used, the old accounts stay, and the log says so.
+The file of accounts is read every few seconds. When it cannot be used, the old accounts stay, and the log says so.
 Neighbours: access.py decides; namesrv.py wraps the handlers if aclEnable or registrationUsers is set.
 """
 
@@ -22,14 +22,14 @@ from skylark.remoting.protocol.plain_codes import PlainCodes
 
 logger = logging.getLogger(__name__)
 
-# As RocketMQ's brokers look at theirs.
+# As often as RocketMQ's brokers check their files of accounts.
 RELOAD_INTERVAL_S = 5.0
 # At most one log line in this time about requests that were refused: anybody can send these.
 REFUSALS_LOG_S = 10.0
 
 
 class GuardOptions(Protocol):
-    """What the options of NameServers and Controllers say about access."""
+    """The options of NameServers and Controllers about access."""
 
     @property
     def acl_path(self) -> str: ...
@@ -45,9 +45,9 @@ class GuardOptions(Protocol):
 
 
 class Guard:
-    """Has the accounts of ``registrationUsers`` and ``aclFile``, which `run` reads again. A name in both is the file's.
+    """Checks requests with the accounts of ``registrationUsers`` and of ``aclFile``, which `run` reads again.
 
-    UserError when the file cannot be used at first.
+    For a name in both, the file counts. UserError when the file cannot be used at the start.
     """
 
     def __init__(self, options: Callable[[], GuardOptions]) -> None:
@@ -80,8 +80,8 @@ class Guard:
 
     async def reload(self) -> None:
         """Read the accounts again. When that fails the old ones stay."""
-        # In force until the new ones have been read as a whole: a file that is being written must not lock everybody
-        # out.
+        # The old accounts stay in force until the new ones have been read as a whole: a file that is being written must
+        # not lock everybody out.
         try:
             accounts = self._with(await trio.to_thread.run_sync(read_accounts, self._path))
         except UserError as error:

@@ -64,7 +64,7 @@ _NO_ROUTE = (
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
 
-# A version is shorter, and so is a field; a question has four fields, or with a signature eight.
+# Limits of a 322 that is kept: its version and its fields are shorter; it has four fields, or eight with a signature.
 _MAX_QUESTION_BYTES = 256
 _MAX_FIELDS = 10
 
@@ -116,7 +116,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     """322: a broker asks whether its registration is still up to date. Counts as a heartbeat.
 
     A broker asks the same in each heartbeat while its topics do not change: only the first such question is decoded.
-    It is asked to register again, too, while it may have topics that an administrator deleted here only.
+    The broker must register again, too, while it may have topics that an administrator deleted here only.
     """
     ext, now_ms = request.ext or {}, state.clock.monotonic_ms()
     addr = ext.get("brokerAddr")
@@ -124,7 +124,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     last = None if live is None else live.unchanged
     is_known = last is not None and last.question == request.body and last.ext == ext
     if live is not None and last is not None and is_known and last.dialect is dialect_for(request):
-        # It also moves the broker to this connection: when the former one ends, the broker stays.
+        # The heartbeat also moves the broker to this connection: when the former connection ends, the broker stays.
         live.last_heard_ms, live.connection = now_ms, channel
         return request.respond(ext=dict(last.answer_ext), body=last.answer)
     header = QUERY_DATA_VERSION.header(request)
@@ -146,7 +146,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
 
 
 def _is_short(ext: Mapping[str, Any], body: bytes) -> bool:
-    """Whether a question is as short as brokers ask it; what pads another one is not kept."""
+    """Whether a 322 is as short as brokers send it; a longer request is not kept."""
     if len(body) > _MAX_QUESTION_BYTES or len(ext) > _MAX_FIELDS:
         return False
     return all(type(value) is not str or len(value) <= _MAX_QUESTION_BYTES for value in ext.values())
@@ -175,7 +175,7 @@ def get_member_group(state: State, channel: Channel, request: Command) -> Comman
 def get_route(state: State, channel: Channel, request: Command) -> Command:
     """105: the route of a topic."""
     header = GET_ROUTEINFO_BY_TOPIC.header(request)
-    # An error and not "no such topic", which clients believe: they would drop routes that are good.
+    # An error and not "no such topic": clients believe that answer, and would drop good routes.
     if state.is_waiting_for_brokers:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
     options, routes, topic = state.options, state.routes, header.topic
@@ -211,7 +211,7 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 
 
 def forget_broker(state: State, channel: Channel, request: Command) -> Command:
-    """7106: a broker that is away is gone for good, so nothing is missing where its queues were."""
+    """7106: a broker that is away is gone for good, so its queues are not missing in routes any more."""
     name = FORGET_BROKER.header(request).broker_name
     state.routes.forget_broker(name)
     logger.warning("broker forgotten: %s by=%s", name, channel.remote)
@@ -315,7 +315,7 @@ def is_skylark(request: Command) -> bool:
 
 
 def unreadable(error: ProtocolError) -> RequestRefused:
-    """The refusal of a request whose body cannot be read."""
+    """The refusal of a request whose body cannot be decoded."""
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}")
 
 
@@ -326,7 +326,7 @@ def _topic_list(
     tables: Iterable[Iterable[str]],
     away: Iterable[Iterable[str]] = (),
 ) -> Steps[Command]:
-    """The topics of all ``tables``, sorted, and apart from them the topics of ``away`` that are in no table.
+    """The topics of all ``tables``, sorted; and in a list of their own the topics of ``away`` that are in no table.
 
     RocketMQ's lists have no order.
     """

@@ -1,10 +1,10 @@
-"""The brokers of each cluster by name, also those that are away: whether a route is whole. Pure.
+"""The brokers of each cluster by name, present or away: they tell whether a route is whole. Pure.
 
 A NameServer forgets the queues of a broker that is away, so a route alone does not say whether it has all queues of its
 topic. This table says which brokers are missing in it:
   - a broker that was here and left is away, with the topics that it had, however it left. It may come back with its
-    messages, also after a stop that was meant to be short;
-  - a broker of which only others have told is away, too, and may have any topic. Each broker keeps the names of its
+  messages, also after a stop that was meant to be short;
+- a broker that only other brokers have named is away, too, and may have any topic. Each broker keeps the names of its
     cluster on its disk and registers them, so they outlive a restart of all NameServers;
   - a broker is here once its whole registration has arrived.
 A broker is forgotten when it is stopped while it is drained, when it has registered under another name, and when an
@@ -23,7 +23,7 @@ __all__ = ["LOST", "NOT_WHOLE", "STOPPED", "UNHEARD", "KnownBrokers"]
 
 MAX_BROKERS = 10_000
 MAX_TOPICS = 2_000_000
-# Absent brokers in one answer: a reader needs to know that there are some, and which to look for.
+# The most absent brokers in one answer: a reader needs to know that brokers are absent, and some of their names.
 MAX_SHOWN = 100
 
 
@@ -31,7 +31,7 @@ MAX_SHOWN = 100
 class _Known:
     """One broker name. ``away``: why the routes lack its queues; empty while they have them.
 
-    ``topics``: those that it had when it left; None: it may have any.
+    ``topics``: the topics that the broker had when it left; None: it may have any topic.
     """
 
     cluster: str
@@ -44,40 +44,40 @@ class KnownBrokers:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
-        # Those that are away: routes are made from these, however many brokers there are.
+        # The brokers that are away. Each route is checked against them only, however many brokers there are.
         self._away: dict[str, _Known] = {}
         # The names of forgotten brokers, the latest last, with their clusters.
         self._gone: dict[str, str] = {}
         self._crcs: dict[str, int] = {}
 
-    def here(self, name: str, cluster: str) -> None:
-        """The whole registration of a broker has arrived."""
+    def put_whole(self, name: str, cluster: str) -> None:
+        """Record that the whole registration of a broker has arrived."""
         self._put(name, _Known(cluster, ""))
 
-    def heard(self, name: str, cluster: str) -> None:
-        """A broker has registered, but not all its topics: more parts follow, or it is a slave without its master."""
+    def put_incomplete(self, name: str, cluster: str) -> None:
+        """Record a broker that has registered some of its topics: more parts follow, or a slave's master is away."""
         if name not in self._known:
             self._put(name, _Known(cluster, NOT_WHOLE))
 
-    def left(self, name: str, cluster: str, topics: Iterable[str], reason: str) -> None:
-        """A broker has left with these topics."""
+    def put_away(self, name: str, cluster: str, topics: Iterable[str], reason: str) -> None:
+        """Record that a broker has left, and the topics that it had."""
         before = self._known.get(name)
         had = dict.fromkeys(topics)
         if before is None or (before.away and before.topics is None):
-            # Its registration had not arrived in full.
+            # The broker's registration had not arrived in full.
             self._put(name, _Known(cluster, reason))
             return
         self._put(name, _Known(cluster, reason, (before.topics or {}) | had))
         self._bound_topics()
 
-    def told(self, cluster: str, names: Iterable[str]) -> None:
-        """Other brokers of a cluster know these names."""
+    def add_names(self, cluster: str, names: Iterable[str]) -> None:
+        """Add names of brokers that another broker of the cluster knows."""
         new = [name for name in names if name not in self._known and name not in self._gone]
         for name in new[: max(MAX_BROKERS - len(self._known), 0)]:
             self._put(name, _Known(cluster, UNHEARD))
 
     def forget(self, name: str) -> bool:
-        """A broker is gone for good; False when its name is not known."""
+        """Forget a broker that is gone for good; False when its name is not known."""
         known = self._known.pop(name, None)
         if known is None:
             return False
@@ -89,7 +89,7 @@ class KnownBrokers:
         return True
 
     def delete_topic(self, topic: str, cluster: str | None) -> bool:
-        """An administrator has deleted a topic, in one cluster or in all; returns whether a broker that is away had it.
+        """Delete a topic for an administrator, in one cluster or in all; returns whether an absent broker had it.
 
         When such a broker comes back, it has the topic all the same, as in RocketMQ.
         """
@@ -137,7 +137,7 @@ class KnownBrokers:
         return sorted(name for name, its in self._gone.items() if its == cluster)
 
     def crc(self, cluster: str) -> int:
-        """The checksum of the names of a cluster: a broker whose own differs asks for them."""
+        """The checksum of the names of a cluster: a broker with another checksum asks for the names."""
         crc = self._crcs.get(cluster)
         if crc is None:
             crc = self._crcs[cluster] = names_crc(self.names(cluster))

@@ -70,7 +70,7 @@ class KvConfig:
                 await self._replace(namespace, {name: values[name] for name in values if name != key})
 
     async def _replace(self, namespace: str, values: Mapping[str, str]) -> None:
-        # A new table: readers have the old one until the new one is on disk, and keep it if that fails.
+        # A new table: readers have the old table until the new table is on disk, and keep the old one if that fails.
         table = {**self._table, namespace: values}
         await trio.to_thread.run_sync(self._write, table)
         self._table = table

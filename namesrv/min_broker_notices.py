@@ -3,7 +3,7 @@
 A notice is sent once, to the address that the slave registered, without waiting for an answer. When several changes
 of a set wait, only the last is sent. A lost notice is logged and does little harm: slaves that may act as masters ask
 for the members of their set every second anyway.
-Neighbours: routes.py (what changed), namesrv.py (calls `look` after all that may change routes).
+Neighbours: routes.py (what changed), namesrv.py (calls `queue_changes` after all that may change routes).
 """
 
 import logging
@@ -30,7 +30,7 @@ TELL_TIMEOUT_MS = 300
 
 
 class MinBrokerNotices:
-    """Sends the notices while `run` runs; `look` may be called before that, too."""
+    """Sends the notices while `run` runs; `queue_changes` may be called before that, too."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -38,7 +38,7 @@ class MinBrokerNotices:
         self._waiting: dict[str, MinBrokerChange] = {}
         self._wake = Signal()
 
-    def look(self) -> None:
+    def queue_changes(self) -> None:
         """Queue notices of the changes since the last call, unless the options switch them off."""
         for change in self._state.routes.min_broker_changes():
             if not self._state.options.notify_min_broker_id_changed or not change.slaves:

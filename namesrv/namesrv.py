@@ -44,11 +44,11 @@ from skylark.remoting.protocol.requests.routes import GUARDS_REGISTRATIONS, WATC
 
 logger = logging.getLogger(__name__)
 
-# Answers are made at once; only a peer that does not read makes the stop last this long.
+# Answers are made at once; only a peer that does not read can make the stop last this long.
 DRAIN_TIMEOUT_MS = 1_000
-# Descriptors for its file, its log and the connections to slaves that get notices.
+# Descriptors for the KV config, the log and the connections to slaves that get notices.
 OTHER_DESCRIPTORS = 256
-# An answer that comes later is ignored; the broker has been removed by then.
+# A later answer to a probe is ignored; the broker has been removed by then.
 PROBE_TIMEOUT_MS = 10_000
 _LABELS = (("node_type", "namesrv"),)
 _ANYBODY = (
@@ -88,10 +88,10 @@ class Namesrv:
         stepper = Stepper()
         self._watches = RouteWatches(self.state)
         self._probes: Probes[Channel] = Probes()
-        self._registrations = Registrations(self.state, stepper, self._look)
+        self._registrations = Registrations(self.state, stepper, self._announce_changes)
         # Wrapped from the inside out: access control around the handlers, the measurement around both.
         handlers = build_handlers(self.state) | self._registrations.handlers()
-        handlers[WATCH_ROUTES.code] = self._watches.take
+        handlers[WATCH_ROUTES.code] = self._watches.handle
         slow_handlers = build_slow_handlers(self.state) | stepper.handlers(build_step_handlers(self.state))
         # Options are replaced when they change.
         self._tls = DaemonTls()
@@ -101,7 +101,7 @@ class Namesrv:
         self._rpc = RpcTimes()
         self._health = Health(options, self._unready)
         self._exporter = Exporter(options, _LABELS, self._collect, self._health, stepper)
-        after_turn = self._look
+        after_turn = self._announce_changes
         if self._exporter.is_on:
             handlers, slow_handlers = self._rpc.measured(handlers), self._rpc.measured_slow(slow_handlers)
             after_turn = self._turned
@@ -157,13 +157,13 @@ class Namesrv:
             await self._controller.stop()
         await self._server.drain(DRAIN_TIMEOUT_MS)
 
-    def _look(self) -> None:
-        """Routes may have changed."""
-        self._notices.look()
-        self._watches.look()
+    def _announce_changes(self) -> None:
+        """Tell slaves and clients of changed routes, if any."""
+        self._notices.queue_changes()
+        self._watches.answer_changes()
 
     def _turned(self) -> None:
-        self._look()
+        self._announce_changes()
         self._rpc.end_turn()
 
     def _collect(self) -> Steps[list[Column]]:
@@ -181,7 +181,7 @@ class Namesrv:
             if not self._stopping:
                 logger.warning("broker gone: %s reason=%s", _name(live), channel.closed_reason)
         self._watches.closed(channel)
-        self._look()
+        self._announce_changes()
 
     async def _forget_silent_brokers(self) -> None:
         clock = self.state.clock
@@ -201,7 +201,7 @@ class Namesrv:
         for live in self.state.routes.expire(now_ms):
             logger.warning("broker silent for more than %d ms: %s", live.heartbeat_timeout_ms, _name(live))
             live.connection.close(f"no heartbeat for {live.heartbeat_timeout_ms} ms")
-        self._look()
+        self._announce_changes()
 
     async def _probe(self) -> None:
         while True:
@@ -212,7 +212,7 @@ class Namesrv:
     def probe_brokers(self, now: float) -> None:
         """Ask the brokers that are silent; remove those that did not answer. ``now`` is trio's time."""
         connections = dict.fromkeys(live.connection for live in self.state.routes.askable())
-        verdict = self._probes.look(now, [(channel, channel.last_read) for channel in connections])
+        verdict = self._probes.poll(now, [(channel, channel.last_read) for channel in connections])
         for channel in verdict.ask:
             # The answer only has to be read: `last_read` then says that the broker lives.
             with suppress(RemotingError):
@@ -222,7 +222,7 @@ class Namesrv:
                 logger.warning("broker does not answer: %s", _name(live))
             channel.close("no answer to a probe")
         if verdict.dead:
-            self._look()
+            self._announce_changes()
 
 
 def _name(live: LiveBroker[Channel]) -> str:

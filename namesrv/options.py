@@ -1,6 +1,6 @@
 """The options of namesrv.conf and the command line, with their defaults.
 
-Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable``) are read at each use.
+Keys are RocketMQ's. Options that may change while the NameServer runs (``mutable``) are read at each use.
 """
 
 from collections.abc import Collection

@@ -3,9 +3,9 @@
 RocketMQ's registration has all topics in one frame: some 40,000 topics fill it, and a change of one topic sends all of
 them again. So Skylark's brokers send a large set, or the changes since a version, in parts: a part has a number and
 some of the topics. Invariant: until the last part has arrived, a NameServer holds no version of the broker's topics. So
-a broker that asks (322) never learns that a half-sent set is up to date.
-Names and numbers are accepted if a broker accepts them, too. A registration with a bad broker name or address is
-refused. A bad topic is left out and the others are kept: a client refuses the whole route when it cannot use a part.
+a broker that asks (322) is never told that a half-sent set is up to date. Names and numbers are accepted if a broker
+accepts them, too. A registration with a bad broker name or address is refused. A bad topic is left out and the others
+are kept: a client refuses the whole route when it cannot use a part.
 Neighbours: routes.py keeps the broker; registration_handlers.py reads the request; broker/registration/registration.py
 sends.
 """
@@ -50,7 +50,7 @@ class Arrived:
     names: set[str] | None
     next_number: int = 0
 
-    def take(self, part: RegistrationPart, topics: Iterable[str]) -> None:
+    def add_part(self, part: RegistrationPart, topics: Iterable[str]) -> None:
         """Record that ``part`` has arrived."""
         self.next_number = part.number + 1
         if self.names is not None:
@@ -74,12 +74,12 @@ def arrived_with(
     known: Arrived | None,
 ) -> Arrived:
     """The parts that have arrived, with this one and its ``topics``; ``part`` None: RocketMQ's all in one."""
-    # A first part begins anew, whatever came before. If its version is that of before, only missing topics are added
+    # A first part begins anew, whatever came before. If its version is unchanged, only missing topics are added
     # (`is_changed`), so that a permission which was wiped here stays wiped.
     if part is None or part.number == 0 or known is None:
         is_delta = part is not None and part.base is not None
         known = Arrived(version, is_delta or known_version != version, None if is_delta else set())
-    known.take(part or RegistrationPart(0, True), topics)
+    known.add_part(part or RegistrationPart(0, True), topics)
     return known
 
 
@@ -134,20 +134,20 @@ class Registration:
     heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
     # None: the broker is older than 5.0 and does not know the field; its slaves never register topics
     enable_acting_master: bool | None = None
-    # None: all topics in one request, or RocketMQ's increment of one topic
+    # None: all topics in one request, or one topic that RocketMQ's broker adds
     part: RegistrationPart | None = None
     # the addresses for clients of some networks, the narrowest network first
     advertised: tuple[AdvertisedAddress, ...] = ()
     # whether the broker is a Skylark
     answers_probes: bool = False
-    # the other brokers of the cluster that it has heard of
+    # the other brokers of the cluster that the broker knows
     known_brokers: tuple[str, ...] = ()
     # whether it leaves for good when it leaves
     is_drained: bool = False
 
 
 class Unchanged(NamedTuple):
-    """A question for the version that a broker may repeat at each heartbeat: fields and body; and its answer."""
+    """The 322 that a broker may repeat at each heartbeat, by fields and body, and the answer to it."""
 
     ext: Mapping[str, Any]
     question: bytes
@@ -170,13 +170,13 @@ class LiveBroker(Generic[C]):
     heartbeat_timeout_ms: int
     last_heard_ms: int
     connection: C
-    # whether it answers a request on its connection, whatever that is
+    # whether the broker answers any request on its connection
     answers_probes: bool = False
     # the parts of a registration whose last part has not arrived
     arrived: Arrived | None = None
-    # whether its topics are in the table; those of a slave whose master is alive are not
+    # whether its topics are in the table; topics of a slave whose master is alive are not
     provides_topics: bool = False
-    # the last question for the version (322) that named the one held here, and the answer
+    # the last 322 that named the version held here, and the answer to it
     unchanged: Unchanged | None = None
     # whether it leaves for good when it leaves
     is_drained: bool = False
@@ -222,13 +222,13 @@ def check_broker(header: RegisterBrokerRequestHeader) -> None:
 
 
 def known_brokers(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of other brokers that a broker tells, without those that no broker could have."""
+    """The names of other brokers that a broker registers, without impossible names."""
     found = dict.fromkeys(name for name in names if name.strip() and len(name) <= MAX_NAME_CHARS and name.isprintable())
     return tuple(islice(found, MAX_KNOWN_BROKERS))
 
 
 def advertised(header: RegisterBrokerRequestHeader) -> tuple[AdvertisedAddress, ...]:
-    """The addresses that the broker advertises; refused when they cannot be read."""
+    """The addresses that the broker advertises; RequestRefused when they cannot be parsed."""
     if not header.advertised_addresses:
         return ()
     try:
@@ -280,7 +280,7 @@ def logical_queues(info: TopicQueueMappingInfo) -> LogicalQueues | None:
 
 
 def own_topics(cluster: str, broker_name: str) -> frozenset[str]:
-    """The topics that each broker names after itself and its cluster; these names may have any characters."""
+    """The topics that are named after a broker and its cluster; these names may have any characters."""
     return frozenset(topic.name for topic in system_topics(cluster, broker_name, auto_create_queue_nums=None))
 
 

@@ -2,9 +2,10 @@
 
 A registration with very many topics is read in steps, and then put into the route table at once: readers see all of it
 or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once, as
-long as these are few.
-The requests of one broker are processed in the order of their arrival; those of a closed connection are dropped.
-Bounds: registrations that wait count in maxBufferedBytes; those of one registration are in requests/registrations.py.
+long as these are few. The requests of one broker are processed in the order of their arrival; requests of a closed
+connection are dropped.
+Bounds: registrations that wait count in maxBufferedBytes; for the bounds of one registration see
+requests/registrations.py.
 Neighbours: handlers.py has the other requests; namesrv.py runs this.
 """
 
@@ -46,8 +47,8 @@ from skylark.remoting.protocol.command import CBOR, Command
 from skylark.remoting.protocol.requests.registrations import (
     REGISTER_BROKER,
     UNREGISTER_BROKER,
+    OnTopics,
     RegisterBrokerBody,
-    Take,
     body_crc32,
     decode_compressed,
     decode_json,
@@ -62,8 +63,8 @@ logger = logging.getLogger(__name__)
 
 # Registrations up to this size are read and applied in the turn in which they arrive: some ten milliseconds.
 SMALL_BYTES = 128 * 1024
-# And up to so much within this time. After a restart a thousand brokers register in one turn of the loop, and clients
-# would wait for all of them.
+# And up to this many bytes within this time. After a restart a thousand brokers register in one turn of the loop, and
+# clients would wait for all of them.
 AT_ONCE_BYTES, AT_ONCE_MS = SMALL_BYTES, 20
 
 
@@ -84,14 +85,14 @@ class Registrations:
         # By broker address, how many requests wait or are being processed.
         self._by_broker: dict[str, int] = {}
         self._wake = Signal()
-        # How much was read in the turns in which it arrived, since when.
+        # How many bytes were read in the turns in which they arrived, and since when they are counted.
         self._at_once_bytes = 0
         self._at_once_since_ms = 0
 
     def handlers(self) -> dict[int, Handler]:
-        return {REGISTER_BROKER.code: self.take, UNREGISTER_BROKER.code: self.take}
+        return {REGISTER_BROKER.code: self.handle, UNREGISTER_BROKER.code: self.handle}
 
-    def take(self, channel: Channel, request: Command) -> Command | None:
+    def handle(self, channel: Channel, request: Command) -> Command | None:
         """The answer, or None when it comes later."""
         ext = request.ext or {}
         broker_addr = str(ext.get("brokerAddr"))
@@ -99,7 +100,7 @@ class Registrations:
         if is_small and broker_addr not in self._by_broker and self._may_be_at_once(len(request.body)):
             return finish(_steps(self._state, channel, request))
         if not channel.hold(len(request.body)):
-            # Its broker registers again later.
+            # The broker registers again later.
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "too much waits, see maxBufferedBytes; try again")
         self._waiting.append(_Waiting(channel, request, broker_addr))
         self._by_broker[broker_addr] = self._by_broker.get(broker_addr, 0) + 1
@@ -118,8 +119,8 @@ class Registrations:
         while True:
             while not self._waiting:
                 await self._wake.wait()
-            # It stays at the head, and counts in `_by_broker`, until it is done: later requests of its broker must not
-            # overtake it.
+            # The request stays at the head, and counts in `_by_broker`, until it is done: later requests of its broker
+            # must not overtake it.
             channel, request, broker_addr = self._waiting[0]
             response: Command | None = None
             try:
@@ -197,13 +198,13 @@ def _answer(
             state.displacements,
         )
     order = None
-    # Skylark's brokers do not use it, and it may be large.
+    # Skylark's brokers do not use the KV config, which may be large.
     if state.options.return_order_topic_config_to_broker and not is_skylark(request):
         order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
     header = RegisterBrokerResponseHeader(
         result.ha_server_addr, result.master_addr, result.rival_addr, takes_parts=is_skylark(request) or None
     )
-    # The first part has told the names, see registration.py of the broker.
+    # The first part has the names, see broker/registration/registration.py.
     if is_skylark(request) and (new.part is None or new.part.number == 0):
         told = state.routes.known
         if told.crc(new.cluster) != names_crc({new.broker_name, *new.known_brokers}):
@@ -218,13 +219,13 @@ def _answer(
 
 def _registration(request: Command) -> Steps[Registration]:
     header = REGISTER_BROKER.header(request)
-    # Of the body as it was sent: a compressed one is checked before it is decompressed.
+    # The CRC is of the body as it was sent: a compressed body is checked before it is decompressed.
     if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     check_broker(header)
     topics = _Topics(header)
     try:
-        body = yield from _body(request, bool(header.compressed), topics.take)
+        body = yield from _body(request, bool(header.compressed), topics.add)
     except ProtocolError as error:
         raise unreadable(error) from None
     topics.add_logical(body.topic_config_serialize_wrapper.topic_queue_mapping_info_map)
@@ -249,14 +250,14 @@ def _registration(request: Command) -> Steps[Registration]:
     )
 
 
-def _body(request: Command, is_compressed: bool, take: Take) -> Steps[RegisterBrokerBody]:
+def _body(request: Command, is_compressed: bool, on_topics: OnTopics) -> Steps[RegisterBrokerBody]:
     if not request.body:
         return RegisterBrokerBody()
     if is_compressed:
-        return (yield from decode_compressed(request.body, request.version, take))
+        return (yield from decode_compressed(request.body, request.version, on_topics))
     if request.codec == CBOR:  # Skylark's, which sends small parts
-        return (yield from read_registration(strict_cbor.loads(request.body), take))
-    return (yield from decode_json(request.body, take))
+        return (yield from read_registration(strict_cbor.loads(request.body), on_topics))
+    return (yield from decode_json(request.body, on_topics))
 
 
 class _Topics:
@@ -269,8 +270,8 @@ class _Topics:
         self._first_fault, self._faults = "", 0
         self.good: dict[str, Queues] = {}
 
-    def take(self, topics: Mapping[str, TopicConfig]) -> None:
-        """Keep of ``topics`` what routes need."""
+    def add(self, topics: Mapping[str, TopicConfig]) -> None:
+        """Add what routes need of ``topics``."""
         for name, one in topics.items():
             queues = Queues(
                 one.read_queue_nums, one.write_queue_nums, one.perm, one.topic_sys_flag, created_ms=one.created_ms
@@ -285,7 +286,7 @@ class _Topics:
                 self._left_out(name, fault)
 
     def add_logical(self, infos: Mapping[str, TopicQueueMappingInfo]) -> None:
-        """Note the broker's parts in static topics."""
+        """Add the broker's parts in static topics."""
         for name, info in infos.items():
             queues = self.good.get(name)
             if queues is None:

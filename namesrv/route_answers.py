@@ -1,7 +1,8 @@
-"""Encoded answers to route queries (105), each until its route changes. Pure.
+"""Encoded answers to route queries (105), each kept until its route changes. Pure.
 
 A route is asked for far more often than it changes, and encoding it costs several times as much as all the rest of the
-answer. Bound: MAX_BYTES of answers; the oldest are forgotten first.
+answer.
+Bound: MAX_BYTES of answers; the oldest are forgotten first.
 Neighbours: topic_queues.py and routes.py say which topics change; handlers.py asks.
 """
 
@@ -11,12 +12,12 @@ from typing import NamedTuple
 from skylark.remoting.protocol.dialect import Dialect
 
 MAX_BYTES = 64 * 1024 * 1024
-# The objects around an answer, about.
+# About how many bytes the objects around an answer take.
 _ENTRY_BYTES = 300
 
 
 class Form(NamedTuple):
-    """What an answer depends on besides its topic."""
+    """The properties of a request, besides its topic, on which the answer depends."""
 
     dialect: Dialect
     acting_master: bool
@@ -31,21 +32,21 @@ class RouteAnswers:
         self.size_bytes = 0
 
     def get(self, topic: str, form: Form) -> bytes | None:
-        """The answer, if it is known."""
+        """The answer, if it is kept here."""
         bodies = self._bodies.get(topic)
         return None if bodies is None else bodies.get(form)
 
     def put(self, topic: str, form: Form, body: bytes) -> None:
-        """Keep an answer that is not known. The caller makes it in the turn in which it read the route."""
+        """Keep an answer that `get` did not find. The caller must make it in the turn in which it reads the route."""
         self._bodies.setdefault(topic, {})[form] = body
         self.size_bytes += len(body) + _ENTRY_BYTES
         while self.size_bytes > self._max_bytes:
             self._forget(next(iter(self._bodies)))
 
     def forget(self, topics: Collection[str]) -> None:
-        """The routes of ``topics`` have changed."""
+        """Drop the answers about ``topics``, whose routes have changed."""
         known = self._bodies
-        # Whichever is shorter: a set may have a million topics of which few are asked for.
+        # Loop over the smaller collection: a set may have a million topics of which clients ask for a few.
         if len(topics) <= len(known):
             gone = [topic for topic in topics if topic in known]
         else:
@@ -54,7 +55,7 @@ class RouteAnswers:
             self._forget(topic)
 
     def clear(self) -> None:
-        """Any route may have changed."""
+        """Drop all answers: any route may have changed."""
         self._bodies.clear()
         self.size_bytes = 0
 

@@ -129,10 +129,10 @@ class _BrokerSet:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Displaced(Generic[C]):
-    """A broker whose place another address took, and what it had: it comes back when the other one leaves.
+    """A broker whose place another address took, and its registration: it comes back when the other broker leaves.
 
-    Else its clients would have no route until its next heartbeat, when somebody has started a second broker of its name
-    by mistake, and has stopped it.
+    Otherwise its clients would have no route until its next heartbeat, after somebody has started a second broker of
+    its name by mistake and stopped it again.
     """
 
     live: LiveBroker[C]
@@ -154,11 +154,11 @@ class RouteTable(Generic[C]):
         # names of the sets whose members changed since the last `min_broker_changes`; an ordered set
         self._changed: dict[str, None] = {}
         self.rivals = Rivals()
-        #: All brokers by name, also those that are away.
+        #: All brokers by name, present or away.
         self.known = KnownBrokers()
         # By name and id.
         self._displaced: dict[tuple[str, int], _Displaced[C]] = {}
-        #: The addresses that clients of some networks are given instead of those in routes.
+        #: The addresses that clients of some networks are given instead of the registered ones.
         self.advertised = Advertised()
 
     @property
@@ -176,22 +176,22 @@ class RouteTable(Generic[C]):
     def register(
         self, new: Registration, connection: C, now_ms: int, *, delete_absent_topics: bool = False
     ) -> Registered[C]:
-        """Apply a broker's registration; with ``delete_absent_topics`` a full one also removes the topics it lacks.
+        """Apply a broker's registration; with ``delete_absent_topics`` a full registration also removes absent topics.
 
         One name and id is held by one address. When another address holds it, the newer stateVersion (a controller's
-        epoch) wins; of equal ones the last to register wins, and the other is noted as its rival. A broker that was
-        known under another name or id loses that entry first. Topics are taken from the master, or from the lowest
+        epoch) wins; of equal versions the last to register wins, and the other is recorded as its rival. A broker that
+        was known under another name or id loses that entry first. Topics are taken from the master, or from the lowest
         slave while there is no master.
         """
         holder = self._member(new.broker_name, new.broker_id)
         known = self._live.get(new.broker_addr)
         self._forget_displaced(lambda live: live.broker_addr == new.broker_addr)
         # A master of an older epoch, which does not know yet that another was elected. It neither gets this place nor
-        # keeps the one that it had.
+        # keeps its old place.
         if holder is not None and holder is not known and _older_state(new.data_version, holder.data_version):
             if known is not None:
                 self._remove(known)
-            self.rivals.note(new.broker_name, new.broker_id, new.broker_addr, now_ms)
+            self.rivals.add(new.broker_name, new.broker_id, new.broker_addr, now_ms)
             return Registered(Outcome.STALE, rival_addr=holder.broker_addr)
         if new.part is None and holder is None and len(new.topics) == 1:
             return Registered(Outcome.INCREMENT_BEFORE_FULL)
@@ -205,8 +205,8 @@ class RouteTable(Generic[C]):
         topics: Mapping[str, Queues] = {}
         if known is not None and known is not holder:
             if known.broker_name == new.broker_name:
-                # It may be the last member: its set is removed with it and made again below. The topics stay: parts
-                # may bring them one after the other, and a client must not take a topic for a new one meanwhile.
+                # The broker may be the last member: its set is removed with it and made again below. The topics stay:
+                # parts may bring them one after the other, and a client must not take a topic for a new one meanwhile.
                 reported = self._sets[known.broker_name].reported
                 topics = dict(self._queues.of(known.broker_name))
             self._remove(known, is_renamed=known.broker_name != new.broker_name)
@@ -226,8 +226,8 @@ class RouteTable(Generic[C]):
             del self._live[holder.broker_addr]
             if not _older_state(holder.data_version, new.data_version):  # else a controller elected the new one
                 rival_addr = holder.broker_addr
-                self.rivals.note(new.broker_name, new.broker_id, rival_addr, now_ms)
-                # On the same connection it is the same broker, at another address.
+                self.rivals.add(new.broker_name, new.broker_id, rival_addr, now_ms)
+                # On the same connection the holder is the same broker, at another address.
                 if holder.connection is not connection and len(self._displaced) < MAX_PLACES:
                     self._displaced[new.broker_name, new.broker_id] = former
         # Before the entry is replaced, which has the parts that came before this one.
@@ -253,7 +253,7 @@ class RouteTable(Generic[C]):
             perm_mask = ~PERM_WRITE if is_prime_slave and brokers.enable_acting_master else ~0
             self._put_topics(new, arrived.is_changed, perm_mask)
             self._drop_topics(new, arrived, delete_absent_topics)
-        self._note_known(new, is_whole=live.provides_topics and (new.part is None or new.part.is_last))
+        self._add_known(new, is_whole=live.provides_topics and (new.part is None or new.part.is_last))
         if self.advertised.put(new.broker_addr, new.advertised):
             self._queues.touch(new.broker_name)
         master = self._member(new.broker_name, MASTER_ID) if new.broker_id != MASTER_ID else None
@@ -268,7 +268,7 @@ class RouteTable(Generic[C]):
 
     def unregister(self, cluster: str, broker_name: str, broker_addr: str) -> bool:
         """Remove a broker that leaves; False when no broker of that name is at that address."""
-        self.rivals.gone(broker_addr)
+        self.rivals.remove(broker_addr)
         self._forget_displaced(lambda live: live.broker_addr == broker_addr)
         live = self._find(cluster, broker_addr)
         if live is None or live.broker_name != broker_name:
@@ -344,7 +344,7 @@ class RouteTable(Generic[C]):
         return True
 
     def forget_broker(self, broker_name: str) -> None:
-        """A broker that is away is gone for good. RequestRefused when it is here, or not known."""
+        """Forget an absent broker that is gone for good. RequestRefused when it is present, or not known."""
         if broker_name in self._sets:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -356,8 +356,8 @@ class RouteTable(Generic[C]):
                 ResponseCode.SYSTEM_ERROR, f"broker {broker_name} is not known; brokers that are away: {known}"
             )
         self._names_changed()
-        # Nothing else tells clients that watch.
-        self.changes.note_all()
+        # Nothing else would tell clients that watch routes.
+        self.changes.add_all()
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or only its queues in one cluster."""
@@ -413,7 +413,7 @@ class RouteTable(Generic[C]):
         return self._broker_data(broker_name) if broker_name in self._sets else None
 
     def askable(self) -> list[LiveBroker[C]]:
-        """The brokers that answer a question on their connection."""
+        """The brokers that answer a request on their connection."""
         return [live for live in self._live.values() if live.answers_probes]
 
     def tables(self, cluster: str | None = None) -> list[Mapping[str, Queues]]:
@@ -424,7 +424,7 @@ class RouteTable(Generic[C]):
 
     def _route_changed(self, topics: Collection[str]) -> None:
         self.answers.forget(topics)
-        self.changes.note(topics)
+        self.changes.add(topics)
 
     def _find(self, cluster: str, broker_addr: str) -> LiveBroker[C] | None:
         live = self._live.get(broker_addr)
@@ -453,28 +453,28 @@ class RouteTable(Generic[C]):
             self._leave(live)
         return gone
 
-    def _note_known(self, new: Registration, *, is_whole: bool) -> None:
-        """Note the broker that has registered, and those of which it tells."""
+    def _add_known(self, new: Registration, *, is_whole: bool) -> None:
+        """Record the broker that has registered, and the brokers that it names."""
         known, crc = self.known, self.known.crc(new.cluster)
         was_away = known.is_away(new.broker_name)
         if is_whole:
-            known.here(new.broker_name, new.cluster)
+            known.put_whole(new.broker_name, new.cluster)
         else:
-            known.heard(new.broker_name, new.cluster)
-        known.told(new.cluster, new.known_brokers)
+            known.put_incomplete(new.broker_name, new.cluster)
+        known.add_names(new.cluster, new.known_brokers)
         if known.crc(new.cluster) != crc:
             self._names_changed()
         elif known.is_away(new.broker_name) != was_away:
             self.answers.clear()
 
     def _names_changed(self) -> None:
-        """Other brokers are known: brokers are told at their next question, and answers are made anew."""
+        """The set of known brokers has changed: brokers learn of it with their next 322, and answers are made anew."""
         self.answers.clear()
         for live in self._live.values():
             live.unchanged = None
 
     def _leave(self, gone: LiveBroker[C], *, reason: str = LOST) -> None:
-        """Remove a broker. One that had its place before, and is still connected, has it again."""
+        """Remove a broker. A broker that had its place before, and is still connected, gets the place back."""
         self._remove(gone, reason=reason)
         if (back := self._displaced.pop((gone.broker_name, gone.broker_id), None)) is not None:
             self._reinstate(back)
@@ -484,7 +484,7 @@ class RouteTable(Generic[C]):
 
     def _reinstate(self, back: _Displaced[C]) -> None:
         live = back.live
-        self.rivals.gone(live.broker_addr)
+        self.rivals.remove(live.broker_addr)
         self._live[live.broker_addr] = live
         self.advertised.put(live.broker_addr, back.advertised)
         brokers = self._sets.setdefault(live.broker_name, _BrokerSet(live.cluster, False, {}))
@@ -494,7 +494,7 @@ class RouteTable(Generic[C]):
         if live.provides_topics:
             self._queues.drop(live.broker_name, set(self._queues.of(live.broker_name)) - set(back.topics))
             self._queues.put(live.broker_name, back.topics)
-            self.known.here(live.broker_name, live.cluster)
+            self.known.put_whole(live.broker_name, live.cluster)
         self._queues.touch(live.broker_name)
         self.answers.clear()
 
@@ -506,13 +506,13 @@ class RouteTable(Generic[C]):
         self._changed[gone.broker_name] = None
         if not brokers.addrs:
             del self._sets[gone.broker_name]
-            # Before the topics are dropped: whoever hears of that must find the broker missing.
-            # A drain says that the broker will leave, and its stop that it does so: one that dies meanwhile is away.
+            # Before the topics are dropped: whoever reads the changed routes must find the broker missing. A drain
+            # announces that a broker will leave for good, and its stop confirms this; if it dies instead, it is away.
             if is_renamed or (gone.is_drained and reason == STOPPED):
                 self.known.forget(gone.broker_name)
                 self._names_changed()
             else:
-                self.known.left(gone.broker_name, gone.cluster, self._queues.of(gone.broker_name), reason)
+                self.known.put_away(gone.broker_name, gone.cluster, self._queues.of(gone.broker_name), reason)
                 self.answers.clear()
             self._queues.drop_set(gone.broker_name)
             return
@@ -530,7 +530,7 @@ class RouteTable(Generic[C]):
         self._queues.put(new.broker_name, topics)
 
     def _drop_topics(self, new: Registration, arrived: Arrived, absent_too: bool) -> None:
-        """Drop the topics that the broker has deleted; with ``absent_too`` all that its whole set does not have."""
+        """Drop the topics that the broker has deleted; with ``absent_too`` all topics that its whole set lacks."""
         own = self._queues.of(new.broker_name)
         gone = [] if new.part is None else [topic for topic in new.part.removed if topic in own]
         # A single topic outside of a part is an increment.
@@ -543,9 +543,9 @@ class RouteTable(Generic[C]):
     def _follows(self, new: Registration, part: RegistrationPart, known: LiveBroker[C] | None, connection: C) -> bool:
         """Whether ``part`` can be applied to what is known about its broker.
 
-        A first part of a whole set always can. A later part must be the next one, on the connection of the part
-        before. Changes must be based on the version held here, and this table must hold all topics of that version:
-        none deleted here only, and none left out because the set had a master then.
+        A first part of a whole set always can. A later part must be the next one, on the connection of the part before.
+        Changes must be based on the version held here, and this table must hold all topics of that version: no topic
+        may have been deleted here only, or left out because the set had a master then.
         """
         if part.number == 0 and part.base is None:
             return True
@@ -554,7 +554,7 @@ class RouteTable(Generic[C]):
         if part.number > 0:
             arrived = known.arrived if known.connection is connection else None
             return arrived is not None and arrived.is_followed_by(part, new.data_version)
-        # What the broker has deleted, too, is no longer a difference between this table and its version.
+        # A topic that the broker has deleted, too, is no longer a difference between this table and its version.
         for topic in part.removed:
             known.deleted_here.pop(topic, None)
         is_lowest = new.broker_id == min(self._sets[new.broker_name].addrs)
@@ -596,26 +596,26 @@ def _promote_lowest(addrs: dict[int, str]) -> None:
 
 
 class Rivals:
-    """Brokers that lost their place to another address with the same name and id, and which place.
+    """Brokers that lost their place, a name and an id, to a broker at another address.
 
-    Each registration of one displaces the other, so clients are sent to the two by turns. The NameServer tells the
-    broker that registers (103), and shows the other one to administrators (106) for CONTEST_MS. A broker that has only
-    moved to another address drops out after that time, as its old address does not register again.
+    Each registration of one of the two displaces the other, so clients are sent to the two by turns. The NameServer
+    tells the broker that registers (103), and shows the other broker to administrators (106) for CONTEST_MS. A broker
+    that has only moved to another address drops out after that time, as its old address does not register again.
     """
 
     def __init__(self) -> None:
         # (broker name, id) -> (address, when), the latest last
         self._lost: dict[tuple[str, int], tuple[str, int]] = {}
 
-    def note(self, broker_name: str, broker_id: int, addr: str, now_ms: int) -> None:
-        """The broker at ``addr`` lost that place, or was refused it."""
+    def add(self, broker_name: str, broker_id: int, addr: str, now_ms: int) -> None:
+        """Record that the broker at ``addr`` lost this place, or was refused it."""
         self._lost.pop((broker_name, broker_id), None)
         self._lost[broker_name, broker_id] = addr, now_ms
         if len(self._lost) > MAX_PLACES:
             del self._lost[next(iter(self._lost))]
 
-    def gone(self, addr: str) -> None:
-        """The broker at ``addr`` has unregistered."""
+    def remove(self, addr: str) -> None:
+        """Remove the broker at ``addr``, which has unregistered."""
         self._lost = {place: lost for place, lost in self._lost.items() if lost[0] != addr}
 
     def contested(self, now_ms: int) -> dict[str, dict[int, str]]:

@@ -1,10 +1,10 @@
 """The queues of every topic, by broker set and by topic. Pure.
 
-Requests of brokers are about a whole set, those of clients about one topic, so there is a table for each:
+Requests of brokers are about a whole set, requests of clients about one topic, so there is a table for each:
   by set    set name → topic → queues: a set that leaves takes its topics along
   by topic  topic → the names of the sets that have it, sorted; topics of the same sets share one tuple
-Invariant: both say the same, and neither has an entry that is empty. So a route costs as much as it has brokers,
-however many there are, and a registration some 0.2 µs for each topic that is new.
+Invariant: both tables say the same, and neither has an empty entry. So a route costs as much as it has brokers, however
+many brokers there are, and a registration some 0.2 µs for each new topic.
 Neighbours: routes.py decides what changes; route_answers.py forgets the answers about topics that change.
 """
 
@@ -51,7 +51,7 @@ class TopicQueues:
         self._changed(changed)
 
     def drop(self, set_name: str, topics: Iterable[str]) -> None:
-        """Take those of ``topics`` that a set has away from it."""
+        """Remove ``topics`` from a set, as far as it has them."""
         own = self._of_set.get(set_name, {})
         gone = [topic for topic in dict.fromkeys(topics) if topic in own]
         if len(gone) == len(own):
@@ -62,11 +62,11 @@ class TopicQueues:
         self._without(set_name, gone)
 
     def drop_set(self, set_name: str) -> None:
-        """Take all its topics away from a set."""
+        """Remove all topics of a set."""
         self._without(set_name, self._of_set.pop(set_name, {}))
 
     def touch(self, set_name: str) -> None:
-        """The brokers of a set have changed: so have the routes of all its topics."""
+        """Announce a change of all topics of a set, whose brokers have changed."""
         self._changed(self.of(set_name).keys())
 
     def _without(self, set_name: str, topics: Collection[str]) -> None:
@@ -76,7 +76,8 @@ class TopicQueues:
     def _rehold(self, topics: Collection[str], change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
         """Apply ``change`` to the holders of each topic, once for all topics that share one tuple."""
         holders = self._holders
-        # By identity, as hashing a long tuple takes long. The old one is kept: its identity must not be used again.
+        # By identity, as hashing a long tuple takes long. The old tuple is kept, so that no new object gets its
+        # identity.
         made: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         for topic in topics:
             old = holders.get(topic, ())

@@ -1,4 +1,4 @@
-"""7104: a client of ours waits for a change of its routes."""
+"""7104: a Skylark client waits for a change of its routes."""
 
 from collections.abc import Collection
 from secrets import token_hex
@@ -13,17 +13,17 @@ from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.routes import WATCH_ROUTES, WatchRoutesResponseHeader
 from skylark.remoting.protocol.requests.topics import TopicList
 
-# Shorter than most middleboxes forget a silent connection.
+# Shorter than the time after which most middleboxes forget a silent connection.
 HOLD_S = 25.0
 EXPIRY_S = 1.0
 
 
 class RouteWatches:
-    """Answers watches: `look` after each turn that may have changed routes, `run` at their deadlines."""
+    """Answers watches: `answer_changes` after each turn that may have changed routes, `run` at their deadlines."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        # Names this run: counts of another one mean nothing here.
+        # The name of this run: counts of another run mean nothing here.
         self._run = token_hex(8)
         self._watches: Watches[Channel] = Watches()
         self._requests: dict[Channel, Command] = {}
@@ -32,7 +32,7 @@ class RouteWatches:
     def __len__(self) -> int:
         return len(self._watches)
 
-    def take(self, channel: Channel, request: Command) -> Command | None:
+    def handle(self, channel: Channel, request: Command) -> Command | None:
         """The answer, or None when the request is held."""
         header = WATCH_ROUTES.header(request)
         topics = tuple(dict.fromkeys(WATCH_ROUTES.body(request).topic_list))
@@ -47,8 +47,8 @@ class RouteWatches:
         self._requests[channel] = request
         return None
 
-    def look(self) -> None:
-        """Answer the watches that changes since the last call concern."""
+    def answer_changes(self) -> None:
+        """Answer the watches whose topics have changed since the last call."""
         changes = self._state.routes.changes
         if changes.count == self._seen:
             return
@@ -63,8 +63,8 @@ class RouteWatches:
             self._reply(watch.token, topics)
 
     def closed(self, channel: Channel) -> None:
-        """A connection has ended."""
-        self._watches.take(channel)
+        """Drop the watch of a connection that has ended."""
+        self._watches.pop(channel)
         self._requests.pop(channel, None)
 
     def release(self) -> None:
@@ -80,7 +80,7 @@ class RouteWatches:
                 self._reply(watch.token, ())
 
     def _changed_since(self, version: str, topics: tuple[str, ...]) -> Collection[str] | None:
-        """Which of ``topics`` have changed since; ``topics`` itself if nobody can say; None for none of them."""
+        """Which of ``topics`` have changed since ``version``; ``topics`` itself if that is not known; None for none."""
         if not version:
             return ()  # the client wants to know the present version
         run, _, count = version.partition(":")
@@ -91,12 +91,12 @@ class RouteWatches:
         return changed or None
 
     def _answer_held(self, channel: Channel) -> None:
-        """A new watch takes the place of the one before."""
+        """Answer the watch that a new watch of the same connection replaces."""
         if channel in self._requests:
             self._reply(channel, ())
 
     def _reply(self, channel: Channel, topics: Collection[str]) -> None:
-        self._watches.take(channel)
+        self._watches.pop(channel)
         request = self._requests.pop(channel)
         # Sent here: waking ten thousand writer tasks would double the time until the last client knows.
         channel.reply(request, self._answer(channel, request, topics), wake=False)

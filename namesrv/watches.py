@@ -1,11 +1,12 @@
 """Clients that wait for a change of their routes: one held request each, answered in the turn of the change.
 
 `RouteChanges` counts the changes of the route table, each with the topics that it concerns. A client says up to which
-count it knows the routes of its topics. If one of them has changed since, or nobody can say any more, it is answered at
-once; else its request is held until then, or until its deadline. A count is good for one run of one NameServer: a
-client that comes with another one hears that all of its topics may have changed. So no change is missed, whatever the
-order of watches, queries and changes, and a client that is told too much only asks once too often. Neighbours:
-routes.py notes the changes; sdk/client.py watches.
+count it knows the routes of its topics. If one of the topics has changed since, or the change is not remembered any
+more, the client is answered at once; otherwise its request is held until a change, or until its deadline. A count is
+valid for one run of one NameServer: a client that comes with the count of another run hears that all of its topics may
+have changed. So no change is missed, whatever the order of watches, queries and changes; a client that is told of too
+many topics only asks once too often.
+Neighbours: routes.py adds the changes; sdk/client.py watches.
 """
 
 from collections import deque
@@ -33,26 +34,26 @@ class RouteChanges:
         self._recent: deque[Collection[str]] = deque()
         self._topics = 0
 
-    def note(self, topics: Collection[str]) -> None:
-        """The routes of ``topics`` have changed."""
+    def add(self, topics: Collection[str]) -> None:
+        """Add a change of the routes of ``topics``."""
         if not topics:
             return
         self.count += 1
-        # A copy: a table of topics goes on changing.
+        # A copy: the caller's table of topics may change later.
         kept = frozenset(topics)
         self._recent.append(kept)
         self._topics += len(kept)
         while self._topics > MOST_TOPICS or len(self._recent) > MOST_CHANGES:
             self._topics -= len(self._recent.popleft())
 
-    def note_all(self) -> None:
-        """Any route may have changed."""
+    def add_all(self) -> None:
+        """Add a change of any number of routes."""
         self.count += 1
         self._recent.clear()
         self._topics = 0
 
     def since(self, count: int) -> list[Collection[str]] | None:
-        """The topics of each change since there were ``count``; None if that is not known."""
+        """The topics of each change after the first ``count`` changes; None if some are not remembered."""
         missed = self.count - count
         if not 0 <= missed <= len(self._recent):
             return None
@@ -61,7 +62,7 @@ class RouteChanges:
 
 @lazy_dataclass(slots=True, eq=False)
 class Watch(Generic[C]):
-    """A held request. ``token``: whom to answer."""
+    """A held request. ``token``: the connection to answer."""
 
     token: C
     topics: tuple[str, ...]
@@ -90,7 +91,7 @@ class Watches(Generic[C]):
         self._entries += len(watch.topics)
         return True
 
-    def take(self, token: C) -> Watch[C] | None:
+    def pop(self, token: C) -> Watch[C] | None:
         """Remove and return the watch of ``token``."""
         watch = self._by_token.pop(token, None)
         if watch is not None:
@@ -109,7 +110,7 @@ class Watches(Generic[C]):
         for topic in {
             topic
             for topics in changes
-            # The smaller side: a broker that leaves may have more topics than all clients watch.
+            # Loop over the smaller side: a broker that leaves may have more topics than all clients watch.
             for topic in (topics if len(topics) <= len(index) else index)
             if topic in topics and topic in index
         }:

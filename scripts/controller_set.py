@@ -31,7 +31,7 @@ from skylark.remoting.protocol.requests.topics import TopicConfig
 
 NAME = "broker-a"
 TIMEOUT_S = 60
-# What a broker or a Controller answers, or does not answer, while another one takes over.
+# The errors of a broker or a Controller while another one takes over.
 NOT_YET = (RemotingError, BrokerError, RouteNotFound, UserError)
 CUT_DIR = "cut"
 
@@ -39,7 +39,7 @@ AnySet = TypeVar("AnySet", bound="ControllerSet")
 
 
 async def until(reached: Callable[[], bool | Awaitable[bool]], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Ask again and again; DaemonFailed, with ``what`` in its text, when it does not come in time."""
+    """Ask again and again; DaemonFailed, with ``what`` in its text, when the answer does not come in time."""
     with trio.move_on_after(timeout_s):
         while True:
             answer = reached()
@@ -65,7 +65,10 @@ def controller_daemon(home: Path, name: str, peers: str, port: int, *options: st
 
 
 class ControllerSet:
-    """``brokers`` are equal: who leads is what `master` says. ``options`` go to each broker's command line."""
+    """The processes of one set. All ``brokers`` are equal: `master` says which of them leads.
+
+    ``options`` go to each broker's command line.
+    """
 
     def __init__(
         self,
@@ -102,11 +105,11 @@ class ControllerSet:
 
     @property
     def daemons(self) -> list[Daemon]:
-        """All, in the order in which they are started."""
+        """All daemons, in the order in which they are started."""
         return [self.namesrv, *self.controllers, *self.brokers]
 
     def mode_options(self, number: int) -> tuple[str, ...]:
-        """What makes broker ``number`` one of the set in Controller mode."""
+        """The options that make broker ``number`` a member of the set in Controller mode."""
         return (
             "--broker-name",
             self.name,
@@ -123,7 +126,7 @@ class ControllerSet:
     # --- start and stop
 
     def start(self) -> None:
-        """Start all, and wait until they serve; `until_in_sync` waits for the set."""
+        """Start all daemons, and wait until they serve; `until_in_sync` waits for the set."""
         for daemon in self.daemons:
             daemon.start()
         wait_ready(self.daemons)
@@ -133,13 +136,13 @@ class ControllerSet:
         return stop(self.brokers) + stop(self.controllers) + stop([self.namesrv])
 
     def end(self) -> None:
-        """Kill those that still run."""
+        """Kill the daemons that still run."""
         for daemon in reversed(self.daemons):
             if daemon.runs:
                 daemon.kill()
 
     async def start_broker(self, broker: Daemon) -> None:
-        """Start one that is down, and wait until it serves."""
+        """Start a broker that is down, and wait until it serves."""
         broker.start()
         await until(broker.ready, f"{broker.name} serves")
 
@@ -149,11 +152,11 @@ class ControllerSet:
         return self.home / broker.name
 
     def lose_disk(self, broker: Daemon) -> None:
-        """Remove its store, the id in it included."""
+        """Remove a broker's store, with the broker's id in it."""
         shutil.rmtree(self.store_of(broker))
 
     def id_of(self, broker: Daemon) -> int:
-        """The id that the Controllers gave it, as its store has it."""
+        """The id that the Controllers gave a broker, from its store."""
         _, _, broker_id = (self.store_of(broker) / "brokerIdentity").read_text(encoding="utf-8").split("#")
         return int(broker_id)
 
@@ -164,14 +167,14 @@ class ControllerSet:
     # --- who leads
 
     async def known(self, admin: Admin) -> InSyncStateData:
-        """What the Controllers know of the set. Raises one of `NOT_YET` while they cannot say."""
+        """The state of the set, from the Controllers. Raises one of `NOT_YET` while they cannot say."""
         found = (await admin.sync_state_sets(self.controller_addrs, [self.name])).replicas_info_table
         if self.name not in found:
             raise UserError(f"the Controllers do not know {self.name}")
         return found[self.name]
 
-    async def reign(self, admin: Admin) -> str:
-        """In what the present master was elected."""
+    async def epoch(self, admin: Admin) -> str:
+        """The epoch in which the present master was elected."""
         return f"epoch {(await self.known(admin)).master_epoch}"
 
     async def leading_controller(self, admin: Admin) -> Daemon | None:
@@ -186,7 +189,7 @@ class ControllerSet:
         return None
 
     async def until_master(self, admin: Admin, but: Daemon | None = None) -> Daemon:
-        """The master that the Controllers name and whose route the NameServer has; another one than ``but``."""
+        """The master that the Controllers name and whose route the NameServer has; another broker than ``but``."""
         found: list[Daemon] = []
 
         async def is_there() -> bool:
@@ -202,10 +205,10 @@ class ControllerSet:
         return found[0]
 
     async def until_in_sync(self, admin: Admin, count: int | None = None) -> Daemon:
-        """Wait until so many replicas, by default all brokers, are in the SyncStateSet; the master."""
+        """Wait until ``count`` replicas, by default all brokers, are in the SyncStateSet; returns the master."""
         wanted = len(self.brokers) if count is None else count
 
-        async def so_many() -> bool:
+        async def is_reached() -> bool:
             try:
                 known = await self.known(admin)
             except NOT_YET:
@@ -213,11 +216,11 @@ class ControllerSet:
             alive = [each for each in known.in_sync_replicas if each.alive]
             return len(alive) == len(known.in_sync_replicas) == wanted
 
-        await until(so_many, f"{wanted} replicas are in sync")
+        await until(is_reached, f"{wanted} replicas are in sync")
         return await self.until_master(admin)
 
     async def in_sync_addresses(self, admin: Admin) -> list[str]:
-        """Of the replicas in the SyncStateSet, dead or alive, as soon as the Controllers can say."""
+        """The addresses of the replicas in the SyncStateSet, dead or alive, as soon as the Controllers can say."""
         found: list[str] = []
 
         async def is_known() -> bool:
@@ -231,7 +234,7 @@ class ControllerSet:
         return found
 
     async def until_no_master(self, admin: Admin) -> None:
-        """The Controllers name no master."""
+        """Wait until the Controllers name no master."""
 
         async def none() -> bool:
             try:
@@ -242,7 +245,7 @@ class ControllerSet:
         await until(none, f"{self.name} has no master")
 
     async def make_topic(self, admin: Admin, topic: str, queues: int = 4) -> None:
-        """At the master, with its route, and copied by all slaves that run."""
+        """Make a topic at the master, and wait for its route and for the copies of all running slaves."""
         master = await self.until_master(admin)
         await admin.create_topic(master.addr, TopicConfig(topic, queues, queues))
 
@@ -259,7 +262,7 @@ class ControllerSet:
 
 @asynccontextmanager
 async def running(made: AnySet) -> AsyncIterator[AnySet]:
-    """It runs in the block; what still runs at its end is killed."""
+    """Run the set in the block; daemons that still run at its end are killed."""
     try:
         await trio.to_thread.run_sync(made.start)
         yield made

@@ -60,7 +60,7 @@ def free_port() -> int:
 
 
 def reserve_if_free(wanted: int) -> tuple[int, ReservedPort | None]:
-    """``wanted``, by default any; reserved if it is free. The daemon says so itself when it is not."""
+    """``wanted``, by default any port; reserved if it is free. If it is not free, the daemon will say so."""
     if not wanted:
         port = reserve()
         return port.number, port
@@ -85,7 +85,7 @@ READY_LINE = b" serves at "
 
 
 class Process(Protocol):
-    """What is used of a `subprocess.Popen`."""
+    """The methods of `subprocess.Popen` that are used."""
 
     pid: int
 
@@ -112,7 +112,7 @@ class Daemon:
     command: Sequence[str]
     port: int
     log: Path
-    #: What keeps others from its ports while it is down.
+    #: The reservations that keep other processes from the daemon's ports while it is down.
     reservation: object = field(default=None, repr=False)
     _process: Process | None = field(default=None, repr=False)
     _log_start: int = 0
@@ -143,7 +143,7 @@ class Daemon:
             self._process = Daemon.launch(self.command, log, ROOT)
 
     def ready(self) -> bool:
-        """Whether it answers requests. Raises DaemonFailed when it has ended."""
+        """Whether the daemon answers requests. Raises DaemonFailed when it has ended."""
         serves = READY_LINE in self.logged
         if not self.runs:
             raise DaemonFailed(f"{self.name} ended with exit code {self.exit_code}:\n{self.log_end()}")
@@ -163,7 +163,7 @@ class Daemon:
         self._signal(signal.SIGCONT)
 
     def terminate(self) -> None:
-        """Ask it to stop gracefully; `wait_stopped` checks that it does."""
+        """Ask the daemon to stop gracefully; `wait_stopped` checks that it does."""
         if self.runs:
             self._signal(signal.SIGTERM)
 
@@ -177,24 +177,24 @@ class Daemon:
             self.kill()
             raise DaemonFailed(f"{self.name} did not stop within {STOP_TIMEOUT_S} s:\n{self.log_end()}") from None
         if self.exit_code == -signal.SIGTERM and READY_LINE not in self.logged:
-            return  # it was stopped before it handled signals
+            return  # the daemon was stopped before it handled signals
         if self.exit_code:
             raise DaemonFailed(f"{self.name} stopped with exit code {self.exit_code}:\n{self.log_end()}")
 
     def rss_bytes(self) -> int:
-        """Its resident memory."""
+        """The daemon's resident memory."""
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     @property
     def logged(self) -> bytes:
-        """Its log since its last start."""
+        """The daemon's log since its last start."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read()
 
     def log_end(self) -> str:
-        """The last lines of its log."""
+        """The last lines of the daemon's log."""
         lines = self.logged.decode(errors="replace").splitlines()[-20:]
         return "\n".join(f"    {line}" for line in lines) or "    (it logged nothing)"
 
@@ -223,7 +223,7 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
     reservation: object = None
     if port:
         port, reservation = reserve_if_free(port)
-        with suppress(OSError):  # the port for slaves; the broker says so when it is in use
+        with suppress(OSError):  # the port for slaves; if it is in use, the broker will say so
             reservation = reservation, ReservedPort(port + 1)
     else:
         reservation = reserve_pair()
@@ -262,7 +262,7 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
 
 
 def wait_ready(daemons: Iterable[Daemon]) -> None:
-    """Wait until all of them answer requests."""
+    """Wait until all daemons answer requests."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     for daemon in daemons:
         while not daemon.ready():
@@ -273,7 +273,10 @@ def wait_ready(daemons: Iterable[Daemon]) -> None:
 
 @contextmanager
 def serving(*daemons: Daemon) -> Iterator[None]:
-    """They serve in the block. At its end those that run are stopped, the last one first, and problems are printed."""
+    """Daemons that serve in the block.
+
+    At its end running daemons are stopped, the last first, and problems are printed.
+    """
     try:
         for daemon in daemons:
             daemon.start()
@@ -285,7 +288,7 @@ def serving(*daemons: Daemon) -> Iterator[None]:
 
 
 def stop(daemons: Iterable[Daemon]) -> list[str]:
-    """Stop those that run, all at once; returns the problems."""
+    """Stop the running daemons, all at once; returns the problems."""
     running = [daemon for daemon in daemons if daemon.runs]
     for daemon in running:
         daemon.terminate()

@@ -13,7 +13,10 @@ from skylark.mqcommon.names import MASTER_ID
 
 
 class DLedgerSet(ControllerSet):
-    """``brokers`` are equal: who leads is what `until_master` says. ``options`` go to each broker's command line."""
+    """The processes of one group. All ``brokers`` are equal: `until_master` says which of them leads.
+
+    ``options`` go to each broker's command line.
+    """
 
     def __init__(self, home: Path, brokers: int = 3, options: Sequence[str] = (), name: str = NAME) -> None:
         self._reserved = [reserve() for _ in range(brokers)]
@@ -36,12 +39,12 @@ class DLedgerSet(ControllerSet):
             f"n{number}",
         )
 
-    async def reign(self, admin: Admin) -> str:
+    async def epoch(self, admin: Admin) -> str:
         leader = (await admin.dledger_members((await self.until_master(admin)).addr)).leader
         return f"its group, as {leader}"
 
     async def until_master(self, admin: Admin, but: Daemon | None = None) -> Daemon:
-        """The master that the NameServer knows; another one than ``but``."""
+        """The master that the NameServer knows; another broker than ``but``."""
         found: list[Daemon] = []
 
         async def is_there() -> bool:
@@ -56,10 +59,10 @@ class DLedgerSet(ControllerSet):
         return found[0]
 
     async def until_in_sync(self, admin: Admin, count: int | None = None) -> Daemon:
-        """Wait until so many members, by default all, have the whole log; the master."""
+        """Wait until ``count`` members, by default all, have the whole log; returns the master."""
         wanted = len(self.brokers) if count is None else count
 
-        async def so_many() -> bool:
+        async def is_reached() -> bool:
             try:
                 running = [each for each in self.brokers if each.runs]
                 ends = [(await admin.broker_runtime_info(each.addr))["commitLogMaxOffset"] for each in running]
@@ -68,5 +71,5 @@ class DLedgerSet(ControllerSet):
             return ends.count(max(ends, key=int)) >= wanted
 
         master = await self.until_master(admin)
-        await until(so_many, f"{wanted} members have the same log")
+        await until(is_reached, f"{wanted} members have the same log")
         return master

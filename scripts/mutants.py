@@ -2,8 +2,8 @@
 
     python -m scripts.mutants [--only TEXT]
 
-Each mutant is put into a copy of the tree, and the tests that are to notice it run there. Ends with exit code 1 if one
-is not noticed. All of them take a quarter of an hour. `tests/tidy` checks that each one still fits the code.
+Each mutant is put into a copy of the tree, and the tests that must notice it run there. Ends with exit code 1 if a
+mutant is not noticed. All of them take a quarter of an hour. `tests/tidy` checks that each one still fits the code.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from scripts.daemons import ROOT
 
 
 class Mutant(NamedTuple):
-    """``old`` stands once in ``file`` and becomes ``new``; a test in ``tests`` fails then."""
+    """A mistake: ``old``, which stands once in ``file``, becomes ``new``, and then a test in ``tests`` must fail."""
 
     file: str
     old: str
@@ -236,7 +236,7 @@ MUTANTS = (
 
 
 def is_noticed(tree: Path, mutant: Mutant) -> bool:
-    """Whether a test fails in ``tree`` with the mutant, which is taken out again."""
+    """Whether a test fails in ``tree`` with the mutant, which is removed afterwards."""
     path = tree / mutant.file
     text = path.read_text()
     path.write_text(text.replace(mutant.old, mutant.new))

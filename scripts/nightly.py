@@ -1,4 +1,4 @@
-"""All tests in full with new seeds, and then the random ones again and again, with others, until the time is over.
+"""All tests in full with new seeds, and then the random tests again and again with other seeds, until the time is over.
 
     scripts/test --nightly [--hours H] [--rounds FOLDER] [arguments of pytest]
 

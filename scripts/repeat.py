@@ -34,7 +34,7 @@ STARTED = re.compile(r"^(tests/\S+::\S.*?) *(?:\x1b|$)", re.MULTILINE)
 
 
 class Failure(NamedTuple):
-    """What failed first in a run."""
+    """The first failure of a run."""
 
     test: str
     reason: str
@@ -42,7 +42,7 @@ class Failure(NamedTuple):
 
 @dataclass
 class Row:
-    """What the runs of one file came to; the first failing test is the one of the first run that failed."""
+    """The results of the runs of one file; the first failing test is from the first run that failed."""
 
     file: str
     runs: int = 0
@@ -69,7 +69,7 @@ def failure_of(exit_code: int, output: str) -> Failure | None:
 
 
 def hang_of(output: str, timeout_s: float) -> Failure:
-    """What a run did when its time was over: with -v pytest names a test before it starts."""
+    """The test that ran when the time was over: with -v pytest names a test before it starts."""
     started = STARTED.findall(output)
     return Failure(started[-1].split(" ")[0] if started else "-", f"no end after {timeout_s:g} s")
 

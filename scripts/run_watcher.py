@@ -2,8 +2,8 @@
 
 A run puts a mark into its environment, and every process that it starts inherits the mark, directly or not. A second
 process, the watcher, waits for the end of the run; then it kills all processes with the mark and removes the run's
-temporary directory. Groups, sessions and parents would not do: daemons have sessions of their own, and the children of
-a process that was killed become children of init.
+temporary directory. Process groups, sessions and parents do not suffice: daemons have sessions of their own, and the
+children of a killed process become children of init.
 """
 
 import os
@@ -24,7 +24,7 @@ PREFIX = "skylark-"
 # A process that ends by itself may do so for this long; then it is killed, and counts as left behind.
 GRACE_S = 10
 POLL_S = 0.05
-# What the run tells the watcher: it has ended, or was interrupted.
+# Messages of the run to the watcher: it has ended, or was interrupted.
 END, END_NOW = b"end", b"end now"
 
 
@@ -45,13 +45,13 @@ class Watched:
         self._replaced = {name: os.environ.get(name) for name in (mark, "TMPDIR")}
         os.environ.update({mark: "1", "TMPDIR": str(self.folder)})
         tempfile.tempdir = None
-        # /proc shows the environment as of the last exec: a child that only was forked has no mark there.
+        # /proc shows the environment of the last exec: a child that was only forked has no mark there.
         os.register_at_fork(after_in_child=self._tell_fork)
 
     def end(self, *, now: bool = False) -> list[str]:
-        """End and remove what is left; the command lines of processes that did not end by themselves.
+        """End and remove all that is left; returns the command lines of processes that did not end by themselves.
 
-        ``now``: they get no time to do so.
+        ``now``: processes get no time to end by themselves.
         """
         for name, value in self._replaced.items():
             os.environ.pop(name, None)
@@ -97,11 +97,11 @@ def watch(run_pid: int, mark: str, folder: str) -> None:
 
 
 class Processes:
-    """The processes of a run: those with its mark, and those that the process of the run has forked."""
+    """The processes of a run: processes with its mark, and processes that the run's own process has forked."""
 
     def __init__(self, mark: str) -> None:
         self._mark = f"{mark}=1".encode()
-        # Handles, as the number of a process that has ended is given to another one.
+        # Handles, as the number of an ended process may be given to a new process.
         self._forks: dict[int, int] = {}
 
     def add_fork(self, pid: int) -> None:
@@ -109,13 +109,13 @@ class Processes:
             self._forks[os.pidfd_open(pid)] = pid
 
     def wait(self, timeout_s: float) -> None:
-        """Until all have ended, or the time is over."""
+        """Wait until all processes have ended, or the time is over."""
         deadline = time.monotonic() + timeout_s
         while any(self._running()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
 
     def kill(self) -> list[str]:
-        """Kill until none is left, as processes may start others meanwhile; return their command lines."""
+        """Kill until no process is left, as processes may start others meanwhile; returns their command lines."""
         killed: dict[int, str] = {}
         # A process in the middle of an exec has no environment to look at.
         rounds_without = 0
@@ -131,7 +131,7 @@ class Processes:
         return list(killed.values())
 
     def _running(self) -> Iterator[tuple[int, int]]:
-        """Their numbers and handles; the latter are valid until the next one is asked for."""
+        """Numbers and handles of the processes; a handle is valid until the next one is asked for."""
         for handle, pid in list(self._forks.items()):
             if select.select([handle], [], [], 0)[0]:
                 os.close(handle)
@@ -160,7 +160,7 @@ def _handle(pid: int) -> Iterator[int]:
 
 
 def _environment(pid: str) -> list[bytes]:
-    """Empty for a process that has ended, or belongs to somebody else."""
+    """The environment of a process; empty for a process that has ended, or belongs to another user."""
     try:
         return Path("/proc", pid, "environ").read_bytes().split(b"\0")
     except OSError:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from scripts.daemons import ROOT
 
-# What Spark's workers import of ours, in the package skylark. The broker is there for its readers of store directories.
+# The packages of skylark that Spark's workers import; of the broker they need the readers of store directories.
 OURS = ("mqcommon", "remoting", "sdk", "broker", "spark_connector")
-# By this module Spark finds the data source.
+# The module by which Spark finds the data source.
 FINDER = "pyspark_rocketmq.py"
-# What they import, where it is pure Python: trio with what it needs, and the command lines of the jobs.
+# The pure-Python packages that these import: trio with its dependencies, and click for the jobs.
 PURE = ("trio", "outcome", "attr", "attrs", "sniffio", "idna", "sortedcontainers", "click", "javaproperties")
-# What cannot be imported from a zip.
+# Packages that cannot be imported from a zip.
 COMPILED = ("numpy", "pyarrow", "pandas", "orjson", "cbor2")
 
 
 def make_zip(path: Path) -> list[str]:
-    """Write the zip; returns the names of the packages in it. SystemExit when one is not installed."""
+    """Write the zip; returns the names of the packages in it. SystemExit when a package is not installed."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(ROOT / FINDER, FINDER)
         for folder in ("skylark", *(f"skylark/{name}" for name in OURS)):
@@ -41,7 +41,7 @@ def _installed(name: str) -> Path:
 
 
 def _files(package: Path) -> Iterator[Path]:
-    """The files of a package; not those behind the links in it, which are packages of their own."""
+    """The files of a package, without files behind links: these belong to other packages."""
     for file in sorted(package.rglob("*")):
         inside = file.relative_to(package).parts
         if file.suffix in (".so", ".pyd"):

@@ -103,7 +103,7 @@ make_venv() {
 }
 
 # make_rocketmq5: install the official Python client of RocketMQ 5 into .venv/rocketmq5, for tests/mqproxy. Its import name
-# is also that of the C++ client, so it cannot be in .venv itself.
+# is the import name of the C++ client, too, so it cannot be in .venv itself.
 make_rocketmq5() {
     local version=5.1.2
     [ -d ".venv/rocketmq5/rocketmq_python_client-$version.dist-info" ] && return 0

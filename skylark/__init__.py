@@ -156,5 +156,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Also the names that nobody has asked for yet, which are imported then."""
+    """All public names; names that were not used before are imported now."""
     return sorted({*globals(), *__all__})

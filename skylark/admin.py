@@ -1,4 +1,4 @@
-"""What an administrator asks and changes. See docs/sdk.md."""
+"""Requests of administrators: queries and changes. See docs/sdk.md."""
 
 from skylark.sdk.admin.client import Admin
 from skylark.sdk.admin.dead_letters import DeadLetterChoice

@@ -34,19 +34,19 @@ class _Lender(MetaPathFinder, InspectLoader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give back the module's own spec: the module has run already, and was given that of the short name."""
+        """Give the module its own spec again: the import by the short name replaced the spec."""
         module.__spec__ = self._spec
 
     def get_code(self, name: str) -> CodeType | None:
-        """For ``python -m``."""
+        """The code of the module, for ``python -m``."""
         lent = find_spec(f"skylark.{name}")
         return lent.loader.get_code(lent.name) if lent and isinstance(lent.loader, InspectLoader) else None
 
     def get_source(self, name: str) -> None:
-        """``python -m`` asks for the code only."""
+        """None: ``python -m`` needs only the code."""
 
 
 def lend(package: str) -> None:
-    """Let ``package``, at the top, and all modules in it be those of ``skylark``."""
+    """Let the top package ``package`` and all modules in it be the modules of ``skylark``."""
     sys.meta_path.insert(0, _Lender(package))
     sys.modules[package] = import_module(f"skylark.{package}")

@@ -1,7 +1,7 @@
 """How far a query is behind its topics, from Spark's progress: `lag(progress)`, and `LagListener` for Prometheus.
 
-Spark asks only sources in Java for metrics of their own: for those in Python ``metrics`` in the progress is empty. But
-the progress shows the offsets, and our source adds a report to the latest ones (stream/report.py).
+Spark asks only sources in Java for metrics of their own: for sources in Python ``metrics`` in the progress is empty.
+But the progress shows the offsets, and our source adds a report to the latest offsets (stream/report.py).
 """
 
 import json
@@ -36,7 +36,7 @@ _AWAY = Metric("skylark_spark_away", "gauge", "", ("query",), "Brokers and topic
 
 @dataclass(frozen=True)
 class TopicLag:
-    """What waits in a topic. ``age_ms`` of the oldest message and ``size_bytes`` of all are None when not known."""
+    """The messages that wait in a topic. ``age_ms`` of the oldest and ``size_bytes`` of all are None when not known."""
 
     rows: int
     age_ms: int | None
@@ -47,8 +47,8 @@ class TopicLag:
 class Lag:
     """How far a query was behind after a micro-batch. ``query`` is its name, or its id when it has none.
 
-    ``skipped_rows``: messages that were deleted before this run of the query read them. ``away``: what did not answer
-    ("broker a"); what waits there is not in the figures.
+    ``skipped_rows``: messages that were deleted before this run of the query read them. ``away``: servers that did not
+    answer ("broker a"), whose waiting messages are not in the figures.
     """
 
     query: str
@@ -74,10 +74,10 @@ class Lag:
 
 
 def lag(progress: Mapping[str, Any] | None) -> Lag | None:
-    """The lag after ``progress``: ``query.lastProgress``, or JSON of that. None when the progress does not tell.
+    """The lag after ``progress``: ``query.lastProgress``, or JSON of that. None when the progress has no lag.
 
-    So it is when the query reads no topic here, and in the first micro-batch after a restart: that was planned before,
-    and brokers are not asked again. Before PySpark 4.2 no progress tells.
+    It has none when the query reads no topic here, and in the first micro-batch after a restart: that micro-batch was
+    planned before, and brokers are not asked again. Before PySpark 4.2 no progress has a lag.
     """
     if progress is None:
         return None
@@ -115,7 +115,7 @@ def _topic_lag(topic: str, rows: int, report: StreamReport, now_ms: int) -> Topi
 
 
 def _ends_of(source: Mapping[str, Any]) -> tuple[StreamOffsets, StreamOffsets, StreamReport] | None:
-    """Where the micro-batch ended, where the queues did, and the report; None of other sources."""
+    """The ends of the micro-batch, the ends of the queues, and the report; None for other sources."""
     end, latest = _parsed(source["endOffset"]), _parsed(source["latestOffset"])
     if end is None or latest is None:
         return None
@@ -160,7 +160,7 @@ class LagListener(StreamingQueryListener):
 
     @property
     def lags(self) -> list[Lag]:
-        """The last lag of each query that runs and has told one."""
+        """The last lag of each running query that has reported a lag."""
         with self._changing:
             return list(self._lags.values())
 
@@ -169,7 +169,7 @@ class LagListener(StreamingQueryListener):
         return prometheus(self.lags)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Called by Spark; nothing is known yet."""
+        """Called by Spark when a query has started; there is no lag yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Called by Spark after each micro-batch, and every 10 s without one."""

@@ -18,7 +18,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 EARLIEST = -2
 LATEST = -1
 COMMITTED = -3
-# The offsets that a user gives: one of those above for all queues, or an offset, -2 or -1 for each queue.
+# The offsets that a user gives: earliest or latest for all queues, or an offset, -2 or -1 for each queue.
 Wanted = int | Mapping[MessageQueue, int]
 
 
@@ -33,8 +33,8 @@ class QueueBounds(NamedTuple):
 class OffsetRange(NamedTuple):
     """Messages of a queue from ``start`` up to, not including, ``end``.
 
-    ``created_ms`` is the creation stamp of the topic that they are in: one that is made again has another one. None: it
-    is not known.
+    ``created_ms`` is the creation stamp of their topic: a topic that is deleted and made again has another stamp. None:
+    not known.
     """
 
     queue: MessageQueue
@@ -43,12 +43,12 @@ class OffsetRange(NamedTuple):
     created_ms: int | None = None
 
 
-#: Why messages are lost that were in a topic which was deleted.
+#: Why messages of a deleted topic are lost.
 MADE_AGAIN = "the topic was deleted and made again"
 
 
 class LostRange(NamedTuple):
-    """Messages that were asked for and do not exist. Where ``end`` is ``start``, nobody knows how many there were."""
+    """Messages that were asked for and do not exist. If ``end`` is ``start``, their number is unknown."""
 
     queue: MessageQueue
     start: int
@@ -123,7 +123,7 @@ def within_bounds(
     lost: list[LostRange] = []
     for queue, (low, high, created_ms) in bounds.items():
         start, end = starts[queue], ends[queue]
-        # Deleted at the front, missing at the end, or both: each of them is a row of its own.
+        # Messages may be deleted at the front, missing at the end, or both: each of the two is a row of its own.
         if start < min(end, low):
             lost.append(LostRange(queue, start, min(end, low), f"deleted: the queue starts at {low}"))
         first, last = max(start, low), min(end, high)

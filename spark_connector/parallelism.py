@@ -9,18 +9,18 @@ import os
 
 from pyspark import SparkContext
 
-#: Set for Spark's Python processes by `tell`.
+#: Set for Spark's Python processes by `publish`.
 VARIABLE = "SKYLARK_SPARK_PARALLELISM"
 #: Spark's own value for "no limit".
 _UNLIMITED = 2**31 - 1
 
 
-def tell(context: SparkContext) -> None:
+def publish(context: SparkContext) -> None:
     """Let planning know how many tasks the cluster of ``context`` runs at the same time."""
     conf = context.getConf()
     cores = int(conf.get("spark.executor.cores", "1"))
-    # Executors may register after the session is there, and with dynamic allocation they are started for tasks that
-    # wait: then what was asked for says more than what there is.
+    # Executors may register after the session has started, and with dynamic allocation they are started for waiting
+    # tasks: then the configured number says more than the present one.
     numbers = ("spark.executor.instances", "spark.dynamicAllocation.maxExecutors")
     executors = [int(conf.get(name, "0")) for name in numbers]
     asked_for = [cores * count for count in executors if count < _UNLIMITED]

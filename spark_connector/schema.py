@@ -56,7 +56,7 @@ _SPARK: Mapping[pa.DataType, DataType] = MappingProxyType(
 )
 _COLUMNS: _Columns = tuple((name, _SPARK[kind], kind) for name, kind in COLUMNS.items())
 
-# Those of Spark's Kafka source.
+# The columns of Spark's Kafka source.
 _KAFKA: _Columns = (
     ("key", BinaryType(), pa.binary()),
     ("value", BinaryType(), pa.binary()),
@@ -71,7 +71,7 @@ _KAFKA: _Columns = (
         pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ),
 )
-# Those of rocketmq-spark; the properties are JSON.
+# The columns of rocketmq-spark; the properties are JSON.
 _EXTERNALS: _Columns = (
     ("topic", StringType(), pa.string()),
     ("flag", IntegerType(), pa.int32()),

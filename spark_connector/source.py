@@ -19,7 +19,7 @@ from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.spark_connector.one_line import one_line
 from skylark.spark_connector.options.read import ReadOptions, only_of_streams
 from skylark.spark_connector.options.write import WriteOptions
-from skylark.spark_connector.parallelism import tell
+from skylark.spark_connector.parallelism import publish
 from skylark.spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
 from skylark.spark_connector.reading.read_columns import default_columns
 from skylark.spark_connector.store.local import local_rows
@@ -50,7 +50,7 @@ class RocketMQDataSource(DataSource):
             return default_columns(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """The reader for ``spark.read``."""
         with one_line():
             if only := only_of_streams(self.options):
                 raise UserError(f"option {only[0]} is for spark.readStream; leave it out, or read a stream")
@@ -77,14 +77,14 @@ class RocketMQDataSource(DataSource):
             return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``write``."""
+        """The writer for ``write``."""
         if overwrite:
             _refuse('messages of a topic cannot be overwritten; use .mode("append")')
         with one_line():
             options = WriteOptions.parse(self.options)
             writer = RocketMQBatchWriter(options, schema)
             if options.topic and not options.create_topic:
-                # Here: it imports the event loop, which workers that read do without.
+                # Imported here: it imports the event loop, which reading workers do not need.
                 from skylark.spark_connector.writing.topic_io import check_topic_exists
 
                 check_topic_exists(options)
@@ -110,7 +110,7 @@ def register(spark: SparkSession) -> None:
     """Register ``format("rocketmq")`` with ``spark``; UserError when its Python workers cannot run it."""
     if not is_remote():  # a Spark Connect client does not see the workers' Python
         check_worker_python(spark.sparkContext.pythonExec)
-        tell(spark.sparkContext)
+        publish(spark.sparkContext)
     spark.dataSource.register(RocketMQDataSource)
 
 

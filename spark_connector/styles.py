@@ -1,4 +1,4 @@
-"""The columns of all styles: those of the shared decoder, of Spark's Kafka source and of rocketmq-spark."""
+"""The columns of all styles: of the shared decoder, of Spark's Kafka source and of rocketmq-spark."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ class _Styled(shared.RecordColumns):
         return pa.ListArray.from_arrays(maps.offsets, pairs)
 
 
-# Kafka's names of columns that both have.
+# Kafka's names of columns that both styles have.
 _ALIASES: Mapping[str, str] = MappingProxyType(
     {"offset": "queueOffset", "timestamp": "storeTimestamp", "value": "body"}
 )

@@ -1,11 +1,10 @@
 """How the ranges of queues are grouped into tasks of Spark: pure arithmetic, without brokers or Spark.
 
 Spark needs milliseconds to start a task, and each task writes a file of its own, so thousands of queues must not be
-thousands of tasks. How many tasks there are follows from what there is to read (`task_count`); `grouped` divides the
-ranges. It needs the count only, so a micro-batch that is run again has the same tasks: stream/offsets.py keeps the
-count in the checkpoint.
-Invariants (property-tested): each offset is in exactly one task; the offsets of a queue grow from task to task and
-within each task; no task has more rows than `maxRecordsPerPartition`.
+thousands of tasks. The number of tasks follows from the messages to read (`task_count`); `grouped` divides the ranges.
+It needs only the count, so a micro-batch that is run again has the same tasks: stream/offsets.py keeps the count in the
+checkpoint. Invariants (property-tested): each offset is in exactly one task; the offsets of a queue grow from task to
+task and within each task; no task has more rows than `maxRecordsPerPartition`.
 """
 
 import heapq
@@ -15,13 +14,13 @@ from dataclasses import dataclass
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.spark_connector.offsets import OffsetRange, split, spread
 
-#: So many tasks for each core by default: when tasks differ in length, no core is idle for long.
+#: Tasks for each core by default: several, so that no core is idle for long when tasks differ in length.
 TASKS_PER_CORE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What one task reads, range after range."""
+    """The ranges that one task reads, one after another."""
 
     ranges: tuple[OffsetRange, ...]
 
@@ -66,7 +65,7 @@ def grouped(ranges: Sequence[OffsetRange], count: int, splitting: Splitting) -> 
 
 
 def _shares(ranges: Sequence[OffsetRange], count: int, min_rows: int) -> list[OffsetRange]:
-    """``ranges``, of which those are split that have more rows than a task's share."""
+    """``ranges``, where ranges with more rows than a task's share are split."""
     share = max(-(-sum(one.end - one.start for one in ranges) // count), min_rows)
     parts = []
     for one in ranges:
@@ -78,7 +77,7 @@ def _shares(ranges: Sequence[OffsetRange], count: int, min_rows: int) -> list[Of
 def _balanced(parts: Sequence[OffsetRange], count: int, max_rows: int) -> list[list[OffsetRange]]:
     """Divide ``parts`` among ``count`` tasks, the largest first, each to the task that has the fewest rows."""
     # The parts of a queue differ by a row or two. They count as equally large, and each task's parts are chosen at the
-    # end: the first task that has parts of a queue gets the queue's first ones.
+    # end: the first task that has parts of a queue gets the queue's first parts.
     sizes: dict[MessageQueue, int] = {}
     for one in parts:
         sizes[one.queue] = max(sizes.get(one.queue, 0), one.end - one.start)

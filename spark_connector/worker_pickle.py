@@ -1,6 +1,6 @@
 """Pickling of readers for Spark's Python workers, with a helpful error when a worker cannot unpickle them.
 
-The usual first failure of a Spark job is a worker that runs another Python than the driver, without this package.
+The usual first failure of a Spark job is a worker with another Python than the driver's, without this package.
 Unpickling then fails with a bare ModuleNotFoundError. `unpack` is pickled by value, so it runs in any Python and can
 say what to set. It must therefore not use other code of this package, and must import inside the function.
 """
@@ -19,7 +19,7 @@ Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str, str]]
 def unpack(module: str, name: str, state: bytes, driver: str, version: str) -> Any:
     """Runs in the worker: recreate the object.
 
-    ImportError names both Pythons when the worker lacks a module, and both versions when its Skylark is another one.
+    ImportError names both Pythons when the worker lacks a module, and both versions when the worker's Skylark differs.
     """
     import importlib
     import os
@@ -30,7 +30,7 @@ def unpack(module: str, name: str, state: bytes, driver: str, version: str) -> A
         package = importlib.import_module("skylark.spark_connector")
         theirs = getattr(package, "VERSION", "an older version")
         if theirs != version:
-            raise ImportError(f"Skylark here is {theirs} (in {package.__file__}), that of the driver is {version}")
+            raise ImportError(f"Skylark here is {theirs} (in {package.__file__}), the driver's is {version}")
         cls = getattr(importlib.import_module(module), name)
         fields = pickle.loads(state)
     except ImportError as error:

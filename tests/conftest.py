@@ -341,7 +341,7 @@ class GroupTimes:
 
 
 class RoundsOfTests:
-    """What tests with faults counted, as one table at the end: tests/support/rounds.py."""
+    """The counts of tests with faults, as one table at the end: tests/support/rounds.py."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._until = config.getoption("--until")

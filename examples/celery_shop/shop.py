@@ -9,7 +9,7 @@ app.config_from_object("celeryconfig")
 
 
 class BankIsBusy(Exception):
-    """Its line is engaged; it helps to try again."""
+    """The bank's line is engaged; a retry helps."""
 
 
 @app.task(bind=True, max_retries=5)
@@ -22,11 +22,11 @@ def charge(self: Task, order: int, cents: int) -> int:
 
 @app.task
 def receipt(cents: int, order: int) -> str:
-    """What the customer gets."""
+    """The receipt for the customer."""
     return f"order {order}: {cents / 100:.2f}"
 
 
 @app.task
 def remind(order: int) -> str:
-    """Sent with a countdown: it waits at the broker, and not in the memory of a worker."""
+    """Sent with a countdown: the task waits at the broker, and not in the memory of a worker."""
     return f"order {order}: how was the tea?"

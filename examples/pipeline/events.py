@@ -14,7 +14,7 @@ from skylark.blocking import Producer
 
 SHOPS = ("north", "south", "west")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-# One of so many events is sent twice.
+# One event in this many is sent twice.
 TWICE = 10
 
 
@@ -40,7 +40,7 @@ def events_of(number: int) -> Iterator[Event]:
 
 
 def messages(first: int, count: int) -> dict[str, list[Message]]:
-    """By topic: the events of these orders, some of them twice."""
+    """The events of these orders by topic, some of them twice."""
     events = [event for number in range(first, first + count) for event in events_of(number)]
     found: dict[str, list[Message]] = {"orders": [], "payments": []}
     for event in [*events, *events[::TWICE]]:

@@ -1,7 +1,7 @@
-"""The standard output of a command: what it cannot encode is escaped, and when it cannot be written one line says so.
+"""The standard output of a command: characters it cannot encode are escaped; a failed write ends in one clear line.
 
-A terminal or a pipe may have any encoding, and a disk may be full: neither is a bug of the command, whose traceback
-would hide what it had to say. A reader that has gone (BrokenPipeError) is left to the command.
+A terminal or a pipe may have any encoding, and a disk may be full: neither is a bug of the command, and a traceback
+would hide the command's output. A reader that has gone (BrokenPipeError) is left to the command.
 """
 
 import codecs
@@ -15,7 +15,7 @@ class OutputFailed(Exception):
 
 
 class _Stdout(TextIOWrapper):
-    """Raises OutputFailed where others raise OSError, and from then on drops what is written."""
+    """Standard output that raises OutputFailed instead of OSError, and then drops all further output."""
 
     def write(self, text: str, /) -> int:
         try:
@@ -34,7 +34,7 @@ class _Stdout(TextIOWrapper):
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> OutputFailed:
-        # What is left in the buffer would fail again when the interpreter ends, which would print a traceback.
+        # The rest in the buffer would fail again when the interpreter ends, which would print a traceback.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 # The exit code that a shell reports for a process that SIGINT ended.
 INTERRUPTED = 130
-# How many new objects the garbage collector waits for, and how many collections of younger objects. Imports make
+# The garbage collector's thresholds: how many new objects, and how many collections of younger objects. Imports make
 # hundreds of thousands of objects that stay, and under load the loop of a daemon makes a thousand short-lived tuples a
-# millisecond: to look for cycles after every 700 of them, as Python does, would waste time.
+# millisecond: to search for cycles after every 700 new objects, as Python does, would waste time.
 GC_THRESHOLDS = 50_000, 20, 50
 
 

@@ -1,7 +1,7 @@
 """Lines of a daemon on stderr while it has no log, in the log's format: mistakes at its start, and why it ended.
 
-A collector that reads the daemon's stderr as JSON must be able to read these lines, too. They are needed most when
-the options cannot be read, so `log_format_of` looks for the format alone.
+A collector that reads the daemon's stderr as JSON must be able to read these lines, too. They are needed most when the
+options cannot be read, so `log_format_of` reads the format alone.
 """
 
 import itertools
@@ -21,24 +21,24 @@ from skylark.mqcommon.logs.writer import Write, stderr_writer
 from skylark.mqcommon.options.command_line import refuse_repeated
 from skylark.mqcommon.options.conf_file import raw_value
 
-# How long a line is waited for.
+# How long to wait until a line is written.
 PRINT_TIMEOUT_S = 3.0
 _KEY, _FLAG = "logFormat", "--log-format"
 
 
 class StartReport:
-    """Lines of the daemon ``name``, such as ``broker``."""
+    """Writes lines of the daemon ``name``, such as ``broker``, to stderr."""
 
     def __init__(self, name: str, log_format: str) -> None:
         self._name = name
         self._in_json = log_format.lower() == JSON
 
     def warn(self, text: str) -> None:
-        """Something is not as the user may think."""
+        """Warn of something that the user may not expect."""
         self._print(logging.WARNING, text)
 
     def fail(self, text: str) -> None:
-        """Why the daemon does not start, or has ended."""
+        """Say why the daemon does not start, or has ended."""
         self._print(logging.CRITICAL, text)
 
     def _print(self, level: int, text: str) -> None:
@@ -48,14 +48,14 @@ class StartReport:
         except OSError:  # a test has replaced stderr
             click.echo(line, err=True)
             return
-        # By a thread: nobody may read the pipe that is written to, and the process must end all the same.
+        # By a thread: the process must end even when nobody reads the pipe.
         thread = threading.Thread(target=_written, args=(write, f"{line}\n"), daemon=True)
         thread.start()
         thread.join(PRINT_TIMEOUT_S)
 
 
 def log_format_of(cls: type[LogOptions], conf: str | os.PathLike[str] | None, given: Mapping[str, str]) -> str:
-    """The format that the command line or the conf file gives, though other options are wrong."""
+    """The format that the command line or the conf file gives, even when other options are wrong."""
     return raw_value(cls, _KEY, conf, given) or TEXT
 
 

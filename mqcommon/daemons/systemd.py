@@ -1,7 +1,7 @@
 """Tells systemd how a daemon is: ready, alive, stopping (sd_notify).
 
-Without ``NOTIFY_SOCKET`` in the environment nothing is sent. A message is one datagram that never waits; one that
-cannot be delivered is logged once, since a daemon must not stop for that.
+Without ``NOTIFY_SOCKET`` in the environment nothing is sent. A message is one datagram, and sending it never waits. The
+first message that cannot be delivered is logged, and no later one: a daemon must not stop for that.
 """
 
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 # While a daemon starts or stops, each message asks for this much more time.
 MORE_TIME_S = 60.0
-# How often it does so.
+# How often a daemon that starts or stops sends a message.
 STEP_S = 10.0
 
 
@@ -32,7 +32,7 @@ class Systemd:
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody is told."""
+        """Whether there is a service manager that gets messages."""
         return self._address is not None
 
     @property
@@ -41,17 +41,17 @@ class Systemd:
         return min(STEP_S, self._watchdog_s / 2) if self._watchdog_s else STEP_S
 
     def ready(self, status: str) -> None:
-        """The daemon serves."""
+        """Tell systemd that the daemon serves."""
         self._is_serving = True
         self._tell(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
-        """The daemon has begun to stop."""
+        """Tell systemd that the daemon has begun to stop."""
         self._is_serving = False
         self._tell("STOPPING=1\nSTATUS=stopping")
 
     def alive(self) -> None:
-        """The event loop turns. While the daemon starts or stops it gets more time: recovery may be long."""
+        """Tell systemd that the event loop runs. A daemon that starts or stops gets more time: recovery may be long."""
         lines = [] if self._is_serving else [f"EXTEND_TIMEOUT_USEC={round(MORE_TIME_S * 1e6)}"]
         if self._watchdog_s:
             lines.append("WATCHDOG=1")
@@ -75,7 +75,7 @@ class Systemd:
 
 
 class Notices:
-    """Hears what a child process tells its service manager, which is this process; Linux only."""
+    """Receives what a child process tells its service manager, which is this process; Linux only."""
 
     def __init__(self) -> None:
         self._socket = trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -90,12 +90,12 @@ class Notices:
         self._socket.close()
 
     async def next(self) -> list[bytes]:
-        """The lines of the next message. While the child starts or stops, there is one in every STEP_S."""
+        """The lines of the next message. While the child starts or stops, a message comes in every STEP_S."""
         return (await self._socket.recv(4096)).split(b"\n")
 
 
 def _socket_address(text: str) -> str | None:
-    """The address of a path, or of an abstract name, which begins with ``@``; None when there is none."""
+    """The socket address of a path, or of an abstract name, which begins with ``@``; None for an empty name."""
     if text.startswith("@"):
         return "\0" + text[1:]
     return text if text.startswith("/") else None

@@ -2,5 +2,5 @@
 
 files.py         FileSystem, the interface, and OsFiles, the machine's own disk, with a reserve of descriptors
 atomic.py        replaces a small file as a whole
-secret_file.py   reads a file of secrets, and refuses one that other users may read
+secret_file.py   reads a file of secrets, and refuses a file that other users may read
 """

@@ -3,10 +3,9 @@
 This depends on the order of steps: the new bytes are on disk before the name points at them, and the name is on disk
 before the caller goes on. At no moment is there no file. With ``keep_backup`` the old content stays as ``<path>.bak``,
 as RocketMQ keeps it. A file that is replaced keeps its permissions and its owner; only its owner can read a new one.
-Each write has a temporary file of its own, ``<path>.<16 hex digits>.tmp``. One that a crash left is removed by the next
-start (`remove_leftovers`).
-A file that several processes change, as the conf file of the instances of one broker, is read and replaced under
-`exclusive`: otherwise one would undo the change of another.
+Each write has a temporary file of its own, ``<path>.<16 hex digits>.tmp``. The next start removes a temporary file that
+a crash left (`remove_leftovers`). A file that several processes change, as the conf file of the instances of one
+broker, is read and replaced under `exclusive`: otherwise one process would undo the change of another.
 """
 
 import os
@@ -20,7 +19,7 @@ from zlib import crc32
 from skylark.mqcommon.disk.files import FileLock, FileSystem, ReadableFiles
 from skylark.mqcommon.errors import StoreCorrupt, StoreLocked
 
-# How long to wait for another process that changes the same file: it does so within some fsyncs.
+# How long to wait for another process that changes the same file: its change takes some fsyncs.
 LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.005
 # How the name of a temporary file ends.
@@ -28,7 +27,7 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
 
 def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, keep_backup: bool = False) -> None:
-    """Replace ``path`` by ``data``, whole or in pieces; blocks until it survives power loss.
+    """Replace ``path`` by ``data``, which is bytes or pieces of bytes; blocks until the file survives power loss.
 
     After an error in any step but the last the file is as it was, and no temporary file is left.
     """
@@ -37,7 +36,7 @@ def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, ke
     # disk, too: before that a power loss brings the old content back.
     with _temporary(fs, path, (data,) if isinstance(data, bytes) else data, replaced) as new:
         if keep_backup and replaced == path:
-            # A copy, as the file itself must stay in its place until the new one takes it.
+            # A copy, as the file itself must stay in its place until the new file replaces it.
             with _temporary(fs, path, (fs.read(path),), path) as backup:
                 fs.rename(backup, path + ".bak")
         fs.rename(new, path)
@@ -46,7 +45,7 @@ def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, ke
 
 @contextmanager
 def _temporary(fs: FileSystem, path: str, pieces: Iterable[bytes], like: str | None) -> Iterator[str]:
-    """A new file beside ``path``, synced, with the permissions of ``like``; removed in the end if it is still there."""
+    """A new file beside ``path``, synced, with the permissions of ``like``; removed at the end if it still exists."""
     name = f"{path}.{secrets.token_hex(8)}.tmp"
     try:
         file = fs.open_append(name)
@@ -93,15 +92,15 @@ def _wait_for_lock(fs: FileSystem, path: str) -> FileLock:
 
 def _unlock(fs: FileSystem, path: str, lock: FileLock) -> None:
     try:
-        fs.remove(path + ".lock")  # before it is free: later it may be another's
+        fs.remove(path + ".lock")  # before the lock is free: later the file may be another holder's
     finally:
         lock.close()
 
 
 def remove_leftovers(fs: FileSystem, path: str) -> str:
-    """Remove temporary files of ``path``, which several processes may change, unless one is just doing so.
+    """Remove temporary files of ``path``, which several processes may change, unless a process is changing it now.
 
-    Returns "", or why they stay: they take room, and do no other harm.
+    Returns "", or why the files stay: they take room, and do no other harm.
     """
     try:
         if not _leftovers(fs, path):
@@ -142,9 +141,9 @@ def write_with_crc(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def read_with_crc(fs: ReadableFiles, path: str) -> bytes | None:
-    """What `write_with_crc` wrote; None when the file is missing or damaged.
+    """The data that `write_with_crc` wrote; None when the file is missing or damaged.
 
-    No data is damage, too: the CRC of nothing is 0, so a file of which a power loss left 4 zeros would fit.
+    An empty content counts as damage, too: its CRC is 0, so a file of which a power loss left 4 zeros would fit.
     """
     raw = fs.read(path) if fs.exists(path) else b""
     data = raw[4:]

@@ -32,7 +32,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def raising_disk_full(path: str, needed: int = 0) -> Iterator[None]:
-    """Raise DiskFull when there is no room for ``needed`` bytes, or, with 0, for a new name in a directory."""
+    """Raise DiskFull when there is no room for ``needed`` bytes, or, if ``needed`` is 0, for a name in a directory."""
     try:
         yield
     except OSError as error:
@@ -121,7 +121,7 @@ class ReadableMap(Protocol):
 
 
 class ReadableFiles(Protocol):
-    """The operations of a disk that a reader of a store needs; each `FileSystem` has them. Described there."""
+    """The operations of a disk that a reader of a store needs; `FileSystem` has them, too, and describes them."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -202,9 +202,9 @@ class FileSystem(Protocol):
 
 
 # Calls of the C library that Python lacks. A page fault in a copy out of a map waits for the disk while it holds the
-# GIL, and so stops every thread of the process. A caller that asks mincore first can use pread in a thread instead,
-# which lets the others run. The question costs some 2.5 µs (4 µs for 4 MiB). The alternative, preadv with RWF_NOWAIT,
-# costs as much, and some file systems refuse it.
+# GIL, and so stops every thread of the process. A caller that calls mincore first can use pread in a thread instead,
+# which lets other threads run. The call of mincore costs some 2.5 µs (4 µs for 4 MiB). The alternative, preadv with
+# RWF_NOWAIT, costs as much, and some file systems refuse it.
 _PAGE_BYTES = mmap.PAGESIZE
 # Since Linux 5.14; older kernels refuse it, and pages are then mapped one by one as they are written.
 _MADV_POPULATE_WRITE = 23
@@ -264,11 +264,11 @@ class Descriptors:
         self._fill()
 
     def open(self, path: str, flags: int, *, must: bool = True) -> int:
-        """As os.open; only its owner can read a new file. Errors and ``must`` are as in `take`."""
-        return self.take(path, lambda: os.open(path, flags | os.O_CLOEXEC, 0o600), must=must)
+        """As os.open; only its owner can read a new file. Errors and ``must`` are as in `open_by`."""
+        return self.open_by(path, lambda: os.open(path, flags | os.O_CLOEXEC, 0o600), must=must)
 
-    def take(self, path: str, call: Callable[[], T], *, must: bool = True) -> T:
-        """The result of ``call``, which opens one descriptor for the file ``path``.
+    def open_by(self, path: str, opener: Callable[[], T], *, must: bool = True) -> T:
+        """Call ``opener``, which opens one descriptor for the file ``path``, and return its result.
 
         Raises OutOfDescriptors when none is left and `make_room` frees none; with ``must`` only when the reserve is
         empty, too.
@@ -277,11 +277,11 @@ class Descriptors:
             self._fill()
         while True:
             try:
-                return call()
+                return opener()
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTORS:
                     raise
-                # Another thread or a new connection may take the descriptor that is freed; then free the next one.
+                # Another thread or a new connection may take the freed descriptor; then free the next one.
                 if not self.make_room() and not (must and self._give_up_one()):
                     raise OutOfDescriptors(
                         f"{path} cannot be opened: {error.strerror}: raise the limit of open files (ulimit -n)"
@@ -405,7 +405,7 @@ class OsFiles:
         self._descriptors.fsync_dir(path)
 
     def sync_all(self, path: str) -> None:
-        # It reports write errors since Linux 5.8.
+        # syncfs reports write errors since Linux 5.8.
         fd = self._descriptors.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             syncfs(fd)
@@ -491,11 +491,11 @@ class OsMappedFile:
         try:
             self.size = self._prepare(size, create, allocated)
             # A map duplicates the descriptor.
-            self.view = descriptors.take(path, lambda: mmap.mmap(self._fd, self.size), must=create)
+            self.view = descriptors.open_by(path, lambda: mmap.mmap(self._fd, self.size), must=create)
             self._address = address_of(self.view)
         except BaseException:
             self.close()
-            # A new file that is short or not allocated would be taken for one that a crash left.
+            # A new file that is short or not allocated would be taken for a file that a crash left.
             if created:
                 os.remove(path)
             raise
@@ -572,13 +572,13 @@ class OsMappedFile:
             self._close_when_unused()
 
     def __del__(self) -> None:
-        # A file that its owner has let go of is closed when its last reader is done.
+        # A file that its owner has closed is really closed when its last reader is done.
         if getattr(self, "_fd", -1) >= 0:
             self.close()
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[int]:
-        # Counted, so that `close` leaves the descriptor open for those that use it now; see `__init__`.
+        # Counted, so that `close` leaves the descriptor open for callers that use it now; see `__init__`.
         with self._lock:
             if self._closed:
                 raise FileClosed(f"{self.path} was closed, and perhaps removed")
@@ -614,14 +614,14 @@ class OsFileLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(self._fd).st_nlink == 0:  # its holder has removed it since: the next one is at another file
+            if os.fstat(self._fd).st_nlink == 0:  # its holder has removed it since: the next lock is on another file
                 raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         except OSError as error:
             holder = os.pread(self._fd, 20, 0).strip()
             os.close(self._fd)
             who = f"process {holder.decode()}" if holder.isdigit() else "another process"
             raise StoreLocked(f"{path} is held by {who}: stop it, or give this broker another directory") from error
-        # Only the holder writes: who comes later reads here which process is in its way.
+        # Only the holder writes: a process that finds the lock taken reads here which process holds it.
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 

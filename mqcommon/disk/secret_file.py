@@ -15,7 +15,7 @@ def read_secret_file(path: str | Path) -> str:
     """The text of the file. UserError when it cannot be read, or when its group or others have any right to it."""
     try:
         with open(path, "rb") as file:
-            # Of the open file, so that it cannot be exchanged in between.
+            # The mode of the open file, so that the file cannot be exchanged in between.
             check_mode(path, os.fstat(file.fileno()).st_mode)
             data = file.read(MAX_SECRET_BYTES + 1)
     except OSError as error:

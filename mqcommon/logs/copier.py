@@ -1,6 +1,6 @@
-"""Copies the lines of child processes to stderr by a thread, so that a parent never waits for who reads its stderr.
+"""Copies the lines of child processes to stderr by a thread, so that a parent never waits for the reader of its stderr.
 
-While nobody reads, lines wait up to a limit; more are dropped, and the log of the parent says how many.
+While nobody reads, lines wait up to a limit; further lines are dropped, and the log of the parent says how many.
 """
 
 import logging
@@ -11,9 +11,9 @@ from skylark.mqcommon.logs.writer import Write, stderr_writer
 
 logger = logging.getLogger(__name__)
 
-# Of all children of a process together.
+# The most bytes of waiting lines of all children of a process together.
 MAX_WAITING_BYTES = 1 << 20
-# At the end, what waits is written for so long.
+# How long `close` waits until the waiting lines are written.
 CLOSE_TIMEOUT_S = 2.0
 
 
@@ -38,7 +38,7 @@ class LineCopier:
             self._waiting_bytes += len(lines)
         self._lines.put(lines)
         if self._thread is None:
-            # Not before it is needed: a broker without children has no such thread.
+            # Started with the first line: a broker without children has no such thread.
             self._thread = threading.Thread(target=self._run, name="lines of children", daemon=True)
             self._thread.start()
 

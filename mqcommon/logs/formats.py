@@ -85,7 +85,7 @@ def _visible(text: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def _names(message: str) -> tuple[str, ...]:
-    """For each argument of a format its name, or "": a key of a mapping, or the word before ``=``."""
+    """The name of each argument of a format, or "": a key of a mapping, or the word before ``=``."""
     # "%%" takes no argument, so it must not count among the places of the arguments.
     found = [match for match in _DIRECTIVE.finditer(message) if match["kind"] != "%"]
     return tuple(match["key"] or match["name"] or "" for match in found)

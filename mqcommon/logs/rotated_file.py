@@ -42,7 +42,7 @@ _MODE = 0o600
 
 
 class RotatedFile:
-    """See the module. ``now_s`` is the time of the wall clock."""
+    """An open log file and its rotation. ``now_s`` is the time of the wall clock."""
 
     def __init__(self, path: str, rotation: Rotation, now_s: Callable[[], float] = time.time) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class RotatedFile:
         self._now_s = now_s
         self._fd = -1
         self._size = 0
-        # When the first line of the file was written, as well as that is known.
+        # When the first line of the file was written, as far as that is known.
         self._began_local_s = 0.0
         self._reopen = False
 
@@ -77,14 +77,14 @@ class RotatedFile:
             self.close()
             self._reopen = False
             self.open()
-        # Asked for each time: another process may append to the same file.
+        # Read each time: another process may append to the same file.
         self._size = os.fstat(self._fd).st_size
         if self._rotation.is_due(self._size, len(data), self._began_local_s, self._local(self._now_s())):
             self._rotate()
         self._append(data)
 
     def _append(self, data: bytes) -> None:
-        # A line is whole or not there: when the disk is full in the middle of one, what was written of it is removed.
+        # A line is whole or absent: when the disk becomes full in the middle of a line, its written part is removed.
         rest = memoryview(data)
         try:
             while rest:
@@ -103,7 +103,7 @@ class RotatedFile:
         return os.path.samestat(found, os.fstat(self._fd))
 
     def _rotate(self) -> None:
-        # A file that cannot be renamed grows on: better a long log than none.
+        # A file that cannot be renamed goes on growing: a long log is better than no log.
         with contextlib.suppress(OSError):
             for old, new in self._rotation.renames(self.path):
                 with contextlib.suppress(FileNotFoundError):

@@ -21,7 +21,7 @@ from skylark.mqcommon.logs.rotated_file import RotatedFile, Rotation
 MAX_WAITING = 10_000
 # Lines that are written at a time.
 _BATCH = 500
-# At the end, what waits is written for so long.
+# How long `close` waits until the waiting lines are written.
 CLOSE_TIMEOUT_S = 3.0
 
 #: Writes whole lines; raises OSError.
@@ -29,7 +29,10 @@ Write = Callable[[bytes], None]
 
 
 class LogWriter(logging.Handler):
-    """See the module. ``complaints`` gets a line that names ``place`` when ``write`` begins to fail."""
+    """A logging handler whose thread formats records and passes the lines to ``write``.
+
+    ``complaints`` gets a line that names ``place`` when ``write`` begins to fail.
+    """
 
     def __init__(
         self,
@@ -67,8 +70,8 @@ class LogWriter(logging.Handler):
         """Write what waits, for CLOSE_TIMEOUT_S at most."""
         with self._counting:
             was_closed, self._is_closed = self._is_closed, True
-        # The mark comes after the last line, so all lines before it are written. Not waited for without end: nobody may
-        # read the pipe that is written to.
+        # The mark comes after the last line, so all lines before it are written. The wait has a limit: it may be that
+        # nobody reads the pipe.
         if not was_closed:
             self._records.put(None)
             self._thread.join(CLOSE_TIMEOUT_S)
@@ -89,7 +92,7 @@ class LogWriter(logging.Handler):
     def _write_batch(self, batch: list[logging.LogRecord]) -> None:
         with self._counting:
             dropped, self._dropped = self._dropped, 0
-        # Dropped lines would have stood after this batch, lost ones (of batches that could not be written) before it.
+        # Dropped lines belong after this batch; lost lines (of batches that could not be written) before it.
         if dropped:
             batch.append(_own_record("%d lines are missing here: they came faster than they could be written", dropped))
         lines = [self._line(record) for record in batch]
@@ -98,7 +101,7 @@ class LogWriter(logging.Handler):
         try:
             self._write("".join(lines).encode("utf-8", "backslashreplace"))
         except Exception as error:  # whatever it is, this thread goes on
-            # Not written again: the lines of hours would be, on a disk that is full for hours.
+            # Not written again: on a disk that is full for hours, the lines of hours would have to be kept.
             self._lost += len(batch)
             self._complain(error)
         else:
@@ -184,9 +187,9 @@ def _to_stderr(formatter: logging.Formatter) -> LogWriter:
 
 
 def stderr_writer() -> Callable[[bytes], None]:
-    """Writes to stderr, if the process has one: else its descriptor may be that of a file of messages.
+    """A function that writes to stderr, if the process has one: if not, the descriptor may be of a file of messages.
 
-    It does not use the stream: a thread that waits in it holds its lock, and Python cannot end without that.
+    It does not use the stream: a thread that waits in the stream holds its lock, without which Python cannot end.
     """
     fd = -1 if sys.stderr is None else sys.stderr.fileno()
 

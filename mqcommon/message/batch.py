@@ -28,7 +28,7 @@ def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     pack_head = _HEAD.pack
     pack_length = _LENGTH.pack
     head = length = b""
-    # Of ``head`` and ``length``: most messages of a batch are of one size.
+    # What ``head`` and ``length`` were made for, to use them again: most messages of a batch have one size.
     of_flag = of_body = of_properties = -1
     for flag, body, properties in messages:
         body_length = len(body)
@@ -42,7 +42,7 @@ def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[list[tuple[int, bytes, bytes]], int]:
-    """(flag, body, encoded properties) of at most ``most`` messages from byte ``at`` on, and where they end.
+    """(flag, body, encoded properties) of at most ``most`` messages from byte ``at`` on, and where the messages end.
 
     Raises ProtocolError when ``data`` is not a batch body.
     """
@@ -75,7 +75,7 @@ def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[li
 def one_shape(data: bytes, at: int, most: int) -> tuple[struct.Struct, int] | None:
     """(what unpacks flag, body and properties of each message, where at most ``most`` messages from ``at`` on end).
 
-    None unless all have the lengths of the first. The messages of a producer often have, and are told apart in a fifth
+    None unless all messages have the lengths of the first. A producer's messages often do, and are then read in a fifth
     of the time.
     """
     rest = len(data) - at

@@ -83,7 +83,7 @@ def _damaged(data: bytes, starts: list[int], at: int) -> DamagedRecord:
     if end - at < MIN_RECORD:
         return DamagedRecord(len(starts), at, f"{end - at} bytes are too few for a record")
     size, _ = _unpack_size_magic(data, at)
-    reason = f"a size of {size} bytes is too small" if size < MIN_RECORD else "its magic is not that of a record"
+    reason = f"a size of {size} bytes is too small" if size < MIN_RECORD else "its magic is not a record's"
     return DamagedRecord(len(starts), at, reason)
 
 
@@ -97,9 +97,9 @@ def _of_one_size(data: bytes) -> range | None:
 
 
 def alike(data: bytes, size: int, count: int, places: Sequence[int]) -> int:
-    """How many of the ``count`` records of ``size`` bytes in ``data`` equal the first one at the bytes ``places``.
+    """How many of the ``count`` records of ``size`` bytes in ``data`` equal the first record at the bytes ``places``.
 
-    The first one that differs ends the count.
+    The first record that differs ends the count.
     """
     for place in places:
         first = data[place : place + 1]
@@ -150,7 +150,7 @@ class RunReader(Generic[T]):
         """The run that ``data`` begins with; None when it is shorter than `MIN_RUN` records.
 
         The first record must be a V1 record with IPv4 hosts, ``size`` bytes and a body of ``body_bytes``. ``data`` has
-        whole records only if all have that size; it should hold `reach` of them, if there are that many.
+        whole records only if all have that size; it should hold `reach` records, if there are that many.
         """
         most = len(data) // size
         count = alike(data, size, most, _SHAPE_PLACES)

@@ -23,11 +23,11 @@ COMPRESSIONS: Final = {
     "lz4": COMPRESSED | COMPRESSION_LZ4,
     "zstd": COMPRESSED | COMPRESSION_ZSTD,
 }
-# A body is decompressed to at most so many bytes.
+# A body is decompressed to at most this many bytes.
 MAX_CONTENT_BYTES = 64 * 1024 * 1024
-#: RocketMQ's level of zlib and Zstandard. Its clients use LZ4 without one.
+#: RocketMQ's level of zlib and Zstandard. Its clients use LZ4 without a level.
 LEVEL = 5
-# Zstandard has no limit of its own for what comes out: it is fed in slices, each of which makes 16 MiB at the most.
+# Zstandard does not limit its output: it is fed in slices, each of which makes 16 MiB at the most.
 _ZSTD_SLICE = 512
 _MODULES = {COMPRESSION_LZ4: "lz4.frame", COMPRESSION_ZSTD: "zstandard"}
 

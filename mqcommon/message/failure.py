@@ -1,7 +1,7 @@
 """`FailureNote`: why a consumer failed with a message last, as three of the message's properties.
 
-The consumer makes the note, the broker that takes the message back stores it, and who looks at a dead letter reads it.
-Each further failure replaces the note. The texts are cut, so that they fit beside the properties of the user.
+The consumer makes the note, the broker that takes the message back stores it, and readers of dead letters read it. Each
+further failure replaces the note. The texts are cut, so that they fit beside the properties of the user.
 """
 
 import re
@@ -21,7 +21,10 @@ _TIME = re.compile(r"[0-9]{1,18}")
 
 @lazy_dataclass(frozen=True, slots=True)
 class FailureNote:
-    """``client`` is the id of the member whose handler failed, ``time_ms`` the time of that by its clock."""
+    """Why a message failed.
+
+    ``client``: the id of the member whose handler failed; ``time_ms``: when, by the client's clock.
+    """
 
     reason: str
     client: str

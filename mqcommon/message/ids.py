@@ -53,7 +53,7 @@ def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """What a unique key says about its maker, and when it was made."""
+    """The parts of a unique key: the process that made it, and when it was made."""
 
     ip: str
     pid: int
@@ -61,10 +61,10 @@ class UniqueKey:
 
 
 def parse_unique_key(text: str, now_ms: int) -> UniqueKey:
-    """What ``text`` says. Raises ValueError when it is not a unique key.
+    """The parts of the unique key ``text``. Raises ValueError when it is not a unique key.
 
-    A key does not say its month or time zone. As in RocketMQ, it is of the last month, in local time, in which its time
-    is past.
+    A key does not say its month or time zone. As in RocketMQ, it counts as of the last month, in local time, in which
+    its time is past.
     """
     raw = bytes.fromhex(text) if text.isalnum() else b""
     if len(raw) not in (16, 28):
@@ -117,9 +117,9 @@ class UniqueKeys:
         return keys
 
     def block(self, now_ms: int, count: int) -> tuple[bytes, int]:
-        """What ``count`` new keys have in common, as encoded properties, and the number of the first one.
+        """The common beginning of ``count`` new keys, as encoded properties, and the number of the first key.
 
-        Each goes on with its number (the low 16 bits, as four upper-case hex digits) and ``\\x02``.
+        Each key ends with its number (the low 16 bits, as four upper-case hex digits) and ``\\x02``.
         """
         if now_ms >= self._month_end_ms or now_ms < self._base_ms:
             self._start_month(now_ms)
@@ -138,7 +138,10 @@ _RECALL_VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """Names a timed message. ``slot_ms`` is in the slot in which it waits, not exactly when it is delivered."""
+    """Names a timed message.
+
+    ``slot_ms`` lies in the slot in which the message waits; the delivery may be later or earlier.
+    """
 
     topic: str
     broker_name: str

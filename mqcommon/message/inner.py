@@ -1,9 +1,9 @@
 """Inner batches: one record holds a whole batch of messages, as queues of RocketMQ's type BatchCQ have them. Pure.
 
-Its sysFlag has INNER_BATCH and NEED_UNWRAP. Its body is that of a batch send (batch.py), and may be compressed as a
-whole. Its property INNER_NUM is the number of messages. Message ``i`` has the queue offset of the record + ``i``, and
-flag, body and properties of its own. All else it has from the record, also the place in the log.
-A record with INNER_BATCH alone is one message, as RocketMQ's clients see it.
+The record's sysFlag has INNER_BATCH and NEED_UNWRAP. Its body has the form of a batch send (batch.py), and may be
+compressed as a whole. Its property INNER_NUM is the number of messages. Message ``i`` has the queue offset of the
+record + ``i``, and flag, body and properties of its own. All other fields it has from the record, also the place in the
+log. A record with INNER_BATCH alone is one message, as RocketMQ's clients see it.
 Neighbours: message.py (message objects), sdk/arrow/decode.py (columns).
 """
 
@@ -21,14 +21,14 @@ from skylark.mqcommon.message.record import Record, decode_record
 
 # Entries of BatchCQ queues have 16 bits for the number of messages.
 MAX_INNER = 32_767
-# What the compressed batches of one buffer may hold in all.
+# The most bytes that the compressed batches of one buffer may hold together.
 CONTENT_BYTES = 256 * 1024 * 1024
 #: Bits of sysFlag that are about the record, not about a message in it.
 OUTER_BITS = WRAPPED | COMPRESSED | COMPRESSION_MASK
 _COUNT = INNER_NUM.encode()
 # Flag, body, encoded properties.
 Row = tuple[int, bytes, bytes]
-# The byte of sysFlag that has both bits.
+# The byte of sysFlag that holds both bits.
 _PLACE = HEAD_V4.places("sys_flag")[-1]
 
 
@@ -43,12 +43,12 @@ def may_hold_batches(data: bytes, starts: Sequence[int]) -> bool:
 
 
 def inner_count(record: Record) -> int:
-    """How many messages the record stands for in its queue. Raises ProtocolError when it does not say that."""
+    """How many messages the record is in its queue. Raises ProtocolError when its property INNER_NUM is wrong."""
     return said_count(record.properties) if record.sys_flag & WRAPPED == WRAPPED else 1
 
 
 def said_count(properties: bytes) -> int:
-    """How many messages an inner batch has that has these encoded properties."""
+    """How many messages an inner batch with these encoded properties has."""
     text = find_property(properties, _COUNT) or b""
     count = int(text) if text.isdigit() and len(text) < 6 else 0
     if not 0 < count <= MAX_INNER:
@@ -70,7 +70,7 @@ class InnerBatch:
         if outer.sys_flag & COMPRESSED:
             body = decompressed(body, outer.sys_flag)
         self._outer, self._body = outer, body
-        # One of these tells the messages apart.
+        # One of the two is set: the struct of messages of one shape, or a row for each message.
         self._shape: Struct | None = None
         self._rows: list[Row] = []
         if (found := one_shape(body, 0, count + 1)) is not None:
@@ -88,7 +88,7 @@ class InnerBatch:
 
     @property
     def content_bytes(self) -> int:
-        """The bytes of its messages, decompressed."""
+        """The bytes of the batch's messages, decompressed."""
         return len(self._body)
 
     def record(self, number: int) -> Record:

@@ -28,7 +28,7 @@ def _unsigned(units: bytes | list[int]) -> int:
 
 
 def powers_of_31(count: int) -> tuple[int, ...]:
-    """The highest first, in 32 bits: what the characters of a key of ``count`` - 1 and those before it count for."""
+    """The powers of 31 below ``count``, the highest first, in 32 bits: the weights of the characters of a key."""
     return tuple(pow(31, power, 1 << 32) for power in range(count - 1, -1, -1))
 
 
@@ -69,7 +69,7 @@ class KeyHasher:
 
 
 def head_hash(head: bytes) -> int:
-    """What a key's characters before its tail add to its hash. Raises KeyError when they are not plain ASCII."""
+    """The part of the hash from the characters before the tail. Raises KeyError when they are not plain ASCII."""
     if not head.isascii():
         raise KeyError(head)
     return _unsigned(head) * _TAIL_POWER & 0xFFFFFFFF

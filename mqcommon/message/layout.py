@@ -19,7 +19,7 @@ from skylark.mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 BLANK_MAGIC: Final = 0xCBD43194
-# Skylark's own: a batch begins with its size and this until all of its bytes are written.
+# Skylark's own: a batch begins with its size and this magic until all of its bytes are written.
 UNFINISHED_MAGIC: Final = 0xDAA320FF
 MAX_TOPIC_V1 = 127
 MAX_PROPERTIES = 32_767
@@ -81,7 +81,7 @@ class Head:
         return struct.Struct(self._format(fields)[0])
 
     def format(self, *fields: str | Raw) -> str:
-        """The format of a struct of ``fields`` that goes on with the body."""
+        """The format of a struct of ``fields`` that continues with the body."""
         format_, end = self._format(fields)
         return f"{format_}{self.size - end}x"
 

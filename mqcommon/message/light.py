@@ -1,9 +1,9 @@
-r"""Light queues (RocketMQ's LMQ): a message is in the queue of its topic, and in others that it names itself. Pure.
+r"""Light queues (RocketMQ's LMQ): a message is in its topic's queue, and in light queues that it names. Pure.
 
 The record is stored once. Its property INNER_MULTI_DISPATCH names the light queues, as ``%LMQ%a,%LMQ%b``, and
 INNER_MULTI_QUEUE_OFFSET its offset in each of them. Each is queue 0 of a topic of its name, which has no configuration.
-The broker writes the offsets as the last property, after those that it adds to every message. Only there they count:
-what a producer writes is always before them, so no producer can claim a place in a queue.
+The broker writes the offsets as the last property, after those that it adds to every message. Only the last property
+counts: what a producer writes is always before it, so no producer can claim a place in a queue.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -73,7 +73,7 @@ def light_places(properties: bytes) -> list[tuple[str, int]]:
 
 
 def in_each_queue(on_record: Callable[[Record], None]) -> Callable[[Record], None]:
-    """Calls ``on_record`` with a record, and for each of its light queues with a copy that says that it is there."""
+    """Calls ``on_record`` with a record, and with a copy that is in the queue for each of its light queues."""
 
     def each(record: Record) -> None:
         on_record(record)
@@ -86,7 +86,7 @@ def in_each_queue(on_record: Callable[[Record], None]) -> Callable[[Record], Non
 
 
 def is_in(record: Record, topic: str, queue_id: int, offset: int) -> bool:
-    """Whether ``record`` is that message of that queue."""
+    """Whether ``record`` is the message with this offset in this queue."""
     if (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, offset):
         return True
     return queue_id == 0 and (topic, offset) in light_places(record.properties)

@@ -1,8 +1,8 @@
 """Messages as users see them: `Message` to send, `MessageExt` as received.
 
-A message to send may have a unique key that its sender chose (`OwnKeyMessage`, `WithOwnKeys`), so that one that is sent
-again can be recognised. Brokers do not compare unique keys. `Admin.query_by_unique_key` finds a message by its key,
-which is consumers' ``msg_id``.
+A message to send may have a unique key that its sender chose (`OwnKeyMessage`, `WithOwnKeys`), so that a message that
+is sent again can be recognised. Brokers do not compare unique keys. `Admin.query_by_unique_key` finds a message by its
+key, which is consumers' ``msg_id``.
 """
 
 import re
@@ -40,7 +40,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.message.record import Record, decode_record
 from skylark.mqcommon.names import check_topic
 
-# Readers of fields of records with IPv4 hosts; those of plain numbers fit any record.
+# Readers of fields of records with IPv4 hosts; readers of plain numbers fit any record.
 _BODY_HEAD = HEAD_V4.reader("body_crc", "sys_flag", "body_length")
 _QUEUE_ID = HEAD_V4.reader("queue_id")
 _QUEUE_OFFSET = HEAD_V4.reader("queue_offset")
@@ -48,7 +48,7 @@ _PHYSICAL_OFFSET = HEAD_V4.reader("physical_offset")
 # A record holds 32,767 bytes of properties; producers and brokers add their own to the user's.
 MAX_PROPERTIES_BYTES = 32_000
 _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
-# Skylark's notes about a message are no headers of it, and neither is the format of its body.
+# Skylark's own properties of a message are not among its headers, nor is the format of its body.
 _NOT_HEADERS = RESERVED | {FAIL_REASON, FAIL_CLIENT, FAIL_TIME, CONTENT_TYPE, RESENT_TIMES}
 # The byte of sysFlag that has its low bits.
 _SYS_FLAG_END = HEAD_V4.places("sys_flag")[-1]
@@ -63,8 +63,8 @@ class Message:
 
     `queryMsgByKey` finds it by ``keys``; consumers filter by ``tags`` (one tag per message). ``properties`` are the
     user's own; RocketMQ's reserved names are refused. ``body``: bytes; a bytearray or memoryview is copied. A message
-    that cannot be sent raises TypeError or ValueError here, where it is made; how large its body may be the producer
-    knows.
+    that cannot be sent raises TypeError or ValueError here, where it is made; only the size of its body is checked
+    later, by the producer.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -268,7 +268,7 @@ class MessageExt:
 
     @property
     def is_inner(self) -> bool:
-        """Whether it is stored in an inner batch, so that its place in the log is that of the whole batch."""
+        """Whether the message is stored in an inner batch, so that its place in the log is the batch's place."""
         return self._data[self._at + _SYS_FLAG_END] & WRAPPED == WRAPPED
 
     @property
@@ -278,11 +278,11 @@ class MessageExt:
 
     @property
     def has_content(self) -> bool:
-        """Whether the decompressed body is kept, or why there is none."""
+        """Whether the decompressed body is kept, or the reason why there is none."""
         return hasattr(self, "_content")
 
     def keep_content(self) -> int:
-        """Decompress the body for those who read it later; how many bytes that took. For any thread."""
+        """Decompress the body for later readers; returns how many bytes it has. For any thread."""
         try:
             content = self._content = self.body
         except ProtocolError as error:
@@ -291,7 +291,7 @@ class MessageExt:
         return len(content)
 
     def keep_small_content(self, most: int) -> bool:
-        """Decompress the body for those who read it later, if it has at most ``most`` bytes; whether that was done."""
+        """Decompress the body for later readers, if it has at most ``most`` bytes; returns whether this was done."""
         try:
             record = self.record
             self._content = decompressed(record.body, record.sys_flag, most)
@@ -395,7 +395,7 @@ class MessageExt:
         return len(self._data)
 
     def show_topic(self, topic: str) -> None:
-        """Let ``topic`` be the topic of this message, whatever the record says: retry topics hold those of others."""
+        """Let ``topic`` be this message's topic, whatever the record says: retry topics hold other topics' messages."""
         self._record = self.record._replace(topic=topic)
 
     def count_failure(self) -> None:
@@ -410,14 +410,15 @@ class MessageExt:
 
 
 def packed_in(messages: Iterable[MessageExt]) -> list[MessageExt]:
-    """Those whose stored bodies are compressed. For large pulls: it costs less than a property would."""
+    """The messages whose stored bodies are compressed. For large pulls: cheaper than the property `is_compressed`."""
     return [message for message in messages if message._data[message._at + _SYS_FLAG_END] & COMPRESSED]
 
 
 def records_of(messages: Sequence[MessageExt]) -> tuple[bytes, list[int], list[int]]:
-    """The bytes with the records of ``messages``, where each begins, and the numbers of those that may say otherwise.
+    """The bytes with the records of ``messages``, where each begins, and which messages may differ from their records.
 
-    The latter are in inner batches, or show another topic or count of failures: `show_topic`, `count_failure`.
+    Messages differ that are in inner batches, or have another topic or count of failures (`show_topic`,
+    `count_failure`).
     """
     changed = [number for number, message in enumerate(messages) if message._record is not None]
     data = messages[0]._data
@@ -434,7 +435,7 @@ def records_of(messages: Sequence[MessageExt]) -> tuple[bytes, list[int], list[i
 def decode_messages(data: bytes, broker_name: str = "", first_offset: int = 0) -> list[MessageExt]:
     """The messages of a pull's body. Raises ProtocolError when it does not consist of whole records.
 
-    Of inner batches only those from ``first_offset`` on.
+    Messages of inner batches before ``first_offset`` are left out.
     """
     starts = record_starts(data)
     if may_hold_batches(data, starts):
@@ -447,7 +448,7 @@ _VISIBLE_ASCII = re.compile(r"[!-~]*")
 
 
 class OwnKeyMessage(Message):
-    """A message for `Producer.send` with ``unique_key``, instead of one that the producer makes up."""
+    """A message for `Producer.send` with ``unique_key``, instead of a key that the producer makes up."""
 
     __slots__ = ("encoded_key",)
 

@@ -26,7 +26,7 @@ ARRIVE_TIME = "ARRIVE_TIME"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"
-# Of a message that comes again to a group that pops: when it was popped first (ms), and its handle.
+# In a message that a group pops again: when it was popped first (ms), and its handle.
 FIRST_POP_TIME = "1ST_POP_TIME"
 POP_HANDLE = "POP_CK"
 # How many messages an inner batch has: see mqcommon/message/inner.py.
@@ -34,7 +34,7 @@ INNER_NUM = "INNER_NUM"
 # The light queues of a message, and its offsets in them: see mqcommon/message/light.py.
 LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 LIGHT_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
-# Skylark's own, of a message that a consumer gave back: why its handler failed last, in which client, and when (ms).
+# Skylark's own, in a message that a consumer gave back: why its handler failed last, in which client, and when (ms).
 # Brokers and clients of RocketMQ keep them as they keep properties of users.
 FAIL_REASON = "CONSUME_FAIL_REASON"
 FAIL_CLIENT = "CONSUME_FAIL_CLIENT"

@@ -162,7 +162,7 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
     try:
         size, magic = _unpack_size_magic(data, at)
         if magic not in (MAGIC_V1, MAGIC_V2):
-            raise ProtocolError(f"magic {magic:#010x} is not that of a record")
+            raise ProtocolError(f"magic {magic:#010x} is not a record's")
         if size < MIN_RECORD or at + size > len(data):
             raise ProtocolError(f"record of {size} bytes does not fit into {len(data) - at}")
         head = _HEADS[_SYS_FLAG.unpack_from(data, at)[0] & HOSTS_V6]

@@ -12,12 +12,12 @@ from typing import Literal
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
-#: Upper ends of times in milliseconds; those of RocketMQ's rpc_latency, with finer ones for this broker's usual times.
+#: Upper bounds of times in milliseconds: the bounds of RocketMQ's rpc_latency, and finer ones for usual times here.
 LATENCY_MS = (0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 30.0, 100.0, 500.0, 1_000.0, 3_000.0, 10_000.0)
 
 
 class Histogram:
-    """Counts of values up to each bound. ``counts`` has one number more than ``bounds``, for larger values."""
+    """Counts of values up to each bound. ``counts`` has one number more than ``bounds``: the count of larger values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -32,7 +32,7 @@ class Histogram:
         self.total += value * times
 
     def merge(self, other: "Histogram") -> None:
-        """Add what ``other``, of the same bounds, has counted."""
+        """Add the counts of ``other``, which has the same bounds."""
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 

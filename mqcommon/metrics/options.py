@@ -1,6 +1,6 @@
 """Options of metrics and health pages; both daemons have them.
 
-Keys and defaults are RocketMQ's, except the host (loopback) and those of health pages, which RocketMQ does not have.
+Keys and defaults are RocketMQ's, except the host (loopback) and the keys of health pages, which RocketMQ does not have.
 """
 
 from skylark.mqcommon.errors import ConfigError
@@ -50,7 +50,7 @@ class MetricsOptions:
 
     @property
     def own_labels(self) -> list[tuple[str, str]]:
-        """``metricsLabel``."""
+        """``metricsLabel``, parsed."""
         try:
             return list(parse_labels(self.metrics_label))
         except ValueError as error:
@@ -58,7 +58,7 @@ class MetricsOptions:
 
     @property
     def push_headers(self) -> dict[str, str]:
-        """``metricsGrpcExporterHeader``. Its text is secret, so an error does not show it."""
+        """``metricsGrpcExporterHeader``, parsed. The option's text is secret, so an error does not show it."""
         found = {}
         for part in filter(None, (part.strip() for part in self.metrics_grpc_exporter_header.split(","))):
             name, colon, value = part.partition(":")

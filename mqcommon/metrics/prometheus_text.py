@@ -1,8 +1,8 @@
 """The text formats of Prometheus, classic and OpenMetrics, in slices.
 
-So a page of some hundred thousand lines does not block an event loop.
-OpenTelemetry's own text takes longer than the whole scrape may: it makes objects for each line. Here a line is one
-formatting operation, and escaping is looked at once for a slice. Pure.
+So a page of some hundred thousand lines does not block an event loop. OpenTelemetry's own text format takes longer than
+a whole scrape may: it makes objects for each line. Here a line is one formatting operation, and one check tells whether
+anything in a slice must be escaped. Pure.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -97,7 +97,7 @@ def _lines(column: Column, start: int, common: Sequence[tuple[str, str]]) -> str
         )
     line = f"{metric.name}{{{','.join(names)}}} %s\n"
     text = "".join([line % (*texts, value) for texts, value in zip(labels, values, strict=True)])
-    # Nearly no name has a character that must be escaped. Each would show in one of these counts.
+    # Hardly any name has a character that must be escaped. Each such character would show in one of these counts.
     if "\\" in text or text.count('"') != line.count('"') * len(values) or text.count("\n") != len(values):
         return "".join([line % (*_escaped(texts), value) for texts, value in zip(labels, values, strict=True)])
     return text

@@ -27,7 +27,7 @@ def _has_one_value(param: click.Option) -> bool:
 
 
 def click_options(cls: type[Any], other_flags: Mapping[str, Sequence[str]] | None = None) -> Callable[[F], F]:
-    """Add a ``--kebab-case`` flag per option to a click command. ``other_flags`` has more names of some flags.
+    """Add a ``--kebab-case`` flag per option to a click command. ``other_flags`` has further names of some flags.
 
     Values reach the command as text, or None when not given. ``given_options`` selects those that were given for
     ``load_conf``, which checks them, so a flag and a conf line give the same errors. Secrets have no flag, because

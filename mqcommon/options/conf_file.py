@@ -24,7 +24,7 @@ from skylark.mqcommon.options.fields import Option, Value, options_of, parse_val
 
 T = TypeVar("T")
 
-# A peer's change of options is read on the event loop. A whole conf file of RocketMQ has some 15 KB.
+# The limit of a peer's change of options, which is read on the event loop. A whole conf file of RocketMQ has 15 KB.
 MAX_UPDATE_BYTES = 64 * 1024
 MAX_UPDATE_LINES = 1_000
 
@@ -88,7 +88,7 @@ def conf_keys(cls: type[Any], path: str | os.PathLike[str] | None) -> frozenset[
 def raw_value(cls: type[Any], key: str, path: str | os.PathLike[str] | None, overrides: Mapping[str, str]) -> str:
     """The text that ``overrides`` or the conf file give for ``key``, "" for none.
 
-    Other lines may be wrong, and the file may not be there: `load_conf` reports that.
+    Other lines may be wrong, and the file may be missing: `load_conf` reports that.
     """
     name = next(o.name for o in options_of(cls) if o.key == key)
     given = overrides.get(name, overrides.get(key, ""))
@@ -118,7 +118,7 @@ def entries(text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
 
 
 def _entries(cls: type[Any], text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
-    """As `entries`, of a conf file for ``cls``."""
+    """As `entries`, for a conf file of ``cls``."""
     is_json = getattr(cls, "conf_may_be_json", False) and text.lstrip().startswith("{")
     return json_entries(text, source) if is_json else entries(text, source)
 
@@ -203,7 +203,7 @@ def update(options: T, pairs: Iterable[tuple[str, str]]) -> T:
 
 
 def changes_of(old: T, new: T) -> dict[str, str]:
-    """Key and text of the values of ``new`` that differ from those of ``old``."""
+    """Key and text of the values of ``new`` that differ from the values of ``old``."""
     options = options_of(type(new))
     return {o.key: value_text(getattr(new, o.name)) for o in options if getattr(new, o.name) != getattr(old, o.name)}
 
@@ -268,8 +268,8 @@ def edit(text: str, changes: Mapping[str, str]) -> str:
 def save_changes(fs: FileSystem, path: str, changes: Mapping[str, str]) -> None:
     """Apply ``changes`` to the file, which is created when missing; the old one is kept as ``.bak``. Blocks.
 
-    The instances of one broker have one conf file, and may change it at once: each change is added to the file as it
-    is then. StoreLocked when another process does not let go of it.
+    The instances of one broker have one conf file, and may change it at once: each change is applied to the file as it
+    is at that moment. StoreLocked when another process keeps it locked.
     """
     with exclusive(fs, path):
         data = fs.read(path) if fs.exists(path) else b""

@@ -21,9 +21,9 @@ T = TypeVar("T")
 BYTES = "bytes"
 Value = int | float | bool | str
 
-# Bounded, as reading a number takes quadratic time in its digits.
+# The most digits of a number: reading a number takes quadratic time in its digits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}", re.ASCII)
-# A size, as RocketMQ's confs do not have it: of these units a kilobyte has 1,024 bytes.
+# Units of sizes, which RocketMQ's conf files do not have: a kilobyte has 1,024 bytes.
 _SIZE = re.compile(r"([0-9]{1,15}) ?([KMGT])(?:i?B)?", re.ASCII | re.IGNORECASE)
 _SHIFTS = {"K": 10, "M": 20, "G": 30, "T": 40}
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -64,9 +64,10 @@ def option(
     mutable: bool = False,
     secret: bool = False,
 ) -> T:
-    """Declare a field of an options dataclass; ``mutable`` ones may change while the daemon runs.
+    """Declare a field of an options dataclass.
 
-    ``secret`` ones are in no repr, and masked where options are shown.
+    A ``mutable`` option may change while the daemon runs. A ``secret`` option is in no repr, and masked where options
+    are shown.
     """
     metadata = {
         "key": key,

@@ -9,7 +9,7 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(frozen=True, slots=True)
 class Config:
-    """``random`` spreads the elections of the nodes; times are what ``tick`` counts in.
+    """Settings of a node. ``random`` spreads the elections of the nodes; times are in the unit of ``tick``.
 
     A follower stands for election when it hears nothing of a leader for one to two times ``election_ms``. A leader
     that hears nothing of a majority for ``election_ms`` gives up.
@@ -19,16 +19,16 @@ class Config:
     random: Random = field(default_factory=Random)
     election_ms: int = 1000
     heartbeat_ms: int = 100
-    # Of one append request; a single longer entry still goes.
+    # The most bytes of entries in one append request; a single longer entry is sent all the same.
     max_append_bytes: int = 1 << 20
-    # Sent to one follower and not answered.
+    # The most bytes that are sent to one follower and not answered.
     max_in_flight_bytes: int = 8 << 20
     max_in_flight_requests: int = 64
-    # Taken and not committed yet; beyond that proposals are refused.
+    # The most bytes of entries that are taken and not committed yet; beyond that, proposals are refused.
     max_uncommitted_bytes: int = 64 << 20
-    # A learner that lacks more entries than that is not promoted.
+    # A learner that lacks more entries than this is not promoted.
     promotion_lag: int = 1000
     # Tell members of each commit at once. Otherwise they learn of it with the next entries, or with a heartbeat.
     tells_commits: bool = True
-    # How many bytes an entry with this data has when it travels: the data may name bytes that stand elsewhere.
+    # How many bytes an entry with this data has when it is sent: the data may only name bytes that are kept elsewhere.
     travelling_bytes: Callable[[bytes], int] = len

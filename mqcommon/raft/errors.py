@@ -4,7 +4,10 @@ from skylark.mqcommon.errors import RaftError as RaftError
 
 
 class NotLeader(RaftError):
-    """Only the leader does this. ``leader``: the id to ask instead, empty while there is none."""
+    """This node does not lead, and only the leader does this.
+
+    ``leader``: the id to ask; empty while there is no leader.
+    """
 
     def __init__(self, leader: str) -> None:
         super().__init__(f"not the leader; ask {leader}" if leader else "there is no leader at the moment; try again")
@@ -20,4 +23,4 @@ class ChangeRefused(RaftError):
 
 
 class Unknown(RaftError):
-    """A proposal has no result in time, or its leader was deposed: it may come into force, or not."""
+    """A proposal has no result in time, or its leader was deposed: the proposal may be committed, or not."""

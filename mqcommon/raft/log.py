@@ -22,22 +22,22 @@ class Entries(Protocol):
     def last(self) -> int: ...
 
     def term(self, index: int) -> int | None:
-        """From ``base`` to ``last``; else None."""
+        """The term of the entry at ``index``, from ``base`` to ``last``; else None."""
 
     def read(self, first: int, end: int, max_bytes: int) -> tuple[RaftEntry, ...]:
         """Entries from ``first`` to before ``end``: at least one, and not much more than ``max_bytes``."""
 
     def append(self, entries: Sequence[RaftEntry]) -> None:
-        """``entries`` replace what stands from their first index on."""
+        """Append ``entries``, which replace all entries from their first index on."""
 
     def forget_after(self, index: int) -> None:
-        """The entries after ``index`` are gone."""
+        """Drop the entries after ``index``."""
 
     def restart(self, base: int, base_term: int) -> None:
-        """All entries are gone; the next one follows ``base``."""
+        """Drop all entries; the next entry follows ``base``."""
 
     def drop_through(self, index: int) -> None:
-        """Entries up to ``index`` are not needed any more; it becomes the base, or one before it does."""
+        """Drop entries up to ``index``, or fewer: ``index``, or an index before it, becomes the base."""
 
 
 class MemoryEntries:
@@ -85,7 +85,7 @@ class MemoryEntries:
             self.base, self._base_term = index, term
 
 
-# Entries for the application in one Ready, so that a long backlog does not hold up everybody else.
+# The most entries for the application in one Ready, so that a long backlog does not hold up other work.
 MAX_APPLY_BYTES = 4 << 20
 
 
@@ -98,10 +98,11 @@ class RaftLog:
         self.commit = snapshot.index
         self.applied = snapshot.index
         self.persisted = entries.last
-        # The members that each entry brought; what is cut off from the log takes its members with it.
+        # By index: the members that an entry brought; entries that are cut off from the log take their members with
+        # them.
         self._members = [(snapshot.index, snapshot.members)]
         if entries.last > snapshot.index:
-            self._note_members(entries.read(snapshot.index + 1, entries.last + 1, 1 << 62))
+            self._index_members(entries.read(snapshot.index + 1, entries.last + 1, 1 << 62))
 
     @property
     def last(self) -> int:
@@ -112,7 +113,7 @@ class RaftLog:
         return self.entries.term(self.entries.last) or 0
 
     def term(self, index: int) -> int | None:
-        """None for an entry that is not here (any more)."""
+        """The term of the entry at ``index``; None for an entry that is not here (any more)."""
         return self.entries.term(index)
 
     @property
@@ -131,14 +132,14 @@ class RaftLog:
         first = entries[0].index
         if first <= self.commit:
             raise RaftError(f"entry {first} would replace a committed one (commit index {self.commit})")
-        # Entries of another leader replace what follows: these are not on disk yet, whatever was there.
+        # Entries of another leader replace the entries from here on: the new entries are not on disk yet.
         if first <= self.last:
             self.forget_after(first - 1)
         self.entries.append(entries)
-        self._note_members(entries)
+        self._index_members(entries)
 
     def forget_after(self, index: int) -> None:
-        """Remove what follows ``index``; the members that it brought go with it."""
+        """Remove the entries after ``index``, and the members that they brought."""
         if index < self.commit:
             raise RaftError(f"the entries after {index} would be removed, but those up to {self.commit} are committed")
         self.persisted = min(self.persisted, index)
@@ -146,15 +147,15 @@ class RaftLog:
             self._members.pop()
         self.entries.forget_after(index)
 
-    def _note_members(self, entries: Sequence[RaftEntry]) -> None:
+    def _index_members(self, entries: Sequence[RaftEntry]) -> None:
         self._members += [(each.index, Members.decode(each.data)) for each in entries if each.kind == MEMBERSHIP]
 
     def accept(self, prev_index: int, prev_term: int, entries: Sequence[RaftEntry]) -> bool:
-        """Take what a leader sent, if the entry before is the same here; what differs from it goes."""
+        """Take entries of a leader, if the entry before them is the same here; entries that differ are replaced."""
         if self.term(prev_index) != prev_term:
             return False
-        # Only from the first entry that differs: an old request that comes late must not cut off what a newer one
-        # brought.
+        # Only from the first entry that differs: an old request that comes late must not cut off the entries of a newer
+        # request.
         for number, entry in enumerate(entries):
             if self.term(entry.index) != entry.term:
                 self.append(entries[number:])
@@ -183,12 +184,12 @@ class RaftLog:
         return self.entries.read(first, self.last + 1, 1 << 62) if first <= self.last else ()
 
     def saved(self, index: int, term: int) -> None:
-        """The log up to that entry is on disk; unless it was replaced meanwhile."""
+        """Count the log up to entry ``index`` as on disk, unless the entry was replaced meanwhile."""
         if self.term(index) == term:
             self.persisted = max(self.persisted, index)
 
     def take_committed(self) -> tuple[RaftEntry, ...]:
-        """The next entries for the application: those on disk here, so that its state is never ahead of the log."""
+        """The next entries for the application, only such as are on disk here: its state is never ahead of the log."""
         end = min(self.commit, self.persisted) + 1
         if self.applied + 1 >= end:
             return ()
@@ -200,16 +201,16 @@ class RaftLog:
         return self.applied < min(self.commit, self.persisted)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """The leader's snapshot replaces everything."""
+        """Replace everything by the leader's snapshot."""
         self.snapshot = snapshot
         self.entries.restart(snapshot.index, snapshot.term)
         self.commit = self.applied = snapshot.index
-        # Nothing counts as on disk until the snapshot is: without it the entries after it would mean nothing.
+        # Nothing counts as on disk until the snapshot is on disk: the entries after a snapshot mean nothing without it.
         self.persisted = -1
         self._members = [(snapshot.index, snapshot.members)]
 
     def compact(self, snapshot: Snapshot, keep: int) -> None:
-        """``snapshot`` is on disk: forget entries that it covers, except the last ``keep``."""
+        """Forget the entries that ``snapshot``, which is on disk, covers, except the last ``keep``."""
         if snapshot.index <= self.snapshot.index:
             return
         self._members = [(snapshot.index, self.members_at(snapshot.index))] + [

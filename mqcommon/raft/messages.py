@@ -1,11 +1,11 @@
-"""What nodes say to each other, and what their logs hold. Each message names its sender, its receiver and a term."""
+"""The messages of nodes, and the entries of their logs. Each message names its sender, its receiver and a term."""
 
 from typing import NamedTuple
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.raft.membership import Members
 
-# What the data of an entry is.
+# Kinds of entries, by what their data is.
 APPLICATION = 0  # opaque bytes of the application
 MEMBERSHIP = 1  # Members, encoded
 EMPTY = 2  # nothing: a new leader begins its term with it
@@ -37,7 +37,10 @@ class RaftMessage:
 
 @lazy_dataclass(frozen=True, slots=True)
 class VoteRequest(RaftMessage):
-    """``pre``: would you vote for me? Nobody's term changes by that. ``forced``: the leader asked for this election."""
+    """``pre``: asks whether the receiver would vote, and changes no term.
+
+    ``forced``: the leader asked for the election.
+    """
 
     last_index: int
     last_term: int
@@ -55,7 +58,7 @@ class VoteResponse(RaftMessage):
 
 @lazy_dataclass(frozen=True, slots=True)
 class AppendRequest(RaftMessage):
-    """Entries that follow the one at ``prev_index``. Without entries it asks whether the receiver has that one."""
+    """Entries that follow the entry at ``prev_index``. Without entries it asks whether the receiver has that entry."""
 
     prev_index: int
     prev_term: int
@@ -65,10 +68,10 @@ class AppendRequest(RaftMessage):
 
 @lazy_dataclass(frozen=True, slots=True)
 class AppendResponse(RaftMessage):
-    """``index``: up to there the receiver's disk has what the leader has.
+    """``index``: the receiver's disk has the leader's entries up to here.
 
-    Refused: the receiver has no such entry at ``index``; it has ``hint_term`` at ``hint_index``, and what comes after
-    that cannot match.
+    Refused: the receiver has no such entry at ``index``; it has ``hint_term`` at ``hint_index``, and its later entries
+    cannot match.
     """
 
     index: int
@@ -79,7 +82,7 @@ class AppendResponse(RaftMessage):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Heartbeat(RaftMessage):
-    """``round`` counts the leader's heartbeats; who answers it took the sender for the leader after it was sent."""
+    """``round`` counts the leader's heartbeats; an answer shows that its sender took this leader for the leader."""
 
     commit: int
     round: int
@@ -97,4 +100,4 @@ class InstallSnapshot(RaftMessage):
 
 @lazy_dataclass(frozen=True, slots=True)
 class TimeoutNow(RaftMessage):
-    """The leader hands over: stand for election at once."""
+    """The leader hands over to the receiver, which must stand for election at once."""

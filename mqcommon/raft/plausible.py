@@ -1,10 +1,10 @@
 """Messages that no honest node of a group sends: their numbers would stay on disk, and lock out the others. Pure.
 
-Terms rise by one an election, and entries come one after another. A number that is far ahead of both is forged or
-damaged. So is a message that is at odds with itself: a log whose last entry is of an absurd term counts as newer than
-every other one, and its node would vote for nobody any more. Nothing here tells a forger who keeps to small numbers:
-docs/raft.md says how to keep strangers from the port.
-Neighbours: raft.py asks for each message; the leader compares answers with what it has sent.
+Terms rise by one an election, and entries come one after another. A number that is far ahead of this node's term and
+index is forged or damaged. So is a message that contradicts itself: a log whose last entry has an absurd term counts as
+newer than every other log, and its node would never vote for another node again. Forged messages with small numbers are
+not recognised: docs/raft.md says how to keep strangers from the port.
+Neighbours: raft.py checks each message with this module; the leader compares answers with what it has sent.
 """
 
 from typing import Final

@@ -28,28 +28,28 @@ class State(Enum):
 
 
 class Progress:
-    """What the leader knows of one other member, and whether it may send to that member."""
+    """One other member, as the leader knows it, and whether the leader may send to it."""
 
     def __init__(self, config: Config, next_index: int) -> None:
         self._config = config
         self.state = State.PROBE
-        # All entries up to `match` are on the member's disk and are the leader's: only they count for a commit. It
-        # never falls, since a member forgets nothing that it has acknowledged.
+        # All entries up to `match` are on the member's disk and equal the leader's: only they count for a commit.
+        # `match` never falls, since a member forgets nothing that it has acknowledged.
         self.match = 0
         # The first entry of the next request; above `match`. In PROBE a guess, which each refusal lowers. In REPLICATE
         # what follows the last request, answered or not. In SNAPSHOT it stays until the snapshot is there.
         self.next = next_index
-        # Whether the member has answered since the leader last checked that a majority does.
+        # Whether the member has answered since the leader last checked that a majority answers.
         self.active = True
-        # The last heartbeat that it answered.
+        # The last heartbeat that the member answered.
         self.round = 0
-        # Send a request even without entries: to find where the logs match, or to tell of commits.
+        # Send a request even without entries: to find where the logs match, or to announce commits.
         self.due = True
-        # PROBE only: a request is in flight, or may be lost; the next answer to a heartbeat allows another one.
+        # PROBE only: a request is in flight, or may be lost; the next answer to a heartbeat allows another request.
         self._probing = False
-        # SNAPSHOT only: when it was sent. It may be lost, so the leader probes again after some time.
+        # SNAPSHOT only: when the snapshot was sent. It may be lost, so the leader probes again after some time.
         self._snapshot_sent_ms = 0
-        # REPLICATE only: the last index and the bytes of each request that is not answered.
+        # REPLICATE only: the last index and the bytes of each unanswered request.
         self._in_flight: deque[tuple[int, int]] = deque()
         self._in_flight_bytes = 0
 
@@ -77,7 +77,7 @@ class Progress:
         self._snapshot_sent_ms = now_ms
 
     def accepted(self, index: int, base: int) -> bool:
-        """The member has all entries up to ``index``. Returns whether that is new. ``base``: the leader's log base."""
+        """The member has all entries up to ``index``; True if this is news. ``base``: the base of the leader's log."""
         news = index > self.match
         # Answers may come late or twice.
         self.match = max(self.match, index)
@@ -90,9 +90,9 @@ class Progress:
         return news
 
     def refused(self, index: int, next_index: int) -> None:
-        """The entry at ``index`` differs there. ``next_index``: where the logs may match, as the answer hints.
+        """The member has another entry at ``index``. ``next_index``: where the logs may match, as the answer hints.
 
-        A refusal at or below `match`, or in PROBE of another request than the last, is an old one: it says nothing.
+        A refusal at or below `match`, or in PROBE of another request than the last, is out of date and ignored.
         """
         if self.state is State.REPLICATE and index > self.match:
             self._reset(State.PROBE, self.match + 1)
@@ -137,12 +137,12 @@ class PendingReads:
         return bool(self._waiting) and not self._asked
 
     def asked(self, round: int, commit: int) -> None:
-        """Heartbeat ``round`` goes out now, and ``commit`` is what a read must see."""
+        """Heartbeat ``round`` is sent now; a read must see everything up to ``commit``."""
         self._round, self._index = round, commit
         self._asked, self._waiting = self._waiting, []
 
     def confirmed(self, round: int) -> list[Read]:
-        """A majority answered heartbeat ``round``: the reads that may be answered."""
+        """Returns the reads that may be answered, as a majority has answered heartbeat ``round``."""
         if not self._asked or round < self._round:
             return []
         done, self._asked = self._asked, ()

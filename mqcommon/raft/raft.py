@@ -41,7 +41,7 @@ def majority(count: int) -> int:
 
 
 def reached(voters: Collection[str], value: Callable[[str], int]) -> int:
-    """The highest number that a majority of ``voters`` has reached."""
+    """The highest index that a majority of ``voters`` has reached."""
     values = sorted(map(value, voters), reverse=True)
     return values[majority(len(values)) - 1] if values else 0
 
@@ -64,13 +64,16 @@ class Absurd(NamedTuple):
 
 
 class FollowerState(NamedTuple):
-    """``match``: the last entry that is known to be on its disk. ``answers``: whether it is alive."""
+    """A member, as the leader sees it.
+
+    ``match``: the last entry that is known to be on the member's disk. ``answers``: whether the member is alive.
+    """
 
     match: int
     answers: bool
 
 
-# Nodes that lose their leader in one moment stand within this part of the election time.
+# Nodes that lose their leader in one moment stand for election within this fraction of the election time.
 SPREAD = 4
 
 Role: TypeAlias = "Follower | Candidate | Leader"
@@ -78,7 +81,7 @@ FROM_LEADER = (AppendRequest, Heartbeat, InstallSnapshot)
 
 
 class Raft:
-    """``snapshot`` and ``entries`` are what was stored; in a new group a snapshot at 0 that names its first members."""
+    """A node. ``snapshot`` and ``entries`` are as stored; in a new group a snapshot at 0 names the first members."""
 
     def __init__(
         self, config: Config, hard_state: HardState, snapshot: Snapshot, entries: Entries, now_ms: int = 0
@@ -86,7 +89,7 @@ class Raft:
         self.config = config
         self.node = config.node
         self.term = hard_state.term
-        #: Whom this node voted for in ``term``; "" for nobody.
+        #: The node that this node voted for in ``term``; "" if it has not voted.
         self.vote = hard_state.vote
         self.log = RaftLog(snapshot, entries)
         self.now_ms = now_ms
@@ -104,7 +107,7 @@ class Raft:
         self._writing: tuple[HardState, int, int] | None = None
         self.role: Role = Follower(self)
 
-    # What it is.
+    # --- the state of the node
 
     @property
     def is_leader(self) -> bool:
@@ -128,22 +131,22 @@ class Raft:
         """The other members, as this leader knows them; none when it does not lead."""
         return self.role.followers() if isinstance(self.role, Leader) else {}
 
-    # What happens to it.
+    # --- events
 
     def tick(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.role.tick()
 
     def unreachable(self, node: str) -> None:
-        """Nothing listens where ``node`` did: if it leads, this node need not wait for the rest of the election time.
+        """Nothing listens at the address of ``node`` any more: if ``node`` led, this node stands for election soon.
 
-        It asks first who would vote for it, so a leader that others hear stays.
+        It first asks which nodes would vote for it, so a leader that others hear stays.
         """
         if node and node == self.leader and isinstance(self.role, Follower):
             self.role.lost_leader()
 
     def stand_first(self) -> None:
-        """Nobody has led this new group, and no other member is told to stand first: need not wait for a leader."""
+        """Stand for election without waiting for a leader. For a new group, in which one member is told to do this."""
         if self.term == 0 and isinstance(self.role, Follower):
             self.role.lost_leader()
 
@@ -168,14 +171,14 @@ class Raft:
         return self.role
 
     def step(self, message: RaftMessage) -> None:
-        """Take a message of another node."""
+        """Handle a message of another node."""
         if message.to != self.node:
-            return  # for the node that had this address before it lost its disk
+            return  # meant for the node that had this address before it lost its disk
         if reason := why_absurd(message, self.term, self.log.last):
             self.absurd = Absurd(message, reason)
             return
-        # The term decides before the content does: a later one is adopted first, an older one is answered with the
-        # present one. So a role sees messages of its own term only, in which there is at most one leader.
+        # The term decides before the content does: a later term is adopted first, an older term is answered with the
+        # current term. So a role sees messages of its own term only, in which there is at most one leader.
         if message.term > self.term and not self._adopt(message):
             return
         if message.term < self.term:
@@ -195,7 +198,7 @@ class Raft:
                 self._answer_vote(message)
                 return False
         if isinstance(message, VoteResponse) and message.pre and message.granted:
-            return True  # its term is the one that the election would have
+            return True  # its term is the term of the election to come
         self.become_follower(message.term, message.sender if isinstance(message, FROM_LEADER) else "")
         return True
 
@@ -209,7 +212,7 @@ class Raft:
     def _answer_vote(self, request: VoteRequest) -> None:
         log = self.log
         # One vote a term, kept on disk before the answer is sent: two candidates cannot both get a majority. And only
-        # for a log that is at least as new as this one: a leader has every committed entry.
+        # for a log that is at least as new as this node's: a leader has every committed entry.
         free = request.pre or self.vote == request.sender or (not self.vote and not self.leader)
         granted = free and (request.last_term, request.last_index) >= (log.last_term, log.last)
         if granted and not request.pre:
@@ -218,7 +221,7 @@ class Raft:
         term = request.term if granted else self.term
         self.send(VoteResponse(self.node, request.sender, term, granted, request.pre))
 
-    # For the roles.
+    # --- methods for the roles
 
     def send(self, message: RaftMessage) -> None:
         self.outbox.append(message)
@@ -235,7 +238,7 @@ class Raft:
         if term != self.term:
             self.term = term
             self.vote = ""
-            # What was promised in the old term may not be true any more when it is on disk.
+            # A promise of the old term may not be true any more when it is on disk.
             self.outbox.clear()
         self.leader = leader
 
@@ -267,7 +270,7 @@ class Raft:
         if snapshot.index <= log.commit:
             return log.commit
         if log.term(snapshot.index) == snapshot.term:
-            # The entry is here, so all before it is the leader's, too: the log is worth more than the snapshot.
+            # The entry is here, so all entries before it equal the leader's: the log is worth more than the snapshot.
             log.commit_to(snapshot.index)
             return snapshot.index
         if snapshot.index < log.entries.base:
@@ -276,7 +279,7 @@ class Raft:
         self._restore = snapshot
         return snapshot.index
 
-    # What it wants.
+    # --- the duties of the driver
 
     def ready(self) -> Ready:
         if isinstance(self.role, Leader):
@@ -291,7 +294,7 @@ class Raft:
         return Ready(tuple(messages), persist, restore, self.log.take_committed(), reads)
 
     def _sort_messages(self) -> tuple[list[RaftMessage], list[RaftMessage]]:
-        """Messages that may go at once, and those that promise what is not on disk yet."""
+        """Messages that may be sent at once, and messages that promise something that is not on disk yet."""
         # While the term or the vote is not on disk, any message may promise it: after a crash this node could vote for
         # another candidate in a term in which it has spoken already. Later, only an acknowledgement of entries can
         # promise too much. A leader's own entries go out before they are on disk here: it counts itself separately.
@@ -317,7 +320,7 @@ class Raft:
         return Persist(changed, entries, snapshot, tuple(waiting))
 
     def persisted(self) -> None:
-        """What the last ``persist`` named is on disk."""
+        """Everything in the last ``persist`` is on disk."""
         if self._writing is None:
             return
         self._saved_state, index, term = self._writing
@@ -337,19 +340,19 @@ class Raft:
     def forget_after(self, index: int) -> None:
         """Forget the entries after ``index``, which a leader does not have, before others replace them.
 
-        For a node that needs time to remove them from its disk. It is as if they were replaced and the others lost
-        again: whoever made them was deposed by a majority that does not need them.
+        For a node that needs time to remove the entries from its disk. This is safe, as if new entries had replaced
+        them and had been lost again: a majority that does not need these entries has deposed the leader that made them.
         """
         self.log.forget_after(index)
 
-    # Snapshots of the own state.
+    # --- snapshots of this node's state
 
     def make_snapshot(self, index: int, data: bytes) -> Snapshot:
         """``data``: the application's state after the entry at ``index``, which ``ready`` handed out."""
         return Snapshot(index, self.log.term(index) or self.log.snapshot.term, self.log.members_at(index), data)
 
     def compact(self, snapshot: Snapshot, keep: int) -> None:
-        """``snapshot`` is on disk: entries that it covers are not needed, except the last ``keep`` for slow members."""
+        """Drop the entries that ``snapshot``, now on disk, covers, except the last ``keep`` for slow members."""
         self.log.compact(snapshot, keep)
 
 
@@ -372,7 +375,7 @@ class Follower:
     def lost_leader(self) -> None:
         config = self._raft.config
         self._heard_ms = self._raft.now_ms - config.election_ms
-        # Others lose it in the same moment; they should not all stand at once.
+        # Other followers lose the leader in the same moment, and should not all stand at once.
         soon_ms = self._raft.now_ms + config.random.randrange(1 + config.election_ms // SPREAD)
         self._deadline_ms = min(self._deadline_ms, soon_ms)
 
@@ -524,7 +527,7 @@ class Leader:
         return self._raft.log.commit >= self._first_index
 
     def followers(self) -> dict[str, FollowerState]:
-        # Its answers may be under way: who answered a heartbeat of the last election time is alive.
+        # Answers may be under way: a member that answered a heartbeat within the last election time is alive.
         config = self._raft.config
         rounds = config.election_ms // config.heartbeat_ms
         return {
@@ -532,7 +535,7 @@ class Leader:
             for node, progress in self.progress.items()
         }
 
-    # Requests of the application.
+    # --- requests of the application
 
     def propose(self, kind: int, data: bytes) -> int:
         if self._transferee:
@@ -570,7 +573,7 @@ class Leader:
     def read_index(self, context: object) -> None:
         self._reads.add(context)
 
-    # Time.
+    # --- time
 
     def tick(self) -> None:
         raft = self._raft
@@ -587,7 +590,7 @@ class Leader:
     def _has_majority(self) -> bool:
         raft = self._raft
         voters = raft.log.members.voters
-        # A leader that is cut off steps down: its clients then look for the one that the others have elected.
+        # A leader that is cut off steps down: its clients then look for the leader that the others have elected.
         active = sum(voter == raft.node or self.progress[voter].active for voter in voters)
         for progress in self.progress.values():
             progress.active = False
@@ -600,7 +603,7 @@ class Leader:
         for node, progress in self.progress.items():
             raft.send(Heartbeat(raft.node, node, raft.term, min(progress.match, raft.log.commit), self._round))
 
-    # Answers.
+    # --- answers of other members
 
     def step(self, message: RaftMessage) -> None:
         progress = self.progress.get(message.sender)
@@ -608,11 +611,11 @@ class Leader:
             return
         match message:
             case AppendResponse() if not message.refused and message.index > self._raft.log.last:
-                # Believed, this member would get no entry any more from this leader.
+                # If believed, this member would get no entry from this leader any more.
                 reason = f"it claims entry {message.index} of a leader whose log ends at {self._raft.log.last}"
                 self._raft.absurd = Absurd(message, reason)
             case HeartbeatResponse() if message.round > self._round:
-                # Believed, this member would confirm all reads to come.
+                # If believed, this answer would confirm all future reads.
                 reason = f"it answers heartbeat {message.round} of a leader that has sent {self._round}"
                 self._raft.absurd = Absurd(message, reason)
             case AppendResponse():
@@ -638,7 +641,7 @@ class Leader:
         """Commit what a majority has on disk, if the last of it is of this term: the rule of the paper's figure 8.
 
         An entry of an older term may be on a majority's disks and yet be replaced, by a leader that was elected without
-        it. One of this term cannot: whoever is elected later has it, and so all before it.
+        it. An entry of this term cannot: each later leader has it, and so all entries before it.
         """
         raft, log = self._raft, self._raft.log
         index = reached(log.members.voters, self._on_disk)
@@ -672,7 +675,7 @@ class Leader:
         if progress is not None and progress.match == raft.log.last:
             raft.send(TimeoutNow(raft.node, self._transferee, raft.term))
 
-    # What goes out.
+    # --- requests to other members
 
     def _append(self, kind: int, data: bytes) -> int:
         raft, log = self._raft, self._raft.log
@@ -711,7 +714,7 @@ class Leader:
                     progress.sent_snapshot(raft.now_ms)
                 progress.due = False
                 return
-            # Without room in its window the member is still told of commits, by a request without entries.
+            # Without room in its window the member still learns of commits, by a request without entries.
             entries: tuple[RaftEntry, ...] = ()
             if progress.may_send():
                 entries = log.entries.read(progress.next, log.last + 1, raft.config.max_append_bytes)

@@ -1,4 +1,4 @@
-"""What a node wants done. The driver does it in this order.
+"""What a node wants its driver to do. The driver does it in this order.
 
 1. ``messages`` may be sent at once.
 2. ``persist`` goes to disk, with one fsync; then ``Persist.messages`` are sent and ``persisted`` is called. Meanwhile
@@ -14,7 +14,7 @@ from skylark.mqcommon.raft.messages import RaftEntry, RaftMessage, Snapshot
 
 @lazy_dataclass(frozen=True, slots=True)
 class HardState:
-    """What a node must not forget: else it could vote twice in a term."""
+    """What a node must not forget: otherwise it could vote twice in a term."""
 
     term: int = 0
     vote: str = ""
@@ -22,7 +22,7 @@ class HardState:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Persist:
-    """``entries`` replace what is stored from their first index on. ``snapshot`` replaces the whole log."""
+    """What to write. ``entries`` replace all stored entries from their first index on; ``snapshot`` the whole log."""
 
     hard_state: HardState | None
     entries: tuple[RaftEntry, ...]

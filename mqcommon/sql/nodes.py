@@ -1,6 +1,6 @@
 """What an SQL92 expression consists of, and the checks that RocketMQ makes when it puts one together.
 
-The type of each value is known before any message is: properties are texts. Only whether there is a value is not.
+The type of each value is known before any message: properties are texts. Only whether a property exists is unknown.
 RocketMQ's rules: a comparison with a missing property is null; NOT, AND and OR have three values; a text that is
 compared with a number must be one, else the whole expression fails, and the message does not match.
 """

@@ -84,11 +84,11 @@ MAX_CHARACTERS = 16_384
 # Comparisons, searches and tests in one expression. Each costs some time for every message.
 MAX_TERMS = 256
 MAX_DEPTH = 24
-# Comparisons of what comparisons say, as in a = TRUE = TRUE = FALSE: each is one level deeper, without a parenthesis.
+# Comparisons of results of comparisons, as in a = TRUE = TRUE = FALSE: each is one level deeper, without a parenthesis.
 MAX_CHAINED = 24
 MAX_TEXTS = 1_024
 
-# RocketMQ's parser ends before it without an error: of a LIKE 'x%' it takes "a", which no message matches.
+# RocketMQ's parser stops before LIKE without an error: of a LIKE 'x%' it takes "a", which no message matches.
 _NO_LIKE = "there is no LIKE in RocketMQ's SQL92: use STARTSWITH 'a', ENDSWITH 'a' or CONTAINS 'a'"
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
@@ -139,7 +139,7 @@ class _Parser:
         return self._joined("AND", self._equality)
 
     def _joined(self, word: str, level: Callable[[], Node]) -> Node:
-        # One node for a whole chain: a OR b OR c ... would else be as deep as it is long.
+        # One node for a whole chain: otherwise a OR b OR c ... would be as deep as it is long.
         start, parts = self._now, [level()]
         while self._take(word):
             parts.append(level())
@@ -199,7 +199,7 @@ class _Parser:
         texts = [self._expect(TEXT).text]
         while self._take(","):
             texts.append(self._expect(TEXT).text)
-        # Of all lists together: many small ones cost as much as a large one.
+        # The limit is of all lists together: many small lists cost as much as a large one.
         self._texts += len(texts)
         if self._texts > MAX_TEXTS:
             raise self._error(f"more than {MAX_TEXTS} texts stand in IN (...)")

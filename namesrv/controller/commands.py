@@ -1,7 +1,7 @@
-"""What is written to the log of the Controllers: each command has all that its result depends on. Pure.
+"""The commands in the log of the Controllers: each has everything that its result depends on. Pure.
 
-Which brokers are alive is known to the leader alone, so the commands that depend on it carry it. An entry is CBOR:
-the version, the kind, and the fields in their order.
+Only the leader knows which brokers are alive, so commands that depend on this carry the living brokers. An entry is
+CBOR: the version, the kind, and the fields in their order.
 """
 
 from dataclasses import fields
@@ -58,7 +58,10 @@ class AlterSyncStateSet:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ElectMaster:
-    """Elect a master (1002). ``broker_id``: who asks, None for the Controller; with ``designated`` the new master."""
+    """Elect a master (1002).
+
+    ``broker_id``: the broker that asks, None for the Controller; if ``designated``, the new master.
+    """
 
     name: str
     broker_id: int | None
@@ -69,7 +72,7 @@ class ElectMaster:
 
 @lazy_dataclass(frozen=True, slots=True)
 class CleanBrokerData:
-    """Forget replicas (1011); no ``broker_ids``: all of the set."""
+    """Forget replicas (1011); without ``broker_ids`` all replicas of the set."""
 
     name: str
     broker_ids: tuple[int, ...]

@@ -1,7 +1,7 @@
 """A Controller: its port, its node of the group, and its tasks. It listens at its own address of controllerDLegerPeers.
 
-``Controller`` runs alone (cli.py) or inside a NameServer, which gives it its options. Neighbours: view.py (what this
-owns), handlers.py (requests), elections.py.
+``Controller`` runs alone (cli.py) or inside a NameServer, which gives it its options.
+Neighbours: view.py (what this owns), handlers.py (requests), elections.py.
 """
 
 import logging
@@ -57,7 +57,7 @@ class Holder:
 
 
 class Controller:
-    """``run`` serves until cancelled; call ``stop`` first to answer the requests in flight."""
+    """One Controller. ``run`` serves until cancelled; call ``stop`` first to answer the requests in flight."""
 
     def __init__(self, holder: OptionsHolder, clock: Clock) -> None:
         self._holder = holder
@@ -72,7 +72,7 @@ class Controller:
         directory = os.path.join(options.controller_dir, options.controller_d_leger_self_id)
         storage = await trio.to_thread.run_sync(FileStorage, fs, directory)
         try:
-            # Of writes that a crash broke off. The directory is this process's now.
+            # Temporary files that a crash left. The directory belongs to this process now.
             await trio.to_thread.run_sync(remove_all_leftovers, fs, directory)
             if options.config_store_path and (reason := remove_leftovers(fs, options.config_store_path)):
                 logger.warning("%s", reason)
@@ -93,7 +93,8 @@ class Controller:
         brokers, admin = BrokerHandlers(view, elections, leases), AdminHandlers(view, self._holder)
         handlers: Mapping[int, Handler] = {**node.handlers(), **brokers.handlers(), **admin.handlers()}
         slow: Mapping[int, SlowHandler] = {**node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()}
-        # Around all handlers, Raft's too: a stranger's entries could replace what the group has decided.
+        # Access control is around all handlers, Raft's too: a stranger's entries could replace what the group has
+        # decided.
         guard = Guard(lambda: self._holder.options) if options.is_guarded else None
         if guard is not None:
             handlers, slow = guard.guarded(handlers), guard.guarded_slow(slow)

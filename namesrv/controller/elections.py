@@ -1,8 +1,8 @@
 """Elections that the Controller begins itself: when a master falls silent or its connection closes.
 
-A connection may close without its broker being dead; a broker whose port refuses connections is dead. A stopped one, or
-one that is cut off, is found by its silence. Nothing is done by a Controller that does not lead, and a new leader first
-waits until all living brokers must have been heard.
+A connection may close without its broker being dead; a broker whose port refuses connections is dead. A broker that is
+stopped or cut off is found by its silence. A Controller that does not lead does nothing, and a new leader first waits
+until all living brokers must have been heard.
 Neighbours: liveness.py (who is heard of), replicas.py (who is elected).
 """
 
@@ -36,7 +36,10 @@ SLICE = 1_000
 
 
 class Elections:
-    """The port calls ``take_heartbeat`` and ``closed``; ``run`` elects. ``elected`` gets each set with a new master."""
+    """The elections of one Controller.
+
+    The port calls ``take_heartbeat`` and ``closed``; ``run`` elects. ``elected`` gets each set with a new master.
+    """
 
     def __init__(
         self,
@@ -50,12 +53,13 @@ class Elections:
         self._elected = elected
         self._sleep = sleep
         self._running: set[str] = set()  # sets whose election waits for the group
-        # By set: how many of its brokers are examined, as their connections ended. Brokers that were found to be dead.
+        # By set: how many of its brokers are being examined, as their connections ended. Then: brokers that were found
+        # dead.
         self._examining: dict[str, int] = {}
         self._dead: set[Key] = set()
         # Sets in which a broker or an administrator asked for an election that may replace a living master.
         self._requested: list[str] = []
-        # Sets with such an election that may be decided yet, though its result was not heard in time.
+        # Sets with such an election that may still be decided, though its result did not come in time.
         self._doubtful: set[str] = set()
         self._nursery: trio.Nursery | None = None
         self._probes = trio.CapacityLimiter(PROBES)
@@ -68,7 +72,7 @@ class Elections:
                 self._nursery.start_soon(self._scan)
                 self._nursery.start_soon(self._check_all_masters_often)
         finally:
-            self._nursery = None  # connections that close from now on are those of a Controller that stops
+            self._nursery = None  # from now on connections close because this Controller stops
 
     def take_heartbeat(self, heard: LiveReplica[Channel]) -> None:
         """A heartbeat came."""
@@ -88,20 +92,21 @@ class Elections:
                 self._nursery.start_soon(self._examine, key, channel)
 
     def begin_examination(self, key: Key) -> None:
-        """`examined` follows."""
+        """Count an examination in the set; `examined` must follow."""
         self._examining[key[0]] = self._examining.get(key[0], 0) + 1
 
     def examined(self, key: Key, channel: Channel, *, is_dead: bool) -> None:
-        """A connection ended: elect when its broker is dead and was the master. The last examination in a set elects.
+        """End an examination: elect when the broker is dead and was the master. The last examination in a set elects.
 
-        When all brokers of a set are killed at once, a dead one would be elected, and nobody else could lead then.
+        When all brokers of a set are killed at once, a dead broker could be elected, and then no other broker could
+        lead.
         """
         name, row = key[0], self._view.liveness.get(key)
-        # A broker that has come back on another connection since is alive, whatever its old one says.
+        # A broker that has come back on another connection since is alive, whatever its old connection says.
         if is_dead and row is not None and row.connection is channel:
             self._view.liveness.forget(key)
             self._dead.add(key)
-        # Only the last examination of a set elects: until then a candidate may be one that is dead, too.
+        # Only the last examination of a set elects: until then a candidate may be dead, too.
         self._examining[name] -= 1
         if not self._examining[name]:
             del self._examining[name]
@@ -112,7 +117,8 @@ class Elections:
     def check_master(self, name: str) -> None:
         """Elect if the set needs a master. A master that is known to be dead counts as dead even for a new leader.
 
-        When an earlier election is in doubt, another one is asked for that changes nothing: it ends the doubt.
+        When the result of an earlier election is unknown, another election that changes nothing is proposed: its result
+        tells.
         """
         view = self._view
         known = view.replicas.sets.get(name)
@@ -129,7 +135,7 @@ class Elections:
         self._elect(known, ElectMaster(name, None, False, candidates, view.may_be_unclean))
 
     def is_replacing(self, name: str) -> bool:
-        """Whether the master of a set may be replaced in the next moment, so that it must get no lease."""
+        """Whether the master of a set may be replaced at any moment, so that it must get no lease."""
         return name in self._running or name in self._requested or name in self._doubtful
 
     async def elect_on_request(self, name: str, broker_id: int | None, *, designated: bool) -> ChangeOutcome:
@@ -141,17 +147,17 @@ class Elections:
         else:
             self._requested.append(name)
             try:
-                # The old master may acknowledge for as long as it was told; it is told nothing meanwhile (`Leases`).
-                # Only then the group decides: two brokers never acknowledge at once.
+                # The old master may acknowledge until its lease ends, and gets no new lease meanwhile (`Leases`). Only
+                # then the group decides: two brokers never acknowledge at once.
                 await self._sleep(max(0, self._granted_until_ms(known) - self._view.clock.monotonic_ms()) / 1000)
                 outcome = await self._view.change(self._request(name, broker_id, designated=designated))
-            except BaseException:  # also when who asked is gone: what the group was asked for may be decided yet
+            except BaseException:  # also when the caller is cancelled: the group may still decide the election
                 self._doubtful.add(name)
                 raise
             finally:
                 self._requested.remove(name)
         if was_doubtful:
-            # The log has an order: what was in doubt before this entry is decided, too.
+            # The log has an order: once this entry is decided, the earlier elections are decided, too.
             self._doubtful.discard(name)
         self.outcome(outcome)
         return outcome
@@ -173,7 +179,7 @@ class Elections:
         return known.master is not None and all(each.broker_id != known.master for each in candidates)
 
     def _granted_until_ms(self, known: BrokerSet) -> int:
-        """Until when the lease of the master lasts; 0 for a dead master."""
+        """The time when the lease of the master ends; 0 for a dead master."""
         if self._is_dead(known):
             return 0
         row = None if known.master is None else self._view.liveness.get((known.name, known.master))
@@ -205,10 +211,11 @@ class Elections:
             self._elected(known)
 
     def _leadership(self, leads: bool) -> None:
-        # What was asked for under another term is decided by that leader's log, not by what this one remembers.
+        # An election that was asked for in another term is decided by the log of that term's leader, not by this
+        # memory.
         self._running.clear()
         self._doubtful.clear()
-        # While another Controller led, they may have started again unheard.
+        # While another Controller led, these brokers may have started again without this Controller hearing of it.
         self._dead.clear()
         if leads:
             view = self._view
@@ -235,12 +242,13 @@ class Elections:
         try:
             self._view.group.submit(encode_change(change), partial(self._answered, known.name, was_doubtful))
         except RaftError as error:
-            logger.warning("no election in %s: %s", known.name, error)  # the next look at all sets tries again
+            logger.warning("no election in %s: %s", known.name, error)  # the next scan of all sets tries again
         else:
             self._running.add(known.name)
 
     def _answered(self, name: str, was_doubtful: bool, result: ChangeOutcome | RaftError) -> None:
-        # After an error the entry may be decided yet. The next look at all sets asks again, which then changes nothing.
+        # After an error the entry may still be committed. The next scan of all sets proposes again, which then changes
+        # nothing.
         self._running.discard(name)
         if isinstance(result, RaftError):
             logger.warning("no election in %s: %s", name, result)
@@ -253,7 +261,7 @@ class Elections:
         clock = self._view.clock
         while True:
             slept_from_ms = clock.monotonic_ms()
-            # In a NameServer scanNotActiveBrokerInterval is the key of its routes, which need not be so quick.
+            # In a NameServer scanNotActiveBrokerInterval is an option of its routes, whose scans may be slower.
             interval_ms = self._view.options.scan_brokers_ms
             await trio.sleep(interval_ms / 1000)
             now_ms = clock.monotonic_ms()
@@ -265,7 +273,7 @@ class Elections:
 
     def check_silent_brokers(self) -> None:
         """Elect where the master was not heard of for its timeout."""
-        for name, broker_id in self._view.liveness.silent(self._view.clock.monotonic_ms()):
+        for name, broker_id in self._view.liveness.pop_silent(self._view.clock.monotonic_ms()):
             logger.warning("broker is silent: %s %d", name, broker_id)
             self.check_master(name)
 
@@ -282,7 +290,7 @@ class Elections:
             await trio.lowlevel.checkpoint()
 
     async def _examine(self, key: Key, channel: Channel) -> None:
-        """See whether a broker refuses connections."""
+        """Find out whether a broker refuses connections."""
         known = self._view.replicas.sets.get(key[0])
         addr = None if known is None else known.address(key[1])
         async with self._probes:

@@ -1,9 +1,9 @@
-"""The requests that a Controller answers: those of brokers, and those of administrators.
+"""The requests that a Controller answers: requests of brokers, and requests of administrators.
 
 Brokers: heartbeats (904), ids (1012, 1013), registration (1003), masters (1002, 1004), SyncStateSets (1001). Only the
-leader answers these. What changes the state is answered when it is committed; what reads it, when the leader has made
-sure that it still leads. Administrators: the leader (1005), sets (1006), options (1009, 1010), replicas that are gone
-for good (1011), and the members of the group of Controllers (7120).
+leader answers these. A request that changes the state is answered when the change is committed; a request that reads
+it, when the leader has made sure that it still leads. Administrators: the leader (1005), sets (1006), options (1009,
+1010), replicas that are gone for good (1011), and the members of the group of Controllers (7120).
 Neighbours: view.py (the state), replicas.py (decides), leases.py (answers heartbeats).
 """
 
@@ -104,8 +104,8 @@ class BrokerHandlers:
         registered = None if known is None else known.address(header.broker_id)
         if registered is not None and registered != header.broker_addr:
             refusal = f"BrokerId: {header.broker_id} of {header.broker_name} is registered at {registered}"
-        # A Controller that does not lead notes who is alive, too: if it leads next, it knows. A broker at another
-        # address than the registered one has a copied identity, and must not count as that one.
+        # A Controller that does not lead records who is alive, too, for the time when it leads. A broker at another
+        # address than the registered address has a copied identity, and must not count as the registered broker.
         if refusal is None:
             self._hear(channel, request, header, header.broker_id)
         if not self._view.group.is_leader:
@@ -136,7 +136,7 @@ class BrokerHandlers:
                 header.is_electable is not False,
             )
         )
-        # The answer is a lease, which only a leader that a majority still follows may give. RocketMQ's brokers send
+        # The answer is a lease, which only a leader that a majority still follows may grant. RocketMQ's brokers send
         # heartbeats oneway, and have no leases.
         if self._view.group.is_leader and not request.is_oneway:
             self._leases.answer_later(channel, request, (header.broker_name, broker_id), now_ms, timeout_ms)
@@ -144,7 +144,7 @@ class BrokerHandlers:
     async def next_id(self, channel: Channel, request: Command) -> Command:
         """1012: the id that the next new broker of a set gets."""
         header = CONTROLLER_GET_NEXT_BROKER_ID.header(request)
-        # The id is not reserved: of two brokers that get the same one, `apply_id` lets the first have it.
+        # The id is not reserved: of two brokers that get the same id, `apply_id` gives it to the first.
         await self._view.read()
         known = self._view.replicas.sets.get(header.broker_name)
         answer = GetNextBrokerIdResponseHeader(known.next_id if known else 1, header.cluster_name, header.broker_name)
@@ -188,9 +188,9 @@ class BrokerHandlers:
         return CONTROLLER_REGISTER_BROKER.answer(request, answer, body=_encoded(request, known.in_sync))
 
     def _check_moved(self, known: BrokerSet, broker_id: int, address: str) -> None:
-        """Refuse another address for a broker whose heartbeats come from the registered one.
+        """Refuse another address for a broker whose heartbeats come from the registered address.
 
-        Heartbeats from elsewhere are refused, so only one of two brokers with one id can become the master.
+        Heartbeats from other addresses are refused, so only one of two brokers with one id can become the master.
         """
         registered = known.address(broker_id)
         if registered is not None and self._view.liveness.get((known.name, broker_id)) is not None:
@@ -202,12 +202,12 @@ class BrokerHandlers:
             )
 
     async def elect(self, channel: Channel, request: Command) -> Command:
-        """1002: of a broker that found no master, or of an administrator who designates one."""
+        """1002: from a broker that found no master, or from an administrator who designates a master."""
         header = CONTROLLER_ELECT_MASTER.header(request)
         outcome = await self._elections.elect_on_request(
             header.broker_name, header.broker_id, designated=header.designate_elect
         )
-        # A master that still exists is no failure to the broker that asks: it gets to know whom to follow.
+        # A master that still exists is no failure for the broker that asks: the answer says which master to follow.
         known = outcome.broker_set
         if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST) or known is None:
             raise RequestRefused(outcome.code, outcome.remark or "")
@@ -232,7 +232,8 @@ class BrokerHandlers:
     async def alter(self, channel: Channel, request: Command) -> Command:
         """1001: a master changes its SyncStateSet."""
         header, body = CONTROLLER_ALTER_SYNC_STATE_SET.header(request), CONTROLLER_ALTER_SYNC_STATE_SET.body(request)
-        # Who is alive is known to the leader alone, so it goes into the entry: all Controllers must decide the same.
+        # Only the leader knows which brokers are alive, so the entry carries them: all Controllers must decide the
+        # same.
         alive = self._view.live_ids(self._view.replicas.sets.get(header.broker_name))
         change = AlterSyncStateSet(
             header.broker_name,
@@ -302,7 +303,7 @@ class AdminHandlers:
         return await update_options(self._holder, channel, request)
 
     async def sync_state_data(self, channel: Channel, request: Command) -> Command:
-        """1006. Names that are not known are left out."""
+        """1006: the replicas of sets. Unknown names are left out."""
         names = _names(CONTROLLER_GET_SYNC_STATE_DATA.body(request))
         await self._view.read()
         sets = self._view.replicas.sets

@@ -1,9 +1,9 @@
-"""Answers the heartbeats of masters: each answer lets the broker acknowledge for most of its timeout from its sending.
+"""Answers the heartbeats of masters with leases: each lasts for most of the broker's timeout from the heartbeat on.
 
-So that two brokers never may at once, the Controller makes sure after a heartbeat came that it still leads, and answers
-no master while an election is under way that may replace it. An election begins when all leases are over: the master
-was silent for its timeout, or refuses connections.
-One read serves all heartbeats that came meanwhile. RocketMQ's brokers want no answer and wait for none.
+A broker may acknowledge only during a lease. So that two brokers never have a lease at once, the Controller makes sure
+after a heartbeat came that it still leads, and answers no master while an election is under way that may replace it. An
+election begins when all leases are over: the master was silent for its timeout, or refuses connections. One read serves
+all heartbeats that came meanwhile. RocketMQ's brokers want no answer and wait for none.
 Neighbours: elections.py; `MasterLease` in broker/replication/autoswitch/decisions.py is the other side.
 """
 
@@ -32,7 +32,10 @@ class _Beat(NamedTuple):
 
 
 class Leases:
-    """``answer_later`` never waits; ``run`` answers. ``is_replacing``: whether an election waits for the group."""
+    """The heartbeats that wait for an answer.
+
+    ``answer_later`` never waits; ``run`` answers. ``is_replacing``: whether an election waits for the group.
+    """
 
     def __init__(self, view: View, is_replacing: Callable[[str], bool]) -> None:
         self._view = view
@@ -59,8 +62,8 @@ class Leases:
                 await self.answer()
 
     async def answer(self) -> None:
-        """Answer all that wait."""
-        # The read begins after these beats came: if this Controller still leads then, no other has elected before.
+        """Answer all heartbeats that wait."""
+        # The read begins after these heartbeats came: if this Controller still leads then, no other has elected before.
         beats, self._waiting = self._waiting, []
         try:
             await self._view.read()
@@ -68,7 +71,7 @@ class Leases:
             for beat in beats:
                 beat.channel.reply(beat.request, failure(beat.request, refusal))
             return
-        # The lease counts from when the beat came, not from now: the broker counts from when it sent it.
+        # The lease counts from the arrival of the heartbeat, not from now: the broker counts from its sending.
         for beat in beats:
             beat.channel.reply(beat.request, self._answer(beat))
 
@@ -79,13 +82,14 @@ class Leases:
             return beat.request.respond(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "it was forgotten")
         longest_ms = self._view.options.broker_heartbeat_timeout
         if beat.timeout_ms > longest_ms:
-            # A new leader elects after that time: what another one granted must be over by then.
+            # A new leader elects after this time: the leases of an earlier leader must be over by then.
             text = f"no lease: the heartbeat timeout, {beat.timeout_ms} ms, is longer than the Controllers'"
             return beat.request.respond(remark=f"{text} brokerHeartbeatTimeout, {longest_ms} ms")
         if known.master == broker_id:
             row = self._view.liveness.get(beat.key)
             if row is None or self._is_replacing(name):
                 return beat.request.respond(ResponseCode.SYSTEM_BUSY, "a master of this set is being elected")
-            # Noted before the answer goes out: an election waits for what was granted, whether it arrives or not.
+            # Recorded before the answer is sent: an election waits for the end of the lease, whether the answer arrives
+            # or not.
             row.granted_until_ms = max(row.granted_until_ms, beat.heard_ms + beat.timeout_ms)
         return BROKER_HEARTBEAT.answer(beat.request, known.master_header)

@@ -1,6 +1,7 @@
 """Which brokers are alive, by their heartbeats (904), and what each said last. Pure: time comes in.
 
-Rows of the same timeout are in the order in which they were heard, so that a scan looks only at silent brokers.
+Rows of the same timeout are in the order in which they were heard, so that a scan reads only the rows of silent
+brokers.
 """
 
 from collections import OrderedDict
@@ -16,7 +17,7 @@ Key = tuple[str, int]  # broker name, broker id
 
 @lazy_dataclass(slots=True)
 class LiveReplica(Generic[C]):
-    """A living broker, by its last heartbeat. ``is_electable``: False for learners, and where the conf says so."""
+    """A living broker, by its last heartbeat. ``is_electable``: False for learners, and where the conf file says so."""
 
     key: Key
     connection: C
@@ -24,7 +25,7 @@ class LiveReplica(Generic[C]):
     timeout_ms: int
     candidate: Candidate
     is_electable: bool = True
-    #: Until when its lease as the master lasts, as far as this Controller granted it.
+    #: When the lease that this Controller granted the broker as the master ends.
     granted_until_ms: int = 0
 
 
@@ -37,14 +38,14 @@ class Liveness(Generic[C]):
         self._by_connection: dict[C, set[Key]] = {}
 
     def hear(self, heard: LiveReplica[C]) -> bool:
-        """Take a heartbeat; whether the broker was not known to be alive."""
+        """Record a heartbeat; returns whether the broker was not known to be alive."""
         known = self._rows.get(heard.key)
         if known is not None and known.connection is heard.connection and known.timeout_ms == heard.timeout_ms:
             known.heard_ms, known.candidate, known.is_electable = heard.heard_ms, heard.candidate, heard.is_electable
             self._by_timeout[known.timeout_ms].move_to_end(heard.key)
             return False
         if known is not None:
-            # What was granted on the old connection is still held by the broker.
+            # The broker still holds the lease that was granted on the old connection.
             heard.granted_until_ms = known.granted_until_ms
             self._drop(known)
         self._rows[heard.key] = heard
@@ -60,8 +61,8 @@ class Liveness(Generic[C]):
         """The living brokers of a set."""
         return [row for each in broker_ids if (row := self._rows.get((name, each))) is not None]
 
-    def silent(self, now_ms: int) -> list[Key]:
-        """Forget the brokers that were silent for longer than their timeout, and name them."""
+    def pop_silent(self, now_ms: int) -> list[Key]:
+        """Remove and return the brokers that were silent for longer than their timeout."""
         found: list[LiveReplica[C]] = []
         for timeout_ms, rows in self._by_timeout.items():
             for row in rows.values():
@@ -77,7 +78,7 @@ class Liveness(Generic[C]):
         return sorted(self._by_connection.pop(connection, ()))
 
     def forget(self, key: Key) -> None:
-        """The broker is dead."""
+        """Remove a dead broker."""
         row = self._rows.get(key)
         if row is not None:
             self._drop(row)

@@ -1,4 +1,4 @@
-"""Options of a Controller, under RocketMQ's names: in conf files of its own, or in the one of a NameServer."""
+"""Options of a Controller, under RocketMQ's names: in a conf file of its own, or in a NameServer's conf file."""
 
 import os
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from skylark.remoting.net.tls.options import TlsOptions
 _PEERS = "where all Controllers of the group listen for each other and for brokers: n0-10.0.0.1:9877;n1-10.0.0.2:9877"
 
 
-# A dead master is found so much later at most.
+# A dead master is found at most this much later.
 DEFAULT_SCAN_MS = 100
 
 

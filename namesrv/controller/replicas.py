@@ -1,9 +1,9 @@
-"""All broker sets, changed only by the entries of the log: the same on each Controller. Also who is elected. Pure.
+"""All broker sets, changed only by entries of the log, so the same on each Controller; and the choice of masters. Pure.
 
-A `BrokerSet` is immutable, so an answer may hold one while the next entry is applied.
+A `BrokerSet` is immutable, so an answer may hold a set while the next entry is applied.
 
-What is refused is no change, and has RocketMQ's code and text. An election raises both epochs and leaves the new master
-alone in the SyncStateSet, since only it knows yet where the logs of the others part from its own.
+A refused command changes nothing, and gets RocketMQ's code and text. An election raises both epochs and leaves the new
+master alone in the SyncStateSet, since only the new master knows where the other logs differ from its own.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -37,7 +37,10 @@ class Replica:
 
 @lazy_dataclass(frozen=True, slots=True)
 class BrokerSet:
-    """``next_id`` was never given to a broker. Both epochs only rise; ``master`` is None while nobody may lead."""
+    """One set.
+
+    ``next_id`` was never given to a broker. Both epochs only rise; ``master`` is None while no broker may lead.
+    """
 
     cluster: str
     name: str
@@ -90,7 +93,7 @@ class BrokerSet:
         return cls(cluster, name, next_id, known, master, master_epoch, frozenset(in_sync), in_sync_epoch)
 
 
-# Part of the meaning of the log: another value needs another version of its entries.
+# Part of the meaning of the log: another value needs another version of the log's entries.
 MAX_SETS = 50_000
 MAX_REPLICAS = 64
 _CLEAN_LIVING = "Broker [{},  {}] is still alive, clean up failure"
@@ -151,7 +154,7 @@ class Replicas:
         if known.cluster != change.cluster:
             refusal = f"Broker-set: {change.name} belongs to cluster {known.cluster}, not {change.cluster}"
             return ChangeOutcome(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
-        # The same code asks again after a crash, or because the answer was lost: the id is its own already.
+        # A broker with the same code asks again after a crash, or because the answer was lost: it has the id already.
         holder = known.replicas.get(change.broker_id)
         if holder is not None and holder.check_code == change.check_code:
             return ChangeOutcome(ResponseCode.SUCCESS, None, known)
@@ -184,7 +187,7 @@ class Replicas:
         if fault is not None:
             code, reason = fault
             return ChangeOutcome(code, f"Rejecting alter syncStateSet request because {reason}", known)
-        # The epochs were compared: a master that was deposed, or does not know the present set, changes nothing.
+        # The epochs are compared first: a master that was deposed, or does not know the present set, changes nothing.
         new_set = frozenset(change.new_set)
         return self._keep(replace(known, sync_state_set=new_set, sync_state_set_epoch=known.sync_state_set_epoch + 1))
 
@@ -196,13 +199,13 @@ class Replicas:
             )
         new_master = _choose(known, change)
         if new_master is None:
-            return self._nobody(known, change)
+            return self._leave_masterless(known, change)
         if new_master == known.master:
             refusal = f"The old master {known.address(new_master)} is still alive, not need to elect new master"
             refusal += f" for broker {known.name}"
             return ChangeOutcome(ResponseCode.CONTROLLER_MASTER_STILL_EXIST, refusal, known)
-        # The set shrinks to the new master: only it knows where the logs of the others part from its own. They join
-        # again when they have caught up.
+        # The SyncStateSet shrinks to the new master: only the new master knows where the other logs differ from its
+        # own. The other replicas join again when they have caught up.
         is_unclean = bool(known.sync_state_set) and new_master not in known.sync_state_set
         return self._keep(
             replace(
@@ -215,11 +218,11 @@ class Replicas:
             is_unclean=is_unclean,
         )
 
-    def _nobody(self, known: BrokerSet, change: ElectMaster) -> ChangeOutcome:
+    def _leave_masterless(self, known: BrokerSet, change: ElectMaster) -> ChangeOutcome:
         if change.broker_id is not None:
             return ChangeOutcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master", known)
-        # The Controller asks only when the master is dead: from now on the set has none.
-        # The SyncStateSet stays: only a member of it may lead again, as soon as one is back.
+        # The Controller asks only when the master is dead: from now on the set has none. The SyncStateSet stays: only a
+        # member of the SyncStateSet may lead again, as soon as a member is back.
         self._keep(lost := replace(known, master=None))
         refusal = "The old master has already been shutdown, no replica of the SyncStateSet is alive"
         return ChangeOutcome(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, refusal, lost)
@@ -241,7 +244,7 @@ class Replicas:
         if not replicas:
             del self.sets[change.name]
             return ChangeOutcome(ResponseCode.SUCCESS, None, None)
-        # A new epoch when the set changes, so that a master's request from before cannot bring the broker back.
+        # A new epoch when the set changes, so that an earlier request of a master cannot bring the broker back.
         in_sync = known.sync_state_set - to_clean
         raised = known.sync_state_set_epoch + (in_sync != known.sync_state_set)
         master = None if known.master in to_clean else known.master
@@ -255,7 +258,7 @@ class Replicas:
 
 
 def why_not_registered(known: BrokerSet | None, name: str, broker_id: int) -> str | None:
-    """Why a broker has to apply for an id first; None when it has one."""
+    """Why a broker has to apply for an id first; None when it has an id."""
     if known is None:
         return f"Broker-set: {name} hasn't been registered in controller"
     if broker_id not in known.replicas:
@@ -265,7 +268,7 @@ def why_not_registered(known: BrokerSet | None, name: str, broker_id: int) -> st
 
 def _choose(known: BrokerSet, change: ElectMaster) -> int | None:
     if known.master_epoch == 0 and change.broker_id is not None and not change.designated:
-        # Nothing was ever acknowledged in this set: the first that asks leads.
+        # Nothing was ever acknowledged in this set: the first broker that asks leads.
         return change.broker_id if change.broker_id in known.replicas else None
     candidates = [each for each in change.candidates if known.address(each.broker_id)]
     designated = change.broker_id if change.designated else None
@@ -280,11 +283,11 @@ def elect(
     *,
     unclean: bool,
 ) -> int | None:
-    """The id of the next master; None when no candidate may be.
+    """The id of the next master; None when no candidate may lead.
 
-    The designated one or nobody; else the old master when it is alive, else the one with the longest log. Only a member
-    of the SyncStateSet has all that was acknowledged. Another broker is elected only where the operator prefers a set
-    that takes messages to one that keeps them (``unclean``).
+    If a broker is designated, it is this broker or none. Otherwise it is the old master when alive, else the candidate
+    with the longest log. Only members of the SyncStateSet have every acknowledged message. Another broker is elected
+    only where the operator prefers taking new messages to keeping acknowledged messages (``unclean``).
     """
     alive = list(candidates)
     found = _best([each for each in alive if each.broker_id in in_sync], old_master, designated)
@@ -297,7 +300,7 @@ def _best(candidates: list[Candidate], old_master: int | None, designated: int |
         return designated if designated in ids else None
     if old_master in ids:
         return old_master
-    # By epoch before length: the bytes of an older master's log may be ones that its successor never had.
+    # By epoch before length: an older master's log may have bytes that its successor never had.
     ranked = sorted(candidates, key=lambda each: (-each.epoch, -each.max_offset, each.priority, each.broker_id))
     return ranked[0].broker_id if ranked else None
 
@@ -320,7 +323,7 @@ def _alter_fault(known: BrokerSet, change: AlterSyncStateSet) -> tuple[int, str]
         return ResponseCode.CONTROLLER_INVALID_REPLICAS, f"the replicas {{{_ids(unknown)}}} don't exist"
     if dead := new_set - known.sync_state_set - set(change.alive):
         return ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, f"the replicas {{{_ids(dead)}}} don't alive"
-    # RocketMQ refuses the set as it is. Here it gets a new epoch, so what was asked earlier cannot come into force.
+    # RocketMQ refuses an unchanged set. Here the set gets a new epoch, so an earlier request cannot take effect.
     return None
 
 

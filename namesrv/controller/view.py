@@ -35,7 +35,7 @@ class View:
     replicas: Replicas
     clock: Clock
     liveness: Liveness[Channel] = field(default_factory=Liveness)
-    #: Until then a new leader does not know which brokers are dead: it waits for a heartbeat of each.
+    #: Until this time a new leader does not know which brokers are dead: it waits for a heartbeat of each.
     learning_until_ms: int = 0
     unclean_elections: int = 0
 
@@ -52,11 +52,11 @@ class View:
 
     @property
     def may_be_unclean(self) -> bool:
-        """Whether a replica that may lack messages is elected; not before all others had time to be heard."""
+        """Whether a replica that may lack messages may be elected; not before all others had time to be heard."""
         return self.options.enable_elect_unclean_master and not self.is_learning
 
     def is_alive(self, key: Key) -> bool:
-        """Whether a broker is alive, or may be."""
+        """Whether a broker is alive, or may be alive."""
         return self.liveness.get(key) is not None or self.is_learning
 
     def live_ids(self, known: BrokerSet | None) -> list[int]:
@@ -75,7 +75,7 @@ class View:
         return outcome
 
     async def read(self) -> None:
-        """Return when ``replicas`` has all that was answered before. Raises RequestRefused as ``change``."""
+        """Return when ``replicas`` has every change that was answered before. Raises RequestRefused as ``change``."""
         with self.refusing():
             await self.group.read(TIMEOUT_MS)
 

@@ -41,7 +41,7 @@ class Health:
         await serve_pages(place, self.pages(), HEALTH_PAGES, "health", task_status)
 
     def pages(self) -> "Pages":
-        """Both pages."""
+        """The pages /healthz and /readyz."""
         return dict(zip(HEALTH_PAGES, (self._healthy, self._ready), strict=True))
 
     async def _healthy(self, accept: str) -> "Page":

@@ -1,10 +1,10 @@
 """HTTP pages of a daemon: a GET of a few paths, answered, and the connection is closed.
 
-h11 reads the request, so garbage is a 400 and no more. Limits: connections, the size of a request (h11's 16 KiB), the
-time until the request is there, and that of the whole exchange. With too many connections, one is closed for each new
-one: of the address (IPv6: /64) with the most connections, the one that has waited longest without a request, or else
-the oldest. So no client keeps the others out. Expensive pages are made one at a time; the others wait, within their
-time.
+h11 reads the request, so garbage is a 400 and no more. Limits: the number of connections, the size of a request (h11's
+16 KiB), the time until the request has arrived, and the time of the whole exchange. With too many connections, each new
+connection closes an old one. It belongs to the address (IPv6: /64) with the most connections; it is the connection that
+has waited longest without a request, or else the oldest. So no client keeps the others out. Expensive pages are made
+one at a time; the others wait, within their time.
 """
 
 import logging
@@ -74,7 +74,7 @@ class PageServer:
                 try:
                     transport = await listener.accept()
                 except OSError as error:
-                    # Usually no descriptor is free. Pages are not worth the end of the daemon.
+                    # Usually no descriptor is free. The daemon must not end because of a page.
                     logger.error("no page is served now: %s", error)
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
@@ -88,7 +88,7 @@ class PageServer:
     def _make_room(self) -> None:
         busiest, _ = Counter(each.network for each in self._open).most_common(1)[0]
         of_busiest = [each for each in self._open if each.network == busiest]
-        # Removed here and not when its task has ended: the next connection would count it once more.
+        # Removed here and not when its task has ended: the next connection would count the closed one, too.
         gives_way = next((each for each in of_busiest if not each.has_request), of_busiest[0])
         del self._open[gives_way]
         gives_way.scope.cancel()

@@ -111,7 +111,7 @@ class Push:
 
 
 def _grown(value: Value, before: Value | None) -> Value:
-    """``value`` without what it was before. A smaller value means that the counter was made again."""
+    """By how much ``value`` grew since the last success. A smaller value means that the counter was made again."""
     if isinstance(value, Histogram):
         if not isinstance(before, Histogram):
             return value

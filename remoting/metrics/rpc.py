@@ -1,7 +1,8 @@
 """How long requests take, from the turn of the event loop that reads them to its end, when answers are sent.
 
 All requests of one turn are answered together, so the clock is read twice a turn, and a request costs the raising of an
-integer. A request that waits for something (a message, the disk, a slave) is not measured here: what it waits for is.
+integer. A request that waits for something (a message, the disk, a slave) is not measured here: other metrics have
+these waits.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ RPC_LATENCY = Metric(
     ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
     "Time that requests took which were answered without waiting",
 )
-# A peer could make a row for each code that there is; an answer of another code is counted with this one.
+# A peer could make a row for each code that there is, so answers of unlisted codes are counted under this one.
 _OTHER = -1
 
 
@@ -51,11 +52,11 @@ class RpcTimes:
         return {code: self._measured(code, handler) for code, handler in handlers.items()}
 
     def measured_slow(self, handlers: Mapping[int, SlowHandler]) -> dict[int, SlowHandler]:
-        """The same for slow handlers, each of which is measured by itself."""
+        """Slow ``handlers``, each of which is measured by itself."""
         return {code: self._measured_slow(code, handler) for code, handler in handlers.items()}
 
     def end_turn(self) -> None:
-        """The requests of a turn are handled."""
+        """Count the requests of this turn: all of them are handled."""
         if not self._turning:
             return
         self._turning = False
@@ -111,7 +112,7 @@ class RpcTimes:
                 count(_code_of(error))
                 raise
             if response is not None:
-                # As `count`, without the call.
+                # The same as `count`, without the call.
                 row = rows.get(response.code) or _row(rows, response.code)
                 if not row.count:
                     raised.append(row)

@@ -27,7 +27,7 @@ TIMEOUT_S = 3
 # About a thousand addresses.
 MAX_ANSWER_BYTES = 64 * 1024
 _CHUNK_BYTES = 16 * 1024
-# Of one name; the others are not used.
+# The most addresses that are used of one name.
 MAX_ADDRESSES = 64
 
 
@@ -44,7 +44,7 @@ def check_nameservers(addrs: Iterable[str]) -> tuple[str, ...]:
 
 
 def addresses_in(text: str) -> tuple[str, ...]:
-    """The addresses in ``host:port;host:port`` (or with commas), each once; InvalidArgument when one is none."""
+    """The addresses in ``host:port;host:port`` (or with commas), each once; InvalidArgument for a wrong address."""
     parts = (part.strip() for part in text.replace(",", ";").split(";"))
     return check_nameservers(dict.fromkeys(part for part in parts if part))
 
@@ -71,7 +71,7 @@ class AddressServer:
         self._connect = connect
 
     async def fetch(self) -> tuple[str, ...]:
-        """The addresses that it lists. Raises ConnectFailed or ProtocolError within TIMEOUT_S."""
+        """The addresses that the server lists. Raises ConnectFailed or ProtocolError within TIMEOUT_S."""
         try:
             with trio.fail_after(TIMEOUT_S):
                 return addresses_in_answer(await self._answer())

@@ -1,4 +1,4 @@
-"""Answers with a body. One that is too large for a frame is cut, with a remark that says so, or refused."""
+"""Answers with a body. A body that is too large for a frame is cut, with a remark that says so, or refused."""
 
 from typing import Any, TypeVar
 

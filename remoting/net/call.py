@@ -1,7 +1,7 @@
 """Send a request that remoting/protocol/requests describes, wait for its answer and check the answer's code.
 
 A code that the request does not accept is a BrokerError; a RemotingError means no answer. The header and the body of
-the answer are decoded when they are asked for, and raise ProtocolError when they cannot be read.
+the answer are decoded when the caller reads them; ProtocolError when they cannot be decoded.
 """
 
 from typing import Any, Protocol, overload
@@ -17,7 +17,7 @@ from skylark.remoting.protocol.requests.replication import PageRequestHeader
 
 
 class Server(Protocol):
-    """What requests can be sent to."""
+    """A server to which requests can be sent."""
 
     @property
     def addr(self) -> str: ...
@@ -79,7 +79,7 @@ async def call(
     wait_ms: float = 0,
     page: PageRequestHeader | None = None,
 ) -> Answer[AH, AB]:
-    """The answer of ``at``. Raises BrokerError when it has a code that ``what`` does not accept.
+    """The answer of ``at``. Raises BrokerError when the answer has a code that ``what`` does not accept.
 
     ``wait_ms``: how long the server may hold the request on purpose. ``page``: which part of a table to ask a Skylark
     for.

@@ -46,20 +46,21 @@ RECEIVE_BYTES_BULK = 1_048_576
 APART_BYTES = 65_536
 # Pieces that are smaller than this on average are joined before they are sent.
 PIECE_BYTES = 16_384
-# With so many bytes to send, a server serves other connections before it handles more requests of this one.
+# With this many bytes to send, a server serves other connections before it handles more requests of this one.
 BULK_BYTES = 262_144
-# The same when the requests of one read have taken so long: one read may have hundreds that take a millisecond each.
+# After this time, too: the requests of one read may be hundreds that take a millisecond each.
 TURN_S = 0.005
-# A look at the clock costs some hundredths of a request, so there is one before so many requests.
-REQUESTS_A_LOOK = 8
-# Large frames are sent in parts of this size, so that a peer that takes them slowly is told from one that does not.
+# Reading the clock costs some hundredths of a request, so it is read once before this many requests.
+REQUESTS_PER_CLOCK_READ = 8
+# Large frames are sent in parts of this size, so that a peer that reads slowly is not taken for a peer that does not
+# read.
 PART_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 # Answers are counted in the budget each time they have grown by this much.
 CHARGE_BYTES = 65_536
 MAX_IN_FLIGHT = 65_535
-# A connection on which nothing arrives for so long, though a request has expired, is dead: a firewall or NAT on the way
-# has forgotten it. Requests with shorter timeouts say less: a server may stall for a moment.
+# A connection on which nothing arrives for this time, though a request has expired, is dead: a firewall or NAT on the
+# way has forgotten it. An expired request with a shorter timeout proves less: a server may stall for a moment.
 SILENT_S = 2.0
 
 Answered = Callable[[Command | RemotingError], None]
@@ -93,10 +94,11 @@ class Channel:
         self._outbox_bytes = 0
         self._max_outbox_bytes = max_outbox_bytes
         self._budget = budget or BufferBudget(sys.maxsize)
-        # What the budget counts of this channel, and the size of the outbox above which it is counted again.
+        # The bytes of this channel that the budget counts, and the size of the outbox above which it is counted again.
         self._charged_bytes = 0
         self._outbox_mark = min(CHARGE_BYTES, max_outbox_bytes)
-        # Requests that are kept after the turn in which they came; and those of a turn that lets others run.
+        # Bytes of the requests that are kept after the turn in which they came; bytes of the requests of a turn that
+        # lets other connections be served.
         self._request_bytes = 0
         self._turn_bytes = 0
         self._wake = Signal()
@@ -117,16 +119,16 @@ class Channel:
         self.last_read = trio.current_time()
         # When the reader last waited for the peer to take its answers.
         self._last_wait = 0.0
-        # When whole frames arrived last; since when, as far as scans know, a frame has been incomplete.
+        # When whole frames arrived last; and since when a frame has been incomplete, as far as scans know.
         self._last_frame = self.last_read
         self._partial_since = 0.0
-        # When the first of the expired requests was queued since which nothing was read.
+        # When the first of the requests was queued that expired while nothing was read.
         self._unanswered_since = -inf
-        #: Requests of the peer that run as tasks; the server counts.
+        #: How many requests of the peer run as tasks; the server counts them.
         self.tasks = 0
         self.language = ""
         self.version = 0
-        #: What the peer signs its requests with, once it has asked for a challenge.
+        #: The signatures of the peer's requests, once the peer has asked for a challenge.
         self.signatures: WholeSignatures | None = None
         #: Ext fields of the answer that accepts the offer to speak CBOR.
         self.greeting: Mapping[str, str] = {OFFER_FIELD: OFFER_CBOR}
@@ -203,7 +205,7 @@ class Channel:
     def hold(self, request_bytes: int) -> bool:
         """Count a request of this size that is kept after its handler has returned; False when there is no room.
 
-        `let_go` ends it, also when the channel has closed meanwhile.
+        The request counts until `let_go`, also when the channel has closed meanwhile.
         """
         if self._budget.used + request_bytes > self._budget.most:
             return False
@@ -212,7 +214,7 @@ class Channel:
         return True
 
     def let_go(self, request_bytes: int) -> None:
-        """A request that was counted by `hold` is done."""
+        """Stop counting a request that was counted by `hold`."""
         self._request_bytes -= request_bytes
         self.charge()
 
@@ -234,7 +236,7 @@ class Channel:
     def incomplete_since(self, now: float) -> float:
         """Since when the frame that arrives now has been incomplete, as far as earlier calls saw it.
 
-        Called in each scan, so that a read need not note when frames begin. While the peer does not take its answers
+        Each scan calls it, so that a read need not record when frames begin. While the peer does not take its answers
         nothing is read, so the rest of its frame may wait in the socket.
         """
         if not self._connection.pending_bytes or self.blocked_since:
@@ -246,18 +248,18 @@ class Channel:
 
     @property
     def idle_since(self) -> float:
-        """Since when the peer has neither sent anything nor taken what was sent before the next read."""
+        """When the peer last sent bytes, or took the answers for which the reader waited, or when this wait began."""
         return max(self.last_read, self.blocked_since, self._last_wait)
 
     @enable_ki_protection
     def flush_now(self) -> bool:
         """Send what the transport takes without waiting; whether nothing is left. The rest leaves as the peer reads.
 
-        When the connection is broken, the writer closes the channel: callers of this function are in the middle of
-        something, where the callbacks of other requests have no place.
+        When the connection is broken, the writer closes the channel and not this function: its callers must not be
+        interrupted by the callbacks of other requests.
         """
         if self._sending:
-            # The task that is sending will take this, too.
+            # The task that is sending will send this frame, too.
             return False
         if not self._outbox:
             return True
@@ -357,7 +359,8 @@ class Channel:
         late = [opaque for opaque, row in self._pending.items() if row[0] <= now]
         for opaque in late:
             row = self._pending.pop(opaque, None)
-            # The callback of another request may have closed this channel, or cancelled who waits for this one.
+            # The callback of another request may have closed this channel, or cancelled the task that waits for this
+            # request.
             if row is None:
                 continue
             deadline, timeout_ms, code, answered, _ = row
@@ -365,7 +368,7 @@ class Channel:
             if asked_at >= self.last_read:
                 is_first = self._unanswered_since < self.last_read
                 self._unanswered_since = asked_at if is_first else min(asked_at, self._unanswered_since)
-            _tell(answered, RequestTimeout(self.remote, code, timeout_ms))
+            _call_back(answered, RequestTimeout(self.remote, code, timeout_ms))
 
     def is_silent(self, now: float) -> bool:
         """Whether nothing was read for SILENT_S since a request was queued that has expired."""
@@ -379,7 +382,7 @@ class Channel:
         )
 
     def next_deadline(self) -> float:
-        """When the first of the requests is due that wait for an answer; infinite when none does."""
+        """The earliest deadline of the requests that wait for an answer; infinite when no request waits."""
         return min([row[0] for row in self._pending.values()], default=inf)
 
     # --- life
@@ -410,20 +413,21 @@ class Channel:
     def close(self, reason: str, exceeded: str = "") -> None:
         """Close now; requests in flight end in ConnectionLost(``reason``). ``exceeded`` as the attribute."""
         if self.closed_reason is None:
-            # First of all: the callbacks at the end may call this channel again, which must find it closed.
+            # Set first: the callbacks at the end may call this channel again, and must find it closed.
             self.closed_reason = reason
             self.exceeded = exceeded
             self._cancel_scope.cancel()
             self._outbox.clear()
             self._outbox_bytes = 0
-            # Now, not when the reader has ended: what closes connections to get memory must see it free.
+            # Now, not when the reader has ended: `BufferBudget.relieve` closes connections and must see that memory
+            # becomes free.
             self._connection.release()
             self.charge()
             self._waiting_for_sent.unpark_all()
             pending, self._pending = self._pending, {}
-            # A copy: a callback may cancel tasks that wait for others of these, which takes their rows out.
+            # A copy: a callback may cancel tasks that wait for other answers, which removes their rows.
             for _, _, _, answered, _ in list(pending.values()):
-                _tell(answered, ConnectionLost(self.remote, reason))
+                _call_back(answered, ConnectionLost(self.remote, reason))
 
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
         receive = self._transport.receive
@@ -448,7 +452,7 @@ class Channel:
                 self.close(str(error), "bad_frames")
                 return
             received = len(data)
-            # The parser has its own copy of what is not whole; this one would stay alive while the turn waits.
+            # The parser has its own copy of an incomplete frame; this buffer would stay alive while the turn waits.
             del data
             turn_bytes = pending + received
             pending = connection.pending_bytes
@@ -464,12 +468,12 @@ class Channel:
             self._in_turn = True
             try:
                 turn_ends = self.last_read + TURN_S
-                for first in range(0, len(commands), REQUESTS_A_LOOK):
-                    # A read full of requests that take long would hold up the others.
+                for first in range(0, len(commands), REQUESTS_PER_CLOCK_READ):
+                    # A read full of requests that take long would hold up the other connections.
                     if first and self._backpressure and trio.current_time() > turn_ends:
                         await self._let_others_run(after_turn, turn_bytes)
                         turn_ends = trio.current_time() + TURN_S
-                    for command in commands[first : first + REQUESTS_A_LOOK]:
+                    for command in commands[first : first + REQUESTS_PER_CLOCK_READ]:
                         if command.flag & FLAG_RESPONSE:
                             row = self._pending.pop(command.opaque, None)
                             # No row: the request has timed out or was cancelled.
@@ -481,7 +485,7 @@ class Channel:
                         else:
                             dispatch(self, command)
                             if self._outbox_bytes >= BULK_BYTES and self._backpressure:
-                                # Many large answers for one peer would hold up the others.
+                                # Many large answers for one peer would hold up the other peers.
                                 await self._let_others_run(after_turn, turn_bytes)
                                 turn_ends = trio.current_time() + TURN_S
                 if after_turn is not None:
@@ -489,7 +493,7 @@ class Channel:
             finally:
                 self._in_turn = False
             if commands:
-                # Else they would stay in memory until something else arrives.
+                # Otherwise they would stay in memory until something else arrives.
                 commands.clear()
                 del command
                 self._turn_bytes = 0
@@ -504,7 +508,7 @@ class Channel:
                 size = min(2 * size, RECEIVE_BYTES) if received == size else RECEIVE_BYTES_FIRST
 
     async def _let_others_run(self, after_turn: Callable[[], None] | None, turn_bytes: int) -> None:
-        """In the middle of a turn: send the answers that there are, and serve other connections before the rest."""
+        """In the middle of a turn: send the answers made so far, and serve other connections before the rest."""
         if after_turn is not None:
             after_turn()
         self.flush_now()
@@ -552,7 +556,7 @@ def _parts(piece: bytes | memoryview) -> Iterator[memoryview]:
         yield view[start : start + PART_BYTES]
 
 
-def _tell(answered: Answered, result: RemotingError) -> None:
+def _call_back(answered: Answered, result: RemotingError) -> None:
     """Call ``answered``. An exception in it is logged: it must not end other requests or connections."""
     try:
         answered(result)
@@ -561,7 +565,7 @@ def _tell(answered: Answered, result: RemotingError) -> None:
 
 
 def _cannot_answer(request: Command, error: Exception) -> Command:
-    """The error answer that replaces one that cannot be encoded."""
+    """The error answer that replaces an answer that cannot be encoded."""
     if isinstance(error, FrameTooLarge):
         logger.warning("answer to request %d was not sent: %s", request.code, error)
         return request.respond(ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")

@@ -1,8 +1,9 @@
 """A daemon that starts other daemons: their processes, and what a child does when its parent is gone.
 
-A child tells its parent that it serves as it would tell systemd (sd_notify), and while it stops, that it is alive: one
-that does not is killed. Its log comes through a pipe, each line with the child's name. When the parent is killed, its
-end of the child's stdin closes, and the child stops. Nothing here waits for who reads the parent's stderr.
+A child tells its parent with the messages of systemd (sd_notify) that it serves and, while it stops, that it is alive;
+a stopping child without a sign of life is killed. The child's log comes through a pipe, each line with the child's
+name. When the parent is killed, the parent's end of the child's stdin closes, and the child stops. Nothing here waits
+for the reader of the parent's stderr.
 """
 
 import logging
@@ -22,7 +23,8 @@ SUPERVISED = "SKYLARK_SUPERVISED"
 _LINE_BYTES = 64 * 1024
 # How long a child may take to end when its parent fails.
 _END_S = 2.0
-# A child that stops gives a sign of life every 10 s (systemd.py). One that has given none for so long is frozen.
+# A child that stops gives a sign of life every 10 s (systemd.py). A child without a sign of life for this time is
+# frozen.
 FROZEN_S = 30.0
 # How long the last lines of a child that has ended are read: its own children may hold the pipe open.
 LAST_LINES_S = 1.0
@@ -99,7 +101,7 @@ async def run_child(
 
 
 async def _end(process: trio.Process) -> None:
-    """The parent fails, or is told to stop at once: no child outlives it."""
+    """End the child when the parent fails or must stop at once: no child outlives its parent."""
     process.terminate()
     with trio.CancelScope(shield=True):
         with trio.move_on_after(_END_S):

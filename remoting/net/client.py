@@ -2,12 +2,12 @@
 
 The first request on a connection is JSON and offers CBOR; when the server accepts, later requests are CBOR. When that
 request ends without an answer, the next one makes the offer; oneway requests do not, as nothing answers them.
-RocketMQ's own servers ignore the offer and go on in JSON.
-With credentials every request is signed just before it is framed, as the signature covers all fields and the body. A
-new connection is then used for nothing until the server has said how: a Skylark gives a challenge, with which whole
-requests are signed, for the address to which the client has connected. Others get RocketMQ's signature, and old
-Skylarks one without the address, if the credentials allow it for their address, as a stranger's server may be among
-them. Otherwise the connection is not used. Answers are not signed.
+RocketMQ's own servers ignore the offer and go on in JSON. With credentials every request is signed just before it is
+framed, as the signature covers all fields and the body. A new connection then carries no other request until the server
+has answered a request for a challenge. A Skylark server gives a challenge: whole requests are signed with it, for the
+address to which the client has connected. RocketMQ's servers get RocketMQ's signature, and old Skylark servers a
+signature without the address, but only where the credentials allow this for the server's address, as the server may be
+a stranger's. Otherwise the connection is not used. Answers are not signed.
 """
 
 import logging
@@ -40,9 +40,10 @@ from skylark.remoting.protocol.signature import CHALLENGE_FIELD, SERVER_FIELD, C
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_MS = 3_000
-# The least time between two looks for requests whose deadline has passed.
+# The least time between two sweeps for requests whose deadline has passed.
 SWEEP_INTERVAL_S = 0.02
-# A sweep that is later than this says that the process was busy or stopped: what servers sent may not be read yet.
+# A sweep that is later than this means that the process was busy or stopped: answers may have arrived and not be read
+# yet.
 LATE_S = 0.5
 _UNBOUND = "a signature that does not cover the server's address"
 
@@ -52,7 +53,7 @@ class OnLost(Protocol):
 
 
 class OpenClient(Protocol):
-    """`open_client` with the settings of one server: how it signs what it asks other servers."""
+    """`open_client` with the settings of one server: how its requests to other servers are signed."""
 
     def __call__(self, *, on_lost: OnLost | None = None) -> AbstractAsyncContextManager["RemotingClient"]: ...
 
@@ -76,13 +77,13 @@ class _Peer:
         self.addr = addr
         #: The name that the broker gave when it accepted CBOR; "" when it is not known.
         self.broker_name = ""
-        #: All fields of that answer.
+        #: All fields of the answer that accepted CBOR.
         self.greeting: Mapping[str, Any] = {}
         self.channel: Channel | None = None
         self.attempt: _Attempt | None = None
         self.codec = 0
         self.offered = False
-        #: What requests are signed with; None: RocketMQ's signature.
+        #: The signatures of requests over whole requests; None: RocketMQ's signature.
         self.signatures: WholeSignatures | None = None
 
     @property
@@ -114,7 +115,7 @@ class RemotingClient:
         self._credentials = credentials
         self._peers: dict[str, _Peer] = {}
         self._errors: dict[str, ConnectFailed] = {}
-        # When `sweep` looks next; a request that is due earlier wakes it.
+        # When the next sweep is due; a request with an earlier deadline wakes `sweep`.
         self._sweeps_at = inf
         self._due = Signal()
 
@@ -125,7 +126,7 @@ class RemotingClient:
 
         Raises ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests or FrameTooLarge.
         """
-        # One deadline for all: what the connection took is missing for the answer.
+        # One deadline for the connection and the answer together.
         deadline = trio.current_time() + timeout_ms / 1000
         channel = await self.channel(addr, timeout_ms)
         # Only now is it known whether the server speaks CBOR, and which number the signature must have.
@@ -140,9 +141,9 @@ class RemotingClient:
             self._end_in_time(left_ms)
             answer = await channel.invoke(command, left_ms)
         except BaseException:
-            self._note_no_answer(peer, channel, command)
+            self._withdraw_offer(peer, channel, command)
             raise
-        self._note_offer(peer, channel, answer)
+        self._settle_offer(peer, channel, answer)
         if signatures is not None and answer.ext and SEALED_FIELD in answer.ext:
             self._unseal(answer, signatures)
         return answer
@@ -180,16 +181,16 @@ class RemotingClient:
             raise ConnectFailed(addr, "not connected")
         self._end_in_time(timeout_ms)
         if command.ext and OFFER_FIELD in command.ext:
-            answered = self._noting_offer(peer, channel, command, answered)
+            answered = self._settling_offer(peer, channel, command, answered)
         self._sign(peer, command)
         try:
             channel.submit(command, timeout_ms, answered, wake=False)
         except RemotingError:
-            self._note_no_answer(peer, channel, command)
+            self._withdraw_offer(peer, channel, command)
             raise
 
     def flush(self, addr: str) -> bool:
-        """Send at once what waits for ``addr``, as far as its connection takes it; whether it is open and took all."""
+        """Send at once what waits for ``addr``, as far as its connection takes it; True if it is open and took all."""
         peer = self._peers.get(addr)
         channel = None if peer is None else peer.open_channel
         return channel is not None and channel.flush_now()
@@ -197,7 +198,7 @@ class RemotingClient:
     def prepare(self, addr: str, command: Command, body: Body | bytes | None = None) -> None:
         """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect.
 
-        It is sent next: it may have the offer to speak CBOR.
+        The command must be sent next, as it may carry the offer to speak CBOR.
         """
         # The first request on a connection offers CBOR, in a field that RocketMQ ignores. Until a Skylark has accepted,
         # requests have RocketMQ's JSON.
@@ -228,25 +229,25 @@ class RemotingClient:
         assert self._credentials is not None
         answer.body = unseal(signatures.sealing_key(self._credentials.secret_key), answer.body)
 
-    def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
+    def _settle_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
         if answer.ext and answer.ext.get(OFFER_FIELD) == OFFER_CBOR and peer.channel is channel:
             peer.codec = CBOR
             peer.broker_name = str(answer.ext.get(BROKER_NAME_FIELD) or "")
             peer.greeting = answer.ext
 
-    def _note_no_answer(self, peer: _Peer, channel: Channel, command: Command) -> None:
+    def _withdraw_offer(self, peer: _Peer, channel: Channel, command: Command) -> None:
         if command.ext and OFFER_FIELD in command.ext and peer.channel is channel:
             peer.offered = False
 
-    def _noting_offer(self, peer: _Peer, channel: Channel, command: Command, answered: Answered) -> Answered:
-        def noted(result: Command | RemotingError) -> None:
+    def _settling_offer(self, peer: _Peer, channel: Channel, command: Command, answered: Answered) -> Answered:
+        def settled(result: Command | RemotingError) -> None:
             if isinstance(result, Command):
-                self._note_offer(peer, channel, result)
+                self._settle_offer(peer, channel, result)
             else:
-                self._note_no_answer(peer, channel, command)
+                self._withdraw_offer(peer, channel, command)
             answered(result)
 
-        return noted
+        return settled
 
     def speaks_cbor(self, addr: str) -> bool:
         """Whether the server at ``addr`` is known to be a Skylark."""
@@ -254,7 +255,7 @@ class RemotingClient:
         return peer is not None and peer.codec == CBOR
 
     def greets_with(self, addr: str, field: str) -> bool:
-        """Whether the Skylark server at ``addr`` is known to have this field in its greeting: it can do something."""
+        """Whether the Skylark server at ``addr`` is known to have greeted with ``field``, which names an ability."""
         peer = self._peers.get(addr)
         return peer is not None and peer.codec == CBOR and field in peer.greeting
 
@@ -327,7 +328,7 @@ class RemotingClient:
         finally:
             if channel.exceeded:
                 logger.warning("connection to %s closed: %s", peer.addr, channel.closed_reason)
-            # After `close` the next connection may be up before this task runs again.
+            # After `close` the next connection may be open before this task runs again.
             if peer.channel is channel:
                 peer.channel = None
             if attempt.has_succeeded:
@@ -355,12 +356,12 @@ class RemotingClient:
             self._connected(peer, attempt, channel)
             peer.offered = True
             peer.signatures = signatures
-            self._note_offer(peer, channel, answer)
+            self._settle_offer(peer, channel, answer)
         finally:
             self._end(peer, attempt)
 
     async def _answer_to_challenge(self, channel: Channel) -> Command | str:
-        """The answer; or why the connection cannot be used."""
+        """The answer to the request for a challenge; or why the connection cannot be used."""
         request = CHALLENGE.command(ChallengeRequestHeader(server_address(channel.remote)))
         request.ext = {**(request.ext or {}), OFFER_FIELD: OFFER_CBOR}
         try:
@@ -372,12 +373,12 @@ class RemotingClient:
             return str(error)
         is_ours = OFFER_FIELD in (answer.ext or {})
         if is_ours and answer.code not in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
-            # It stops, or has too much to do. Otherwise it would have a challenge.
+            # The server stops, or has too much to do. Otherwise it would give a challenge.
             return f"[{answer.code}] {answer.remark}"
         return answer
 
     def _connected(self, peer: _Peer, attempt: _Attempt, channel: Channel) -> None:
-        # Another server may be at the address now, so nothing that was known of the former one is kept.
+        # Another server may be at the address now, so nothing that was known of the former server is kept.
         self._errors.pop(peer.addr, None)
         peer.channel, peer.codec, peer.offered, peer.broker_name, peer.signatures = channel, 0, False, "", None
         attempt.has_succeeded = True
@@ -407,11 +408,11 @@ class RemotingClient:
             response = failure(request, error)
         if response is not None:
             if request.is_oneway and response.code != ResponseCode.SUCCESS:
-                self._unanswered.note(channel.remote, request, response, trio.current_time())
+                self._unanswered.log(channel.remote, request, response, trio.current_time())
             channel.reply(request, response)
 
     def _end_in_time(self, timeout_ms: float) -> None:
-        """Have `sweep` look when a request that is sent now is due."""
+        """Let `sweep` run when a request that is sent now is due."""
         due = trio.current_time() + timeout_ms / 1000
         if due < self._sweeps_at:
             self._sweeps_at = due
@@ -432,8 +433,8 @@ class RemotingClient:
             is_late = now - self._sweeps_at > LATE_S
             for channel in channels:
                 channel.expire_requests(now)
-                # The next request then opens a new connection. This one would lose all of them until TCP gives up, many
-                # minutes later.
+                # The next request then opens a new connection. The dead connection would lose all requests until TCP
+                # gives up, many minutes later.
                 if channel.is_silent(now) and not is_late:
                     logger.info("connection to %s closed: no answer for %g s", channel.remote, SILENT_S)
                     channel.close(f"no answer for {SILENT_S:g} s")

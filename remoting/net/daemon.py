@@ -83,7 +83,7 @@ async def _with_signals(main: Main, systemd: Systemd, log_file: "RotatedFile | N
 
 
 async def _tell_systemd(systemd: Systemd, stopping: trio.Event) -> None:
-    """A sign of life in each interval; that the daemon stops, at once."""
+    """Send systemd a sign of life in each interval; tell it at once that the daemon stops."""
     while True:
         with trio.move_on_after(systemd.interval_s):
             await stopping.wait()

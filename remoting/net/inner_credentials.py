@@ -32,7 +32,7 @@ class InnerCredentialsOptions:
     )
 
     def check_inner_credentials(self) -> None:
-        """ConfigError when the option is wrong, so that this is found at the start and not with the first request."""
+        """ConfigError when the option is wrong: the error is found at the start and not with the first request."""
         _ = self.inner_credentials
         try:
             check_named(self.plain_signature_addresses)

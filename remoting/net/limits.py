@@ -26,12 +26,12 @@ class ServerLimits:
     """The limits of one server; what exceeds them is refused or closed."""
 
     max_frame_bytes: int = MAX_FRAME_BYTES
-    # A header is decoded before its code is known. One of this size takes some 30 ms on the event loop.
+    # A header is decoded before its code is known. A header of this size takes some 30 ms on the event loop.
     max_header_bytes: int = 512 * 1024
-    # What connections hold in memory (`BufferBudget`): all of them, and the answers of one.
+    # What connections hold in memory (`BufferBudget`): all connections, and the answers of one connection.
     max_buffered_bytes: int = 512 * 1024 * 1024
     max_answer_bytes: int = 64 * 1024 * 1024
-    # Requests that run as tasks: in all, and of one connection.
+    # Requests that run as tasks: of all connections, and of one connection.
     max_slow_requests: int = 1_000
     max_slow_requests_of_connection: int = 500
     # 0: no limit
@@ -79,7 +79,7 @@ class LimitOptions:
     )
 
     def server_limits(self, max_frame_bytes: int, max_idle_s: int) -> ServerLimits:
-        """As `Server` takes them; the two are options that each daemon has already."""
+        """The limits as `Server` takes them; both arguments are options that each daemon has already."""
         return ServerLimits(
             max_frame_bytes=max_frame_bytes,
             max_buffered_bytes=self.max_buffered_bytes,
@@ -111,11 +111,11 @@ REFUSALS = {
 
 
 class Holder(Protocol):
-    """A connection, to `BufferBudget`."""
+    """What `BufferBudget` sees of a connection."""
 
     @property
     def buffered_bytes(self) -> int:
-        """What `close` frees."""
+        """The bytes that `close` frees."""
 
     def close(self, reason: str, exceeded: str = "") -> None: ...
 
@@ -123,8 +123,8 @@ class Holder(Protocol):
 class BufferBudget:
     """The memory that all connections of a server may hold together, and what they hold.
 
-    That are buffers of frames that are not whole yet, requests that run as tasks or wait, and answers that are not sent
-    yet. Channels count it as it grows, not once in a while: a fast peer sends gigabytes in a second.
+    Three things count: buffers of incomplete frames, requests that run as tasks or wait, and answers that are not sent
+    yet. Channels count them as they grow, not once in a while: a fast peer sends gigabytes in a second.
     """
 
     def __init__(self, most: int) -> None:
@@ -152,7 +152,7 @@ class Refusals:
         self._not_logged: Counter[str] = Counter()
 
     def count(self, kind: str, now: float, remote: str, detail: str) -> None:
-        """``remote`` met limit ``kind``; ``now`` is trio's time in seconds."""
+        """Count that ``remote`` met limit ``kind``; ``now`` is trio's time in seconds."""
         self.counts[kind] += 1
         if now < self._quiet_until.get(kind, now):
             self._not_logged[kind] += 1
@@ -179,7 +179,7 @@ class RateLimit:
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def take(self, key: str, now: float) -> bool:
-        """Whether ``key`` may do it once more; ``now`` is in seconds and does not go back."""
+        """Take a token of ``key``; False when it has none. ``now`` is in seconds and does not go back."""
         tokens, since = self._buckets.pop(key, (self._rate, now))
         tokens = min(tokens + (now - since) * self._rate, self._rate)
         allowed = tokens >= 1
@@ -201,7 +201,7 @@ MAX_CONNECTIONS = 65_536
 
 
 class ConnectionBudget:
-    """How many connections all ports of a daemon may have together, and one network of them (0: no limit)."""
+    """How many connections all ports of a daemon may have together, and how many of them one network (0: no limit)."""
 
     def __init__(self, most: int, most_of_network: int = 0, new_a_second: int = 0) -> None:
         self.most = most
@@ -211,7 +211,7 @@ class ConnectionBudget:
         self._of_network: dict[str, int] = {}
 
     def take(self, network: str, now: float) -> str:
-        """Take a connection, to be returned with `give`; else the key of `Refusals` that says why not."""
+        """Count a connection until `give`, and return ""; at a limit return the limit's key in `Refusals`."""
         if self._rate is not None and not self._rate.take(network, now):
             return "connection_rate"
         if self.used >= self.most:

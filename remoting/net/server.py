@@ -32,7 +32,7 @@ SlowHandler = Callable[[Channel, Command], Awaitable[Command | None]]
 
 
 class RunInTask(Exception):
-    """Raised by a handler whose request turns out to take long: ``handler`` goes on with it in a task."""
+    """Raised by a handler whose request turns out to take long: ``handler`` then runs as a task for the request."""
 
     def __init__(self, handler: SlowHandler) -> None:
         self.handler = handler
@@ -139,7 +139,7 @@ class Server:
         self._accepting.cancel()
 
     async def drain(self, timeout_ms: float) -> bool:
-        """Wait until nothing is in flight, at most ``timeout_ms``; whether that was reached."""
+        """Wait until nothing is in flight, at most ``timeout_ms``; False when something still is."""
         return await poll_until(
             lambda: not self._slow_running and all(channel.idle for channel in self.channels), timeout_ms / 1000
         )
@@ -199,7 +199,7 @@ class Server:
             self._closed(channel)
 
     def _turned(self) -> None:
-        """Call ``after_turn``. It also works for other connections, so an error in it does not close this one."""
+        """Call ``after_turn``; an error in it does not close this connection, as it also works for others."""
         if self._after_turn is not None:
             try:
                 self._after_turn()
@@ -224,11 +224,12 @@ class Server:
             channel.reply(request, _busy(request))
 
     def _dispatch(self, channel: Channel, request: Command) -> None:
-        # The first request says who the peer is.
+        # The first request says the language and the version of the peer.
         if not channel.language:
             channel.language = request.language[:MAX_LANGUAGE]
             channel.version = request.version
-        # If a request offers CBOR, its own answer has to accept that. A later one does when the first had no answer.
+        # If a request offers CBOR, its own answer has to accept the offer. A later request offers it when the first had
+        # no answer.
         if request.codec == JSON and request.ext is not None and request.ext.get(OFFER_FIELD) == OFFER_CBOR:
             channel.attachments[OFFER_FIELD] = request.opaque
         handler = self._handlers.get(request.code)
@@ -251,12 +252,12 @@ class Server:
                 response = failure(request, error)
         if response is not None:
             if request.flag & FLAG_ONEWAY:
-                self._note_if_refused(channel, request, response)
+                self._log_if_refused(channel, request, response)
             channel.reply(request, response)
 
-    def _note_if_refused(self, channel: Channel, request: Command, response: Command) -> None:
+    def _log_if_refused(self, channel: Channel, request: Command, response: Command) -> None:
         if response.code != ResponseCode.SUCCESS:
-            self._unanswered.note(channel.remote, request, response, trio.current_time())
+            self._unanswered.log(channel.remote, request, response, trio.current_time())
 
     def _start_slow(self, channel: Channel, request: Command) -> Command | None:
         handler = self._slow_handlers.get(request.code)
@@ -272,7 +273,7 @@ class Server:
         if request.body and not channel.hold(len(request.body)):
             self._refused("buffered_bytes", channel.remote, f"request {request.code} refused")
             return _busy(request)
-        # Counted here and not in the task, which starts later: the next request of this turn must see it.
+        # Counted here and not in the task, which starts later: the next request of this turn must see the count.
         assert self._nursery is not None
         self._slow_running += 1
         channel.tasks += 1
@@ -291,7 +292,7 @@ class Server:
                 channel.let_go(held_bytes)
         if response is not None:
             if request.flag & FLAG_ONEWAY:
-                self._note_if_refused(channel, request, response)
+                self._log_if_refused(channel, request, response)
             channel.reply(request, response)
 
     async def _scan(self) -> None:
@@ -323,8 +324,8 @@ class Server:
             self._buffers.relieve()
 
     def _challenge(self, channel: Channel, request: Command) -> Command:
-        """Give a client of ours what it signs its requests with on this connection, and on no other."""
-        # A client that has connected to another address may have met a fake server there, which forwards what it gets.
+        """Give a Skylark client the challenge with which it signs its requests on this connection, and on no other."""
+        # A client that names another address may have connected to a fake server there, which forwards what it gets.
         server = CHALLENGE.header(request).server or ""
         is_local = server == server_address(channel.local)
         if server and not is_local and not (is_address(server) and self._reached_at(server)):

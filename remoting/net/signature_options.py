@@ -1,4 +1,4 @@
-"""The options of servers about signatures: which of them count, and at which addresses clients mean this server."""
+"""The options of servers about signatures: which signatures count, and at which addresses clients mean this server."""
 
 from collections.abc import Callable, Collection
 

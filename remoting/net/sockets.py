@@ -36,16 +36,16 @@ class OpenSockets:
         _OPEN_SOCKETS.set(self)
 
     def add(self, opened: trio.socket.SocketType, *, listens: bool) -> None:
-        """A socket was opened."""
+        """Remember an open socket."""
         (self._listeners if listens else self._connections).add(opened)
 
     def cut(self) -> None:
-        """Close all of them for their peers, while this loop finds them silent.
+        """Close all sockets for their peers; to this loop they look open and silent.
 
-        Each descriptor becomes that of another socket, to which nobody connects or writes. That closes the first one as
-        the end of the process would, and no task sees an error that a killed process could not have seen.
+        Each descriptor becomes the descriptor of another socket, to which nobody connects or writes. That closes the
+        socket as the end of the process would, and no task sees an error that a killed process could not have seen.
         """
-        # The far end stays open: else the near one would read the end of a stream.
+        # The far end stays open: otherwise the near end would read the end of a stream.
         near, far = socket.socketpair()
         self._far.append(far)
         with near, socket.socket() as nobody:
@@ -58,7 +58,7 @@ class OpenSockets:
                         os.dup2(silent.fileno(), opened.fileno(), inheritable=False)
 
     def close(self) -> None:
-        """Call it when the loop has ended."""
+        """Release what `cut` keeps open; to be called when the loop has ended."""
         for far in self._far:
             far.close()
 
@@ -78,12 +78,12 @@ class SocketTransport(Transport):
         self._stream = stream
         # -1 after `aclose`, as the number may then belong to another file.
         self._fd = stream.socket.fileno()
-        # The last read got less than it asked for, so another one before the socket is readable would get nothing.
+        # The last read got less than it asked for, so another read before the socket is readable would get nothing.
         self._is_drained = False
         if (opened := _OPEN_SOCKETS.get()) is not None:
             opened.add(stream.socket, listens=False)
 
-    # Plain functions that return `_read`'s coroutine: an ``async def`` would add another one around it.
+    # Plain functions that return `_read`'s coroutine: an ``async def`` would add a second coroutine around it.
 
     def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
         return self._read(os.read, max_bytes, max_bytes)
@@ -92,7 +92,7 @@ class SocketTransport(Transport):
         return self._read(os.readv, [buffer], len(buffer))
 
     async def _read(self, read: Callable[[int, A], R], wanted: A, max_bytes: int) -> R:
-        """``read(fd, wanted)`` when the socket has something; a checkpoint in any case."""
+        """``read(fd, wanted)`` once the socket has bytes; a checkpoint in any case."""
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             if not self._is_drained:
@@ -216,9 +216,10 @@ async def connect(host: str, port: int) -> Transport:
 
 
 async def lookup(host: str, port: int) -> list[str]:
-    """The IP addresses of ``host``, sorted: those of IPv4, or of IPv6 if there are no others. OSError as by connects.
+    """The IP addresses of ``host``, sorted: IPv4 addresses, or IPv6 addresses if there are no others.
 
-    Of one family, since a machine often has an address of each, and must not be taken for two.
+    Addresses of one family only, since a machine often has an address of each, and must not be taken for two.
+    Raises OSError as a connect does.
     """
     found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
     ips = {(family != trio.socket.AF_INET, str(where[0])) for family, _, _, _, where in found}

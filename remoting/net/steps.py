@@ -4,7 +4,7 @@ A handler whose work grows with what is stored, or with what a peer asks for, is
 milliseconds. Between two steps the loop serves everything else; one step runs in a turn of the loop, however many
 requests are active. A step yields None, or a function that may block: a thread runs it, and the generator gets its
 result or its exception.
-Bounds: AT_ONCE requests are active, the others wait their turn; work for a connection that has closed ends.
+Bounds: AT_ONCE requests are active, the others wait their turn; work for a closed connection ends.
 Neighbours: server.py (runs slow handlers), answers.py (large answers in steps).
 """
 
@@ -41,7 +41,7 @@ class Stepper:
         self._turn = trio.Lock()
 
     async def run(self, steps: Steps[T], channel: Channel | None = None) -> T:
-        """The result of ``steps``. Raises ConnectionLost when ``channel``, which asked for it, closes first."""
+        """The result of ``steps``. Raises ConnectionLost when ``channel``, which asked for the result, closes first."""
         async with self._places:
             resume: Callable[[], Callable[[], Any] | None] = partial(steps.send, None)
             while True:

@@ -75,5 +75,5 @@ class Listener(trio.abc.Listener[Transport]):
     address: str
 
 
-#: Connects to (host, port). OSError when that fails, of which TlsError is one.
+#: Connects to (host, port). Raises OSError when that fails; TlsError is an OSError.
 Connect = Callable[[str, int], Awaitable[Transport]]

@@ -13,14 +13,14 @@ MAX_CODES = 100
 
 
 class Unanswered:
-    """What one server or client has logged."""
+    """The log lines of one server or client about failed oneway requests."""
 
     def __init__(self) -> None:
         self._quiet_until: dict[int, float] = {}
         self._not_logged: Counter[int] = Counter()
 
-    def note(self, remote: str, request: Command, response: Command, now: float) -> None:
-        """``response`` would be the answer to the oneway ``request`` of ``remote``; ``now`` is trio's time."""
+    def log(self, remote: str, request: Command, response: Command, now: float) -> None:
+        """Log ``response``, the unsent answer to the oneway ``request`` of ``remote``; ``now`` is trio's time."""
         code = request.code
         if now < self._quiet_until.get(code, now):
             self._not_logged[code] += 1

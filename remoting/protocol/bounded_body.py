@@ -19,7 +19,7 @@ B = TypeVar("B", bound=Body)
 
 @lazy_dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """The limits of a body; ``relaxed_bytes`` is that of JSON that is not standard, which Python code reads."""
+    """The limits of a body; ``relaxed_bytes``: for JSON that is not standard, which Python code reads."""
 
     max_bytes: int = 64 * 1024
     max_entries: int | None = 5_000
@@ -62,10 +62,10 @@ def _has_at_most(value: Any, most: int) -> bool:
 #: Encoding a chunk of this size takes about a millisecond.
 CHUNK_BYTES: Final = 256 * 1024
 CHUNK_ENTRIES: Final = 500
-#: An entry that does not fit is skipped for the smaller ones after it. After this many no more are tried.
+#: An entry that does not fit is skipped, as later entries may be smaller. After this many skips no more are tried.
 MAX_SKIPPED: Final = 16
 
-#: A body with so few entries, as most routes have, is encoded at once; and by chunks only when it does not fit.
+#: A body with at most this many entries, as most routes are, is encoded at once; in chunks only when it does not fit.
 FEW_ENTRIES: Final = 8
 
 _MAP: Final = 5
@@ -154,7 +154,7 @@ def encode_within(body: Body, dialect: Dialect, limit: int) -> Generator[None, N
     room = limit - sum(map(len, plain.values())) - sum(len(name) + 16 for name in (*plain, *tables))
     if room < 0:
         raise FrameTooLarge(limit - room, limit)
-    # The longest last, so that it is the one that is cut.
+    # The longest list last, so that this list is cut.
     for name in sorted(tables, key=lambda name: len(tables[name])):
         room -= yield from tables[name].take(room)
     encoded = plain | {name: table.encoded() for name, table in tables.items()}

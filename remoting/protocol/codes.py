@@ -46,7 +46,7 @@ class ResponseCode:
     POLLING_FULL: Final = 209
     POLLING_TIMEOUT: Final = 210
     BROKER_NOT_EXIST: Final = 211
-    # The same numbers in RocketMQ 4, for requests about accounts (50, 51, 53).
+    # RocketMQ 4 uses these numbers, too, for answers about accounts (50, 51, 53).
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED: Final = 209
     DELETE_ACL_CONFIG_FAILED: Final = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED: Final = 211

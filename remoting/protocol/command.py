@@ -22,7 +22,7 @@ VERSION: Final = 479
 #: puts it into the answer. From then on the client sends CBOR.
 OFFER_FIELD: Final = "skylark"
 OFFER_CBOR: Final = "cbor"
-#: A broker adds its name to that answer, so that clients notice when the address now belongs to another broker.
+#: A broker adds its name to the answer that accepts CBOR, so that clients notice when another broker has its address.
 BROKER_NAME_FIELD: Final = "brokerName"
 #: The broker that a request is meant for, in requests for a queue.
 BNAME_FIELD: Final = "bname"
@@ -128,5 +128,5 @@ def text_ext(ext: dict[str, Any]) -> dict[str, str]:
 
 
 def language_name(ordinal: int) -> str:
-    """The language with this ordinal; OTHER for one that is not in the table."""
+    """The language with this ordinal; OTHER for an ordinal that is not in the table."""
     return LANGUAGES[ordinal] if 0 <= ordinal < len(LANGUAGES) else OTHER_LANGUAGE

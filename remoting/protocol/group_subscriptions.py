@@ -1,7 +1,8 @@
 """Whether the members of a consumer group subscribe to the same, and if not, who differs in what. Pure.
 
-Members share the queues of their topics whatever they subscribe to. So a message in a queue of a member that does not
-want its topic or tag reaches nobody. Brokers (broker/meta/clients.py) and `mqadmin doctor` compare with this.
+Members share the queues of their topics whatever they subscribe to. So a message reaches no member when its queue
+belongs to a member that does not want its topic or tag. Brokers (broker/meta/clients.py) and `mqadmin doctor` compare
+subscriptions with this module.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from skylark.remoting.protocol.requests.clients import SUB_ALL, SubscriptionData
 #: What one member subscribes to: topic and expression. Equal sets choose the same messages.
 Wanted = frozenset[tuple[str, str]]
 
-# Limits of a text about differences: of sets that are compared, topics, expressions of a topic, members that have one.
+# Limits of a text about differences: compared sets, topics, expressions of a topic, members that have an expression.
 MAX_SETS = 20
 MAX_TOPICS = 3
 MAX_EXPRESSIONS = 4
@@ -23,7 +24,7 @@ MAX_SHOWN = 80
 
 
 def wanted_of(group: str, subscriptions: Iterable[SubscriptionData]) -> Wanted:
-    """The set of one member of ``group``. The group's retry topic is not in it: members may add it or not."""
+    """What one member of ``group`` wants. The group's retry topic is left out: members may add it or not."""
     own = retry_topic(group)
     return frozenset((one.topic, _expression(one)) for one in subscriptions if one.topic != own)
 
@@ -37,7 +38,7 @@ def _expression(one: SubscriptionData) -> str:
 
 
 def differences(members: Mapping[Wanted, Iterable[str]]) -> str:
-    """Who differs in what: for each topic the expressions, and some members that have them. Empty when all are equal.
+    """The differences as a text: for each topic the expressions, and some members that have them. Empty without any.
 
     ``members``: set → the ids of the clients that have it. The text, and the work, are bounded, whatever their number.
     """

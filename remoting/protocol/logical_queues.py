@@ -1,11 +1,12 @@
 """Logical queues of RocketMQ's static topics: a fixed number of them, whichever brokers they are on. Pure.
 
-A logical queue is a list of stretches: from some offset on it is a queue of one broker, and later one of another. The
-last stretch takes the sends, and its broker leads the logical queue: it serves all requests for it, and asks the
-brokers of older stretches for what these have. A stretch begins at an offset of the logical queue that is not decided
-yet (-1) while the queue moves. Between two stretches offsets may be missing: RocketMQ rounds up.
-Bodies: requests/topics.py. Neighbours: broker/meta/static_topics.py keeps them, broker/delivery/logical_queues.py
-translates requests, sdk/admin/static_topics.py plans.
+A logical queue is a list of stretches: from some offset on it is a queue of one broker, and from a later offset on a
+queue of another broker. The last stretch takes the sends, and its broker leads the logical queue: it serves all
+requests for it, and asks the brokers of older stretches for what these have. A stretch begins at an offset of the
+logical queue that is not decided yet (-1) while the queue moves. Between two stretches offsets may be missing: RocketMQ
+rounds up. Bodies: requests/topics.py.
+Neighbours: broker/meta/static_topics.py keeps them, broker/delivery/logical_queues.py translates requests,
+sdk/admin/static_topics.py plans.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as S
 from skylark.remoting.protocol.requests.topics import TopicQueueMappingDetail
 
 _GLOBAL: Final = "__global__"
-#: Names that begin with this are not of brokers.
+#: Names that begin with this are no names of brokers.
 LOGICAL_PREFIX: Final = "__syslo__"
 #: RocketMQ's name for the leader of a logical queue that no broker leads now.
 NO_LEADER: Final = f"{LOGICAL_PREFIX}none__"
@@ -45,7 +46,7 @@ def own_end(stretch: Stretch, end: int) -> int:
 
 @lazy_dataclass(frozen=True, slots=True)
 class LogicalQueue:
-    """One logical queue, as its leader sees it. It has a stretch at least."""
+    """One logical queue, as its leader sees it. It has at least one stretch."""
 
     queue_id: int
     stretches: Sequence[Stretch]
@@ -57,7 +58,7 @@ class LogicalQueue:
 
     @property
     def decided(self) -> Sequence[Stretch]:
-        """The stretches whose logical offsets are known; all but the last one are."""
+        """The stretches whose logical offsets are known: all but perhaps the last."""
         return self.stretches if self.leader.logic_offset >= 0 else self.stretches[:-1]
 
     def at(self, offset: int) -> Stretch | None:
@@ -94,7 +95,7 @@ def check_stretches(stretches: Sequence[Stretch]) -> None:
     for earlier, later in pairwise(stretches):
         if later.gen <= earlier.gen:
             raise ValueError("the generations of stretches do not rise")
-        # A length that is not known counts as none, as in RocketMQ.
+        # An unknown length counts as 0, as in RocketMQ.
         length = max(0, earlier.end_offset - earlier.start_offset)
         if 0 <= later.logic_offset <= earlier.logic_offset + length:
             raise ValueError("the logical offsets of stretches do not rise")
@@ -103,7 +104,8 @@ def check_stretches(stretches: Sequence[Stretch]) -> None:
 def check_follows(known: Sequence[Stretch], new: Sequence[Stretch], *, same_epoch: bool) -> None:
     """Raise ValueError when ``new`` changes what is fixed of the ``known`` stretches of a logical queue.
 
-    Both may lack old stretches that the other one has: these are dropped once all of their messages have expired.
+    Each of the two may lack old stretches that the other has: a stretch is dropped once all of its messages have
+    expired.
     """
     if not known:
         return

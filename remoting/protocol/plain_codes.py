@@ -1,8 +1,9 @@
 """Who may use RocketMQ's signature for requests of administrators, as the text of an option. Pure.
 
-RocketMQ's signature does not cover the request code: whoever gets one request can send it as another. Clients' ordinary
-requests are served with it, as RocketMQ's clients have no other. Requests of administrators are only served so for the
-users or addresses, and for the codes, that an option names: ``slave@10.0.0.7:21,43,45;10.0.0.9:3004``.
+RocketMQ's signature does not cover the request code: whoever gets one request can send it as another request. Ordinary
+requests of clients are served with this signature, as RocketMQ's clients have no other. Requests of administrators are
+served with it only for the users or addresses, and for the codes, that an option names:
+``slave@10.0.0.7:21,43,45;10.0.0.9:3004``.
 """
 
 from functools import lru_cache
@@ -35,7 +36,7 @@ class Who:
 
 
 class Whos:
-    """Users and networks, separated by semicolons. ValueError says what is wrong."""
+    """Users and networks, parsed from a text with semicolons. ValueError says what is wrong."""
 
     def __init__(self, text: str) -> None:
         self._all = [_who(part) for part in _parts(text)]
@@ -46,7 +47,7 @@ class Whos:
 
 
 class PlainCodes:
-    """Request codes for users and networks, as ``WHO:CODE,CODE;...``. ValueError says what is wrong."""
+    """Request codes for users and networks, parsed from ``WHO:CODE,CODE;...``. ValueError says what is wrong."""
 
     def __init__(self, text: str) -> None:
         self._all = [_with_codes(part) for part in _parts(text)]
@@ -57,7 +58,7 @@ class PlainCodes:
 
 
 def plain_refusal(name: str, host: str, code: int) -> str:
-    """What the user ``name`` at ``host`` gets whose request of an administrator has RocketMQ's signature."""
+    """The refusal for the user ``name`` at ``host`` whose request of an administrator has RocketMQ's signature."""
     return (
         f"request {code} of {name} has RocketMQ's signature, which does not cover the request code: for a client of"
         f" RocketMQ that you trust, add {name}@{host}:{code} to plainSignatureCodes in the conf file of this server"
@@ -66,13 +67,13 @@ def plain_refusal(name: str, host: str, code: int) -> str:
 
 @lru_cache(maxsize=64)
 def plain_codes(text: str) -> PlainCodes:
-    """What ``text`` names; nothing when it is empty."""
+    """The codes that ``text`` names; none when it is empty."""
     return PlainCodes(text)
 
 
 @lru_cache(maxsize=64)
 def whos(text: str) -> Whos:
-    """Whom ``text`` names; nobody when it is empty."""
+    """The users and networks that ``text`` names; none when it is empty."""
     return Whos(text)
 
 
@@ -89,7 +90,7 @@ def _with_codes(part: str) -> tuple[Who, frozenset[int]]:
 
 
 def _who(text: str) -> Who:
-    # The whole text first: an address of IPv6 in brackets is none of a name.
+    # The whole text first: an IPv6 address in brackets must not be split.
     if (network := _network(text)) is not None:
         return Who("", network)
     name, at, where = text.rpartition("@")

@@ -1,7 +1,7 @@
 """Servers that may be given RocketMQ's signature, as the text of an option: ``10.0.0.5:10911,10.1.0.0/16``. Pure.
 
 RocketMQ's signature does not cover the request code. A server that gets one request can send it to another server as
-another request, so only servers that are trusted may get one.
+another request, so only trusted servers may get such a request.
 """
 
 from functools import lru_cache
@@ -49,7 +49,7 @@ def plain_peers(text: str) -> PlainPeers:
 
 
 def check_named(text: str) -> None:
-    """ValueError unless ``text`` names servers: an option does not open a door to everybody by one character."""
+    """ValueError unless ``text`` names servers: one character in an option must not trust all servers."""
     if text.strip() == EVERYWHERE:
         raise ValueError(f"{EVERYWHERE} would be every server that anybody registers: {_FORMS}")
     plain_peers(text)

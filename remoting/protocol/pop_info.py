@@ -1,8 +1,8 @@
 """The texts of pop consumption: a message's handle (property POP_CK), and offsets by queue. Pure.
 
-A handle is "startOffset popTime invisibleTime reviveQid retry broker queueId offset". Lists of offsets are
-"retry queueId value;retry queueId value". ``retry`` says which topic was read: 0 the one that was asked for, 1 and 2
-its retry topic for the group, under the name of RocketMQ 5.0 or the unambiguous one of later versions.
+A handle is "startOffset popTime invisibleTime reviveQid retry broker queueId offset". Lists of offsets are "retry
+queueId value;retry queueId value". ``retry`` says which topic was read: 0 the requested topic; 1 and 2 its retry topic
+for the group, under its name of RocketMQ 5.0 or the unambiguous name of later versions.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ RETRY_V2: Final = "2"
 ORDER_REVIVE_QUEUE: Final = 999
 _V2_SEPARATOR = "+"
 _SEPARATORS = {RETRY_V1: "_", RETRY_V2: _V2_SEPARATOR}
-# Digits of a number in a text of a peer; more would be slow to parse.
+# The most digits of a number in a peer's text; more would be slow to parse.
 _MAX_DIGITS = 19
 
 
@@ -65,7 +65,7 @@ def pop_retry_topic(topic: str, group: str, retry: str = RETRY_V1) -> str:
 
 
 def read_topic(topic: str, group: str, retry: str) -> str:
-    """The topic that a message with this flag was read from."""
+    """The topic that a message with the flag ``retry`` was read from."""
     return topic if retry == NORMAL else pop_retry_topic(topic, group, retry)
 
 
@@ -93,5 +93,5 @@ def parse_offset_info(text: str) -> dict[tuple[str, str], str]:
 
 
 def message_key(queue_id: int, offset: int) -> str:
-    """The name of one message in the place of a queue's number, for counts of deliveries."""
+    """Names one message in lists of delivery counts, in the place where lists of offsets have a queue's number."""
     return f"qo{queue_id}%{offset}"

@@ -29,7 +29,7 @@ NOTHING: Final = NoneType
 
 @lazy_dataclass(frozen=True, slots=True)
 class SlaveAnswer:
-    """What a slave answers to a request that only masters serve. SUCCESS: the slave does nothing and says so."""
+    """A slave's answer to a request that only masters serve. With SUCCESS the slave does nothing all the same."""
 
     code: int
     remark: str = ""
@@ -59,7 +59,7 @@ class Request(Generic[H, B, AH, AB]):
 
     @property
     def bare(self) -> "Request[None, B, AH, AB]":
-        """The same request without a header, for one whose fields are all optional."""
+        """This request sent without a header; all fields of the header must be optional."""
         whole: Any = self
         return replace(whole, header_type=NOTHING)
 
@@ -97,7 +97,7 @@ class Request(Generic[H, B, AH, AB]):
         return body
 
     def needs(self, request: Command) -> list[Need]:
-        """What the sender of ``request`` must have. Raises RequestRefused when its body cannot be read."""
+        """The rights that the sender of ``request`` must have. Raises RequestRefused when the body cannot be read."""
         right = self.right or UPDATE_CLUSTER
         return right.of_ext(request.ext) if right.of_body is None else right.of_body(self.body(request, right.limits))
 
@@ -122,13 +122,13 @@ class Answer(Generic[AH, AB]):
         return self.command.code
 
     def header(self) -> AH:
-        """Its fields. Raises ProtocolError when one is missing or cannot be read."""
+        """The fields of the answer. Raises ProtocolError when one is missing or cannot be read."""
         kind: Any = self.what.answer_header_type
         header: AH = kind.from_answer(self.command.ext)
         return header
 
     def body(self, relaxed_bytes: int = MAX_RELAXED_BYTES) -> AB:
-        """Its body. Raises ProtocolError when it cannot be read. ``relaxed_bytes``: as `decode_body` takes it."""
+        """The body of the answer. Raises ProtocolError when it cannot be read. ``relaxed_bytes``: see `decode_body`."""
         kind: Any = self.what.answer_body_type
         raw: Any = self.command.body
         if not raw and kind is not bytes:

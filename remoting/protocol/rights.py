@@ -1,4 +1,4 @@
-"""What a request needs of its sender: the resources that it is about, and the actions, one of which is enough. Pure.
+"""The rights that a request needs: its resources, and for each the actions of which the sender needs one. Pure.
 
 Each description of a request (remoting/protocol/requests) names its right beside its code and fields. The rights are
 RocketMQ's (its annotations of headers), with these differences. A request that RocketMQ does not list needs Update or
@@ -63,7 +63,7 @@ class Right:
     limits: BodyLimits = SMALL
 
     def about(self, topic: str, group: str) -> list[Need]:
-        """What a request about the topic and the group needs; one of the two may be empty, and is left out."""
+        """The needs of a request about the topic and the group; an empty topic or group is left out."""
         ext = {**dict.fromkeys(_TOPIC_FIELDS, topic), **dict.fromkeys(_GROUP_FIELDS, group)}
         return [need for need in self.of_ext(ext) if need.name or need.kind == CLUSTER]
 
@@ -94,15 +94,18 @@ def on_both(actions: Actions, group_field: str = "consumerGroup") -> Right:
 
 
 def of_body(needs: NeedsOfBody, *, like: Right, limits: BodyLimits = SMALL) -> Right:
-    """What ``needs`` finds in the body. For an explanation the request counts as one with the right ``like``."""
+    """The needs that ``needs`` finds in the body.
+
+    For an explanation the request counts as a request with the right ``like``.
+    """
     return Right(like.of_ext, needs, limits)
 
 
 def need_topic(name: str, actions: Actions, group: str = "") -> Need:
     """A topic. A retry topic stands for its group; a retry topic of ``group`` may end with the name of a topic.
 
-    ``%RETRY%a_b`` may be of group a_b, or of group a for pops of topic b. Give ``group`` only where no message is read:
-    else members of a could read the messages of a_b.
+    ``%RETRY%a_b`` may belong to group a_b, or to group a for pops of topic b. Give ``group`` only where no message is
+    read: otherwise members of a could read the messages of a_b.
     """
     if not is_retry_topic(name):
         return Need(TOPIC, name, actions)

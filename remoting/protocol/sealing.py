@@ -1,11 +1,11 @@
-"""Answers with secrets, encrypted for the one who signed the request. Pure.
+"""Answers with secrets, encrypted for the signer of the request. Pure.
 
 The key belongs to the connection (`WholeSignatures.sealing_key`): both ends know the key, and nobody who listens does.
 The body is covered by a stream of SHAKE-256 of key and nonce, and then authenticated by HMAC-SHA256:
 
     nonce, 16 bytes | hash, 32 bytes | body XOR stream
 
-TLS is for everything else: who listens without it reads messages.
+Everything else needs TLS: without TLS, whoever listens can read messages.
 """
 
 import hmac

@@ -7,8 +7,8 @@ Source: AclUtils and AclClientRPCHook of RocketMQ; the tests have signatures of 
 
 Skylark's (`WholeSignatures`) is between a client and a server of Skylark. It covers the whole request, a challenge of
 the server that no other connection has, the server's address as the client has connected to it, and a number that rises
-with each request of the connection. It is of another hash with another key, so that the one is never valid as the
-other. The address is in the key, so it costs nothing for a request.
+with each request of the connection. Its hash and its key differ from RocketMQ's, so that neither signature is ever
+valid as the other. The address is in the key, so it costs nothing for a request.
 """
 
 import hmac
@@ -54,7 +54,7 @@ _ORDERS: Final = (
 
 @lazy_dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client is. The secrets are in no repr, so that they get into no log.
+    """The access key and secrets of a client. The secrets are in no repr, so that they get into no log.
 
     ``plain_signature_addresses`` names the servers that may get RocketMQ's signature, which does not cover the request
     code, when they know no other: ``host:port`` and networks, separated by commas. ``*`` is all servers, "" is none.
@@ -89,7 +89,7 @@ def sign(request: Command, credentials: Credentials) -> None:
 def is_signed_with(request: Command, secret_key: str, whole: "WholeSignatures | None" = None) -> bool:
     """Whether the signature of ``request`` was made with this key. Takes the same time however much of it fits.
 
-    ``whole`` is that of the connection on which the request came, if its client has asked for a challenge there.
+    ``whole`` belongs to the connection of the request, if its client has asked for a challenge there.
     """
     ext = request.ext or {}
     given = ext.get(SIGNATURE_FIELD, "")
@@ -110,18 +110,17 @@ def is_plain(request: Command) -> bool:
 class WholeSignatures:
     """The signatures over whole requests of one connection: each end has one of these.
 
-    What is signed: a number of 8 bytes, the CBOR of [header type, code, flag, version, language, remark], that of the
-    ext fields, and the body. So names, borders and types of fields count, and only the number by which answers are
+    What is signed: a number of 8 bytes, the CBOR of [header type, code, flag, version, language, remark], the CBOR of
+    the ext fields, and the body. So names, borders and types of fields count, and only the number by which answers are
     matched is free. The server serves a number once, and no lower one afterwards (`is_new`). That bounds what it
-    remembers to one number.
-    The server's address is in the key. A fake server that forwards a challenge of another server gets signatures for
-    its own address, which the other one refuses.
+    remembers to one number. The server's address is in the key. A fake server that forwards a challenge of another
+    server gets signatures for its own address, which the other server refuses.
     """
 
     __slots__ = ("_inner", "_last", "_outer", "_secret_key", "challenge", "server")
 
     def __init__(self, challenge: str, server: str = "") -> None:
-        #: The server's; random.
+        #: The challenge of the server; random.
         self.challenge = challenge
         #: ``ip:port`` of the server, as the client has connected to it; "" with old versions of Skylark.
         self.server = server
@@ -130,14 +129,14 @@ class WholeSignatures:
         self._secret_key: str | None = None
 
     def sign(self, request: Command, credentials: Credentials) -> None:
-        """As the function `sign`. The request must be the next one that is sent on this connection."""
+        """As the function `sign`. The request must be sent next on this connection."""
         ext = request.ext or {}
         if request.codec != CBOR:
             ext = text_ext(ext)
         elif None in ext.values():
             ext = {name: value for name, value in ext.items() if value is not None}
         ext = {**ext, ACCESS_KEY_FIELD: credentials.access_key}
-        # A request that is sent again has the old one.
+        # A request that is sent again has its old signature.
         ext.pop(SIGNATURE_FIELD, None)
         if credentials.security_token:
             ext[SECURITY_TOKEN_FIELD] = credentials.security_token
@@ -208,7 +207,7 @@ def _number(digits: str) -> int:
 
 
 def content(ext: Mapping[str, Any], body: bytes, version: int) -> bytes:
-    """What is signed. ``version`` is that of the sender."""
+    """The bytes that are signed. ``version`` is the sender's."""
     texts = [
         value if value.__class__ is str else ext_text(value)
         for name in _signed_fields(ext, version <= _LAST_WITHOUT_UNIQUE_KEY_QUERY)

@@ -1,4 +1,4 @@
-"""CBOR that others wrote: bounded depth, and only the tags that are needed.
+"""CBOR of peers and of users: bounded depth, and only the tags that are needed.
 
 cbor2 would turn a peer's bytes into regular expressions, and into shared and cyclic references: 20 levels of references
 make gigabytes of 160 bytes when somebody walks over them. `loads` is for the wire, where Skylark sends no tag at all.
@@ -65,7 +65,7 @@ def loads_values(data: bytes, *, max_depth: int = MAX_VALUE_DEPTH) -> Any:
 
 
 def load_value(stream: IO[bytes], *, max_depth: int = MAX_VALUE_DEPTH) -> Any:
-    """As `loads_values`, from a seekable stream, which is behind the value then."""
+    """As `loads_values`, from a seekable stream; the stream is then positioned after the value."""
     return cbor2.CBORDecoder(stream, semantic_decoders=_NO_VALUES, max_depth=max_depth).decode()
 
 

@@ -13,7 +13,7 @@ ASK_TIMEOUT_MS = 1_000
 
 
 async def ask_status(client: RemotingClient, group: str, addr: str) -> RaftStatusHeader:
-    """What the node at ``addr`` says of itself. RemotingError, BrokerError or ProtocolError when it does not say."""
+    """The status that the node at ``addr`` reports. RemotingError, BrokerError or ProtocolError when there is none."""
     return (await call(Remote(client, addr, ASK_TIMEOUT_MS), RAFT_STATUS, RaftStatusRequestHeader(group))).header()
 
 
@@ -25,7 +25,7 @@ async def ask_all(client: RemotingClient, group: str, addrs: Mapping[str, str]) 
         try:
             seen[name] = await ask_status(client, group, addr)
         except (RemotingError, BrokerError, ProtocolError):
-            return  # it is missing in the answer
+            return  # this node is missing in the answer
 
     async with trio.open_nursery() as nursery:
         for name, addr in addrs.items():

@@ -1,10 +1,10 @@
-"""How a node begins, and who it is. Pure.
+"""How a node begins, and under which id. Pure.
 
-A node with an empty disk is either new or has lost its disk; it cannot know which. In a group that never elected
-a leader all are new: they begin together, each with its name as its id, and nobody stands for election before all
-others have written that down. So once there was an election, a node with an empty disk has lost it. It may have voted,
-and may have been counted among those who have an entry; so it must not speak for its old id any more. It takes another
-one and joins as a learner; when it has caught up it becomes a voter, and its old id goes.
+A node with an empty disk is either new or has lost its disk; it cannot know which. In a group that never elected a
+leader all nodes are new: they begin together, each with its name as its id, and no node stands for election before all
+others have written their ids to disk. So after the first election, a node with an empty disk has lost its disk. Under
+its old id it may have voted, and a majority for an entry may have counted it; so it must not speak for its old id any
+more. It takes a new id and joins as a learner; when it has caught up it becomes a voter, and its old id is removed.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,13 +14,13 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.raft.errors import ChangeRefused
 from skylark.mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remove
 
-# A learner that lacks more entries than that waits.
+# A learner that lacks more entries than this is not made a voter yet.
 PROMOTION_LAG = 100
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """What another node answered about itself."""
+    """The status that another node reported."""
 
     begun: bool
     term: int
@@ -33,14 +33,14 @@ class Bootstrap(Enum):
 
 
 def how_to_bootstrap(others: Collection[str], seen: Mapping[str, PeerStatus]) -> Bootstrap:
-    """What a node with an empty disk does; ``seen``: the answers of ``others``."""
+    """What a node with an empty disk must do; ``seen``: the answers of ``others``."""
     if any(each.term > 0 for each in seen.values()):
         return Bootstrap.JOIN
     return Bootstrap.BEGIN if all(name in seen for name in others) else Bootstrap.WAIT
 
 
 def may_stand(others: Collection[str], seen: Mapping[str, PeerStatus]) -> bool:
-    """Whether a node that has begun may take part in elections: when no other one could begin later than it."""
+    """Whether a node that has begun may take part in elections: only when no other node can begin later than it did."""
     return any(each.term > 0 for each in seen.values()) or all(name in seen and seen[name].begun for name in others)
 
 
@@ -50,7 +50,7 @@ def name_of(node: str) -> str:
 
 
 def next_step(members: Members, known: Collection[str], node: str, addr: str, lag: int | None) -> Change | None:
-    """What the leader does next for a node that wants to be a voter; None when it is one.
+    """What the leader does next for a node that wants to be a voter; None when the node is a voter.
 
     ``known``: names in the leader's conf. ``lag``: how many entries it lacks.
     """

@@ -67,7 +67,7 @@ def restored_state(snapshot: Snapshot) -> bytes:
 
 
 def check_snapshots(messages: Iterable[RaftMessage]) -> None:
-    """ProtocolError for a snapshot of a peer whose state cannot be restored: on disk it would stop each start."""
+    """ProtocolError for a peer's snapshot whose state cannot be restored: once on disk, it would stop each start."""
     for message in messages:
         # The snapshot at 0 of a new group names members only.
         if isinstance(message, InstallSnapshot) and message.snapshot.index:
@@ -127,7 +127,7 @@ def _checked(value: Any, kind: type) -> Any:
 
 
 def entry_fields(entries: Iterable[RaftEntry]) -> list[Any]:
-    """The first index, then term, kind and data of each."""
+    """The first index, then term, kind and data of each entry."""
     first = next(iter(entries), None)
     fields: list[Any] = [] if first is None else [first.index]
     for _, term, kind, data in entries:

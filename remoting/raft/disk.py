@@ -20,7 +20,7 @@ from skylark.remoting.raft.storage import Storage
 
 @lazy_dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a node knew when it ended."""
+    """The state of a node when it ended."""
 
     hard_state: HardState
     snapshot: Snapshot
@@ -28,31 +28,34 @@ class Loaded:
 
 
 class Disk(Protocol):
-    """What is written survives power loss, unless the application says otherwise. One write runs at a time."""
+    """Where a node keeps its state. What is written survives power loss, unless the application says otherwise.
+
+    One write runs at a time.
+    """
 
     @property
     def node(self) -> str:
         """The id of `begin`; known after `load`."""
 
     async def load(self) -> Loaded | None:
-        """None: nothing is stored, so the node has promised nothing, or has lost its disk."""
+        """Read the stored state. None: nothing is stored, so the node has promised nothing, or has lost its disk."""
 
     async def begin(self, node: str, snapshot: Snapshot) -> None:
-        """The node is ``node`` from now on, with ``snapshot`` and an empty log."""
+        """Write down that this node is ``node`` from now on, with ``snapshot`` and an empty log."""
 
     def write_now(self, persist: Persist) -> bool:
-        """Whether ``persist`` is safe already, since that needs no wait; else `write` it."""
+        """Make ``persist`` safe if that needs no wait; False: `write` must do it."""
 
     async def write(self, persist: Persist) -> None: ...
 
     async def compact(self, log: RaftLog, snapshot: Snapshot, keep: int) -> None:
-        """``snapshot`` stands for the entries up to its index; the last ``keep`` of these remain."""
+        """Let ``snapshot`` replace the entries up to its index; the last ``keep`` of these entries remain."""
 
     def travelling_bytes(self, data: bytes) -> int:
         """How many bytes an entry with this data has when it is sent."""
 
     def encode_now(self, messages: Sequence[RaftMessage]) -> bytes | None:
-        """The body that carries ``messages``; None if that needs a wait, for `encode`."""
+        """The body that carries ``messages``; None if making it needs a wait, as `encode` does."""
 
     async def encode(self, messages: Sequence[RaftMessage]) -> bytes: ...
 
@@ -60,10 +63,10 @@ class Disk(Protocol):
         """Raises ProtocolError when ``data`` is not what `encode` makes."""
 
     def is_ready(self, raft: Raft, message: RaftMessage) -> bool:
-        """Whether ``raft`` may take ``message`` now; else `prepare` comes first, and the messages after it wait."""
+        """Whether ``raft`` may take ``message`` now; if not, `prepare` comes first, and later messages wait."""
 
     async def prepare(self, raft: Raft, message: RaftMessage) -> bool:
-        """Returns whether ``raft`` may take ``message`` now; False: it is forgotten, as if it had been lost."""
+        """Returns whether ``raft`` may take ``message`` now; False: the message is dropped, as if it had been lost."""
 
 
 class FileDisk:
@@ -103,7 +106,7 @@ class FileDisk:
         return encode_messages(messages)
 
     async def encode(self, messages: Sequence[RaftMessage]) -> bytes:
-        """Unreachable: `encode_now` needs no wait."""
+        """Unreachable: `encode_now` never needs a wait."""
         return encode_messages(messages)
 
     def decode(self, data: bytes) -> list[RaftMessage]:

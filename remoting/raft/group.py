@@ -1,6 +1,6 @@
-"""What an application and its group are to each other: `NodeOptions`, `StateMachine` and `Group`.
+"""The interface between an application and its group: `NodeOptions`, `StateMachine` and `Group`.
 
-node.py has the group of real disks and networks.
+node.py implements the group with real disks and networks.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,19 +22,19 @@ class NodeOptions:
     peers: Mapping[str, str]
     election_ms: int = 1_000
     heartbeat_ms: int = 100
-    # A snapshot of the state is made after so many entries; as many remain for slow members.
+    # A snapshot of the state is made after this many entries; as many remain for slow members.
     snapshot_entries: int = 10_000
     kept_entries: int = 1_000
-    # Taken and not committed yet; beyond that proposals are refused.
+    # The most entries that are taken and not committed yet; beyond that, proposals are refused.
     max_uncommitted_bytes: int = 64 << 20
-    # Whether members are told of each commit at once; else with the next entries or heartbeat, which saves messages.
+    # Whether members learn of each commit at once; if not, with the next entries or heartbeat, which saves messages.
     tells_commits: bool = True
-    # Whether the application calls `RaftNode.turn` after each turn with messages or proposals. It saves turns.
+    # Whether the application calls `RaftNode.turn` after each turn with messages or proposals, which saves turns.
     calls_turn: bool = False
     # Where clients of the application reach this node, if not at its own address.
     client_addr: str = ""
     random: Random = field(default_factory=Random)
-    # What keeps this node, as the leader, from sending entries; "" if nothing does. Nodes that want to join are told.
+    # Why this node, as the leader, cannot send entries; "" if it can. Nodes that want to join get this text.
     problem: Callable[[], str] = lambda: ""
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Group(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads, and knows all that former leaders committed. It may be deposed already: see ``read``."""
+        """Whether this node leads, and knows all that former leaders committed. It may be deposed: see ``read``."""
 
     @property
     def term(self) -> int: ...
@@ -79,7 +79,7 @@ class Group(Protocol):
     async def propose(self, data: bytes, timeout_ms: float) -> Any:
         """Commit ``data``; the result is what the state machine's ``apply`` returned for it here.
 
-        Raises NotLeader or Overloaded (it was not taken), or Unknown (it may come into force yet).
+        Raises NotLeader or Overloaded (``data`` was not taken), or Unknown (``data`` may still be committed).
         """
 
     def submit(self, data: bytes, done: Done) -> None:
@@ -89,13 +89,13 @@ class Group(Protocol):
         """Return when the state machine shows all that was committed before the call: linearizable reads."""
 
     async def change(self, change: Change, timeout_ms: float) -> None:
-        """Add, promote or remove a member; returns when that is committed."""
+        """Add, promote or remove a member; returns when the change is committed."""
 
     async def add(self, addr: str, timeout_ms: float) -> str:
         """Make the node that listens at ``addr`` a learner, which becomes a voter by itself. Returns its id."""
 
     async def transfer(self, to: str, timeout_ms: float) -> None:
-        """Hand the leadership to the voter ``to``; returns when this node is not the leader any more."""
+        """Hand the leadership over to the voter ``to``; returns when this node is not the leader any more."""
 
     def on_leadership(self, observer: Callable[[bool], None]) -> None:
         """``observer`` is called on the loop when ``is_leader`` changes."""
@@ -108,7 +108,10 @@ class StateMachine(Protocol):
     """
 
     def apply(self, index: int, data: bytes) -> Any:
-        """The result goes to who proposed the entry here. An exception ends the node, as it would all nodes."""
+        """Apply an entry; its proposer on this node gets the result.
+
+        An exception ends the node, as it would all nodes.
+        """
 
     def snapshot(self) -> bytes:
         """The whole state. Called between two ``apply``."""

@@ -1,4 +1,4 @@
-"""Request 7120 of administrators to the leader of a group: show or change its members, or let another one lead."""
+"""Request 7120 of administrators to the leader of a group: show or change its members, or let another node lead."""
 
 from skylark.mqcommon.addresses import is_address
 from skylark.mqcommon.errors import RequestRefused
@@ -22,7 +22,7 @@ async def do_members_request(group: Group, header: RaftMembersRequestHeader, tim
         case "transfer" if header.node != group.leader:
             await group.transfer(header.node or "", timeout_ms)
         case "transfer":
-            await group.read(timeout_ms)  # it leads already
+            await group.read(timeout_ms)  # this node leads already
         case _:
             raise _wrong(f"action {header.action!r} is none of list, add, remove, transfer")
     return RaftMembers(group.leader, dict(group.members.voters), dict(group.members.learners))

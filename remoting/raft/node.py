@@ -1,8 +1,8 @@
 """A node of a Raft group on a real disk and network: it begins or joins by itself, and serves requests 7110 to 7112.
 
 `RaftNode` is what the application has; `Running` is the node once it has begun. Proposals and reads wait as rows,
-without a task each. One task does what ``Raft.ready`` wants after everything that came since it last ran; another
-writes to disk in a thread, with one fsync for all that gathered; each peer has one that sends (peers.py).
+without a task each. One task carries out ``Raft.ready`` for everything that came since the task last ran; another task
+writes to disk in a thread, with one fsync for all that gathered; each peer has a task that sends (peers.py).
 Neighbours: bootstrap.py decides how to begin, group.py says what the application may rely on.
 """
 
@@ -56,18 +56,22 @@ logger = logging.getLogger(__name__)
 JOIN_TIMEOUT_MS = 3_000
 # Messages that are refused for one reason are logged once in this time.
 REFUSAL_S = 60.0
-# A node that waits for others logs that once in this number of tries.
+# A node that waits for others logs this once in this number of tries.
 TRIES_PER_LINE = 80
 # Absurd messages are logged this often at most: anybody can send them in plain mode.
 ABSURD_LOG_S = 60.0
-# Messages that wait for the disk: more are forgotten, and sent again. A leader has fewer requests in flight.
+# The most messages that wait for the disk: later ones are dropped, and sent again. A leader has fewer requests in
+# flight.
 MAX_HELD = 128
 # A snapshot goes in one frame.
 MAX_SNAPSHOT_BYTES = 12 << 20
 
 
 class RaftNode:
-    """Give ``handlers`` and ``slow_handlers`` to the server at the node's address, then ``run`` until cancelled."""
+    """A node as its application has it.
+
+    Give ``handlers`` and ``slow_handlers`` to the server at the node's address, then ``run`` until cancelled.
+    """
 
     def __init__(
         self, options: NodeOptions, disk: Disk, machine: StateMachine, client: RemotingClient, clock: Clock
@@ -87,7 +91,7 @@ class RaftNode:
         self._refusal = ""
         self._refusal_until = -math.inf
 
-    # What the application sees: group.py.
+    # The methods of `Group` (group.py).
 
     @property
     def node(self) -> str:
@@ -138,7 +142,7 @@ class RaftNode:
         """Make the node that listens at ``addr`` a learner; it then asks to be a voter by itself. Returns its id."""
         status = await self._ask(addr)
         if not status.begun:
-            # It may take another id yet.
+            # The node may still take another id.
             raise ChangeRefused(f"the node at {addr} has just started; try again in a moment")
         node = status.node
         await self.change(AddLearner(node, addr), timeout_ms)
@@ -157,11 +161,11 @@ class RaftNode:
             self._running.observe(observer)
 
     def connection_lost(self, addr: str) -> None:
-        """For the client's ``on_lost``: a leader whose process died is missed at once."""
+        """The ``on_lost`` of the client: the death of a leader's process is noticed at once."""
         self._peers.lost(addr)
 
     def turn(self) -> None:
-        """Do at once what messages and proposals have brought, instead of in a task soon."""
+        """Carry out at once what messages and proposals have caused, instead of soon in a task."""
         if self._running is not None:
             self._running.turn()
 
@@ -174,10 +178,14 @@ class RaftNode:
             raise NotLeader("")
         return self._running
 
-    # Its life.
+    # --- the life of the node
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Starts at once: a node that begins waits for others, which ask this one in turn."""
+        """Run until cancelled.
+
+        The start is reported before the node has begun: to begin it needs the other nodes, and they need answers of
+        this node.
+        """
         async with trio.open_nursery() as nursery:
             await nursery.start(self._peers.run)
             loaded = await self._disk.load()
@@ -196,7 +204,7 @@ class RaftNode:
                 await self._join(running)
 
     async def _begin(self) -> Loaded:
-        """Write down who this node is; waits until it can know that."""
+        """Write down the id of this node; waits until the node can know its id."""
         tries = 0
         while True:
             seen = await self._ask_others()
@@ -212,7 +220,7 @@ class RaftNode:
             node, members = self._options.name, Members(dict(self._options.peers))
         else:
             # Under its old id this node may have voted, and stored entries that counted for a majority. It has
-            # forgotten both, so only a new id, which starts as a learner, can break no promise.
+            # forgotten both. Only a new id, which starts as a learner, can break no promise.
             node, members = f"{self._options.name}.{self._options.random.randbytes(4).hex()}", Members()
             logger.warning("the group is older than this node's disk: it joins as %s", node)
         await self._disk.begin(node, Snapshot(0, 0, members, b""))
@@ -221,12 +229,12 @@ class RaftNode:
         return loaded
 
     async def _wait_for_others(self, running: "Running") -> None:
-        """Let the node stand for election when no other can begin later than it did."""
+        """Let this node stand for election once no other node can begin later than it did."""
         while running.raft.term == 0:
             if may_stand(self._others, await self._ask_others()):
                 break
             await trio.sleep(self._pause_s)
-        # One of them is told to, so that a new group neither waits for a leader nor splits its votes.
+        # One node stands at once, so that a new group neither waits for a leader nor splits its votes.
         if self._options.name == min(self._options.peers):
             running.raft.stand_first()
         running.may_tick = True
@@ -253,13 +261,13 @@ class RaftNode:
             try:
                 leader_addr = (await self._ask(addr)).leader_addr
             except (RemotingError, BrokerError, ProtocolError):
-                continue  # the next one may know
+                continue  # the next node may know
             if leader_addr:
                 await call(Remote(self._client, leader_addr, JOIN_TIMEOUT_MS), RAFT_JOIN, header)
                 return
         raise RemotingError("no node of the group knows a leader")
 
-    # What nodes ask each other.
+    # --- requests between nodes
 
     async def _ask_others(self) -> dict[str, PeerStatus]:
         seen = await ask_all(self._client, self._options.group, self._others)
@@ -286,14 +294,14 @@ class RaftNode:
             # The sender gets no answer, and sends again.
             self._refuse_messages(header.node, str(error))
             return None
-        # Before it has begun a node promises nothing: messages are lost as they may be on the network.
+        # Before a node has begun it promises nothing: messages are lost as they may be on the network.
         if self._running is not None:
             self._running.receive(header.node, header.addr, messages)
         return None
 
     @property
     def problem(self) -> str:
-        """Why messages of another node were refused lately; "" if none were."""
+        """Why messages of another node were refused lately; "" if none was refused."""
         return self._refusal if trio.current_time() < self._refusal_until else ""
 
     def _refuse_messages(self, sender: str, reason: str) -> None:
@@ -333,20 +341,21 @@ class Proposals:
         self._rows: dict[int, tuple[int, Done]] = {}
 
     def add(self, index: int, term: int, done: Done) -> None:
-        # An index is proposed again only after this node has lost its leadership and got it back: the first entry was
-        # never committed, since the leader that replaced it would not have lost it.
+        # An index is proposed again only after this node has lost its leadership and got it back. The first entry was
+        # then never committed: the leader in between would not have lost a committed entry.
         if index in self._rows:
             self._rows.pop(index)[1](NotLeader(""))
         self._rows[index] = (term, done)
 
     def applied(self, index: int, term: int, result: Any) -> None:
-        # The entry at this index is the proposed one only if it has the term, too: else another leader's came instead.
+        # The entry at this index is the proposed entry only if its term matches, too: otherwise another leader wrote
+        # it.
         row = self._rows.pop(index, None)
         if row is not None:
             row[1](result if row[0] == term else NotLeader(""))
 
     def restored(self, index: int) -> None:
-        """A snapshot stands for all entries up to ``index``; it is not known which of the proposed ones it has."""
+        """Fail the proposals up to ``index``: a snapshot replaced these entries, and may hold any of them."""
         for each in [each for each in self._rows if each <= index]:
             self._rows.pop(each)[1](Unknown("its entry came with a snapshot of another leader, or was replaced"))
 
@@ -375,7 +384,7 @@ class WaitingReads:
 
 
 class Result:
-    """Waits for one call of itself, in a task."""
+    """Is called once with a result, for which a task waits."""
 
     __slots__ = ("_set", "_value")
 
@@ -394,7 +403,7 @@ class Result:
 
 
 class Running:
-    """The parts of a node that has begun: Raft, who waits, what is written."""
+    """A node that has begun: its Raft state, the callers that wait, and what is being written."""
 
     def __init__(
         self, options: NodeOptions, disk: Disk, loaded: Loaded, machine: StateMachine, peers: Peers, clock: Clock
@@ -417,7 +426,7 @@ class Running:
         self._addresses: dict[str, str] = {}
         self._observers: list[Callable[[bool], None]] = []
         self.leader_observers: list[Callable[[str], None]] = []
-        # Messages that wait until the disk is prepared for the first of them.
+        # Messages that wait until the disk is prepared for the first message.
         self._held: deque[RaftMessage] = deque()
         self._hold = Signal()
         self._led = False
@@ -449,7 +458,7 @@ class Running:
         finally:
             self._proposals.close()
 
-    # What comes in.
+    # --- messages and requests that arrive
 
     def _unreachable(self, addr: str) -> None:
         leader = self.raft.leader
@@ -457,8 +466,9 @@ class Running:
             self.raft.unreachable(leader)
 
     async def _tick(self) -> None:
-        # The time of elections is that in which this node could read. A process or a machine that stood still finds its
-        # leader's messages in its sockets afterwards, so a step counts no longer than a heartbeat, however long it was.
+        # The timeout of elections counts only time in which this node could read. A process or a machine that stood
+        # still finds its leader's messages in its sockets afterwards, so a step counts no longer than a heartbeat,
+        # however long it was.
         counted_ms, seen_ms = self.raft.now_ms, self._clock.monotonic_ms()
         while True:
             now_ms = self._clock.monotonic_ms()
@@ -493,7 +503,7 @@ class Running:
                 self._log_absurd(*self.raft.absurd)
                 self.raft.absurd = None
         except RaftError as error:
-            # It does not know what it promised: it must neither vote nor lead.
+            # This node does not know what it promised: it must neither vote nor lead.
             self._lost = True
             logger.error(
                 "%s takes no part in its group any more: %s. While the other nodes are a majority and whole, stop this "
@@ -515,8 +525,8 @@ class Running:
             )
 
     def _keep(self, message: RaftMessage) -> None:
-        # Who sent it leads in its term: that counts at once, so that this node gives up an older leader, or its own
-        # leadership. The disk may be waiting for just that.
+        # The sender leads in the message's term. This counts at once, so that this node gives up an older leader, or
+        # its own leadership: the disk may be waiting for that.
         if message.term > self.raft.term:
             self._step(Heartbeat(message.sender, message.to, message.term, 0, 0))
         if len(self._held) < MAX_HELD:
@@ -563,7 +573,7 @@ class Running:
         self.raft.transfer(to)
         self._wake.set()
         with trio.move_on_after(timeout_ms / 1000):
-            # Asked after each event: the node may lead again at once, and then the leadership was not handed over.
+            # Checked after each event: if the node leads again at once, the leadership was not handed over.
             while self.raft.leader == self.raft.node:
                 self._deposed = trio.Event()
                 await self._deposed.wait()
@@ -573,7 +583,7 @@ class Running:
     def observe(self, observer: Callable[[bool], None]) -> None:
         self._observers.append(observer)
 
-    # What goes out.
+    # --- messages and results that leave
 
     async def _work(self) -> None:
         while True:
@@ -589,9 +599,9 @@ class Running:
         self._peers.flush()
 
     def _do(self, ready: Ready) -> bool:
-        """Do what ``ready`` wants; whether there may be more at once, since something is on disk now."""
-        # The order of mqcommon/raft/ready.py. What promises something that is not on disk yet is not in ``messages``:
-        # it comes with ``persist`` and is sent after the fsync.
+        """Carry out ``ready``; True if there may be more to do at once, since something is on disk now."""
+        # The order of mqcommon/raft/ready.py. A message that promises something that is not on disk yet is not in
+        # ``messages``: it comes with ``persist`` and is sent after the fsync.
         for message in ready.messages:
             self._send(message)
         is_safe = ready.persist is not None and self._disk.write_now(ready.persist)
@@ -625,7 +635,7 @@ class Running:
         self.raft.persisted()
 
     def turn(self) -> None:
-        """Do at once what came in this turn of the event loop, instead of in a task."""
+        """Handle at once what came in this turn of the event loop, instead of in a task."""
         self._wake.clear()
         self._do_all()
         if self.raft.has_more:
@@ -637,7 +647,7 @@ class Running:
             self._peers.send(addr, message)
 
     def address(self, node: str) -> str:
-        """Where ``node`` listens: as the members say, else as it said itself."""
+        """Where ``node`` listens: the address in the membership, else the address that it told itself."""
         return self.raft.members.all.get(node) or self._addresses.get(node, "")
 
     def _tell_observers(self) -> None:
@@ -654,12 +664,13 @@ class Running:
             for observer in self._observers:
                 observer(leads)
 
-    # The disk.
+    # --- the disk
 
     def _consider_snapshot(self) -> None:
         if self._to_compact is not None or self.applied - self.raft.log.snapshot.index < self._options.snapshot_entries:
             return
-        # Taken here, in one turn with the entries that were applied last: the state is exactly that of its index.
+        # Taken here, in one turn with the entries that were applied last, so that the state belongs exactly to its
+        # index.
         self._to_compact = (self.applied, self._machine.snapshot())
         self._write.set()
 
@@ -667,8 +678,8 @@ class Running:
         while True:
             await self._write.wait()
             persist, self._to_write = self._to_write, None
-            # One task writes, so records are in the order in which they were made. Meanwhile messages and proposals go
-            # on to gather: all of them share the next fsync.
+            # One task writes, so records are in the order in which they were made. Meanwhile messages and proposals
+            # gather: all of them share the next fsync.
             if persist is not None:
                 await self._disk.write(persist)
                 self._written(persist)
@@ -683,11 +694,11 @@ class Running:
         data = await trio.to_thread.run_sync(zlib.compress, state, 1)
         if len(data) > MAX_SNAPSHOT_BYTES:
             raise RaftError(f"a snapshot of {len(data)} bytes is longer than {MAX_SNAPSHOT_BYTES}")
-        # The event loop has gone on meanwhile: what is kept of the log is decided only now. From here to the rewrite of
+        # The event loop has run meanwhile, so what is kept of the log is decided only now. From here to the rewrite of
         # the file nothing else is written, since this is the writing task.
         log = self.raft.log
         if index <= log.snapshot.index:
-            return  # the leader sent a newer one meanwhile
+            return  # the leader sent a newer snapshot meanwhile
         snapshot = self.raft.make_snapshot(index, data)
         await self._disk.compact(log, snapshot, self._options.kept_entries)
         self.raft.compact(snapshot, self._options.kept_entries)

@@ -1,6 +1,7 @@
-"""Messages to other nodes: one queue for each, and one task for what cannot leave at once; so none holds up another.
+"""Messages to other nodes: each node has a queue, and a task for what cannot leave at once.
 
-Messages may be lost, as Raft sends again what matters; so a full queue forgets, and a lost connection is opened anew.
+So no node holds up another. Messages may be lost, as Raft sends again what matters: a full queue drops messages, and a
+lost connection is opened anew.
 """
 
 import logging
@@ -27,7 +28,7 @@ MAX_PEERS = 100
 
 
 class Peer:
-    """What waits for one node. ``in_task``: its task is sending, and takes what is added, too."""
+    """The queue of one node. ``in_task``: the node's task is sending, and will send what is added, too."""
 
     def __init__(self) -> None:
         self.wake = Signal()
@@ -36,11 +37,11 @@ class Peer:
 
 
 class Peers:
-    """Neither `send` nor `flush` waits. ``self_addr``: where the others reach this node."""
+    """The queues of all other nodes; neither `send` nor `flush` waits. ``self_addr``: where others reach this node."""
 
     def __init__(self, group: str, self_addr: str, disk: Disk, client: RemotingClient, backoff: Backoff) -> None:
         #: Called with the address of a node to which no connection can be made.
-        self.on_unreachable: Callable[[str], None] = _nobody
+        self.on_unreachable: Callable[[str], None] = _ignore_unreachable
         self._group = group
         self._self_addr = self_addr
         self._disk = disk
@@ -113,12 +114,12 @@ class Peers:
                 if failures == 1:
                     logger.warning("node at %s cannot be reached: %s", addr, error)
                 await trio.sleep(self._backoff.pause_s(failures))
-                peer.queue.clear()  # old news
+                peer.queue.clear()  # these messages are out of date
             peer.in_task = False
 
 
-def _nobody(addr: str) -> None:
-    """Before the node runs."""
+def _ignore_unreachable(addr: str) -> None:
+    """The default of `Peers.on_unreachable`, until the node runs."""
 
 
 def _take_batch(queue: list[RaftMessage], travelling_bytes: Callable[[bytes], int]) -> list[RaftMessage]:

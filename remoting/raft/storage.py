@@ -1,14 +1,15 @@
 """What a node keeps on its disk: its identity, a snapshot, and a log of records.
 
 The log is a file of records, each with a length and a CRC; one record holds what one fsync made safe: a hard state, and
-entries that replace what stands from their first index on. It is rewritten as a whole when a snapshot makes it shorter.
-A record that is not whole at the end of the file was never acknowledged and is cut off. A damaged record
-that another one follows is rot: such a node must not go on, since it does not know what it promised.
+entries that replace all entries from their first index on. It is rewritten as a whole when a snapshot makes it shorter.
+An incomplete record at the end of the file was never acknowledged and is cut off. A damaged record that another record
+follows means that the disk has lost data: such a node must not go on, since it does not know what it promised.
 
-A file that ends with a whole record may still have lost others. So ``mark`` says, twice, how long the log was: after
-each fsync of the log it is written through a map, without an fsync of its own. A killed process leaves the latest one.
-A power loss may leave an older mark, which claims less. The first record is written with the file, so it is always
-there. It says that there is a mark, which is on disk before the first record and again before the second one.
+A file that ends with a whole record may still have lost later records. So ``mark`` says, in two copies, how long the
+log was: after each fsync of the log the mark is written through a map, without an fsync of its own. A killed process
+leaves the latest mark. A power loss may leave an older mark, which claims less. The first record is written with the
+file, so it always exists. It says that there is a mark, which is on disk before the first record and again before the
+second record.
 """
 
 import os
@@ -39,7 +40,7 @@ _IS_MARKED = 1
 
 @lazy_dataclass(frozen=True, slots=True)
 class Stored:
-    """What a node knew when it ended. ``base``: the index and the term of the entry before the first."""
+    """The stored state of a node. ``base``: the index and the term of the entry before the first."""
 
     hard_state: HardState
     snapshot: Snapshot
@@ -48,13 +49,16 @@ class Stored:
 
 
 class Storage(Protocol):
-    """Its methods block until what they write survives power loss; the node calls them in a thread, one at a time."""
+    """Where a node stores its state.
+
+    Methods block until their data survives power loss; the node calls them in a thread, one at a time.
+    """
 
     def load(self) -> Stored | None:
-        """None: nothing is stored, so the node has promised nothing, or has lost its disk."""
+        """Read the stored state. None: nothing is stored, so the node has promised nothing, or has lost its disk."""
 
     def begin(self, node: str, snapshot: Snapshot) -> None:
-        """The node is ``node`` from now on, with ``snapshot`` and an empty log."""
+        """Write down that this node is ``node`` from now on, with ``snapshot`` and an empty log."""
 
     @property
     def node(self) -> str:
@@ -63,13 +67,13 @@ class Storage(Protocol):
     def write(self, persist: Persist) -> None: ...
 
     def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:
-        """``snapshot`` stands for the log, of which ``entries`` remain."""
+        """Let ``snapshot`` replace the log, of which ``entries`` remain."""
 
     def close(self) -> None: ...
 
 
 class FileStorage:
-    """A directory of its own, locked."""
+    """Storage in a locked directory of its own."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self.node = ""
@@ -91,8 +95,8 @@ class FileStorage:
             return None
         self.node, snapshot = self._read_snapshot()
         records, whole = self._read_log()
-        # Before anything is used: a node that goes on with less than it promised could elect a leader that lacks
-        # committed entries, or vote twice in a term.
+        # Checked before anything is used: a node that goes on with less than it promised could elect a leader that
+        # lacks committed entries, or vote twice in a term.
         self._refuse_lost(records, whole)
         base, entries = (snapshot.index, snapshot.term), MemoryEntries(snapshot.index, snapshot.term)
         for vote, found_base, fields in records:
@@ -105,11 +109,11 @@ class FileStorage:
                 entries.append(entries_of(fields))
         kept = entries.read(base[0] + 1, entries.last + 1, 1 << 62)
         if base[0] > snapshot.index or entries.term(snapshot.index) != snapshot.term:
-            # A snapshot of the leader came, and the log that it replaces was not rewritten any more.
+            # The node ended after it had stored a snapshot of the leader, and before it had rewritten the log.
             base, kept = (snapshot.index, snapshot.term), ()
             self._rewrite(base, kept)
         elif not _is_marked(records):
-            self._rewrite(base, kept)  # the log of an older version
+            self._rewrite(base, kept)  # an older version wrote this log
         else:
             self._open_whole(whole)
         return Stored(self._hard_state, snapshot, base, kept)
@@ -134,7 +138,8 @@ class FileStorage:
             elif _is_marked(records) and not marks:
                 lost = f"it is not known how long it was, as {self._mark_path} is missing or damaged"
             elif _is_marked(records) and not own and (len(records) > 1 or self._fs.size(self._log_path) > whole):
-                # Only between the first record and the mark that counts it may the mark be that of the log before.
+                # The mark may belong to the log before only between the first record and the mark that counts this
+                # record.
                 lost = f"it is not known how long it was, as {self._mark_path} is about another log"
         if lost:
             raise self._lost(self._log_path, whole, lost)
@@ -160,12 +165,12 @@ class FileStorage:
                 found.append((head, size))
         return found
 
-    def _note_size(self, *, sync: bool = False) -> None:
-        """Note how long the log is; all of it is on disk."""
+    def _write_mark(self, *, sync: bool = False) -> None:
+        """Write the length of the log, all of which is on disk, to the mark."""
         if self._mark is None:
             self._mark = self._fs.open_map(self._mark_path, MARK_FILE_BYTES, create=True)
-        # Not synced: after a power loss an old mark claims less than is there. The log's head tells whether the mark is
-        # about this log, or about one that was replaced since.
+        # Not synced: after a power loss an old mark claims less than is there. The log's head tells whether the mark
+        # belongs to this log, or to a log that was replaced since.
         size = 0 if self._log is None else self._log.size()
         known = MARK.pack(self._log_head, size, 0)[: MARK.size - 4]
         for at in MARKS_AT:
@@ -185,10 +190,10 @@ class FileStorage:
             file.sync()
         finally:
             file.close()
-        self._note_size(sync=True)
+        self._write_mark(sync=True)
 
     def begin(self, node: str, snapshot: Snapshot) -> None:
-        # The snapshot last: its file says that the node has begun, and then there must be a log.
+        # The snapshot last: its file means that the node has begun, and then there must be a log.
         self.node = node
         self._rewrite((snapshot.index, snapshot.term), ())
         self._write_snapshot(snapshot)
@@ -197,17 +202,17 @@ class FileStorage:
         if persist.hard_state is not None:
             self._hard_state = persist.hard_state
         if persist.snapshot is not None:
-            # First the snapshot: it is known to be newer than a log that does not fit to it.
+            # The snapshot first: at a start, a snapshot that does not fit to the log counts as the newer of the two.
             self._write_snapshot(persist.snapshot)
             self._rewrite((persist.snapshot.index, persist.snapshot.term), persist.entries)
             return
         assert self._log is not None
-        # Vote and entries in one record and one fsync: a node must not answer with one of them and lose the other.
+        # Vote and entries in one record and one fsync: a node must not answer with one of the two and lose the other.
         vote = None if persist.hard_state is None else [persist.hard_state.term, persist.hard_state.vote]
         self._log.write(_record([vote, None, entry_fields(persist.entries)]))
         self._log.sync()
         # After the sync: the mark must never claim what is not on disk.
-        self._note_size()
+        self._write_mark()
 
     def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:
         # The snapshot first: a crash then leaves entries that it covers, and never a gap between it and the log.
@@ -226,7 +231,7 @@ class FileStorage:
 
     def _read_snapshot(self) -> tuple[str, Snapshot]:
         data = self._fs.read(self._snapshot_path)
-        payload, _ = _take(data, 0)
+        payload, _ = _read_record(data, 0)
         if payload is None:
             raise self._lost(self._snapshot_path, 0, "the snapshot is damaged")
         node, fields = payload
@@ -236,15 +241,15 @@ class FileStorage:
         vote = [self._hard_state.term, self._hard_state.vote]
         if self._mark is None:
             # The new log says that there is a mark.
-            self._note_size(sync=True)
+            self._write_mark(sync=True)
         if self._log is not None:
             self._log.close()
         first = _record([vote, [*base, _IS_MARKED], entry_fields(entries)])
         write_atomic(self._fs, self._log_path, first)
         self._log_head = first[: HEAD.size]
         self._log = self._fs.open_append(self._log_path)
-        # Synced, so that only a log of one record may have the mark of another one.
-        self._note_size(sync=True)
+        # Synced, so that only a log of one record may have the mark of another log.
+        self._write_mark(sync=True)
 
     def _read_log(self) -> tuple[list[Any], int]:
         """The records, and how many bytes of the file they take."""
@@ -252,11 +257,11 @@ class FileStorage:
         self._log_head = data[: HEAD.size]
         records, at = [], 0
         while at < len(data):
-            record, end = _take(data, at)
+            record, end = _read_record(data, at)
             if record is None:
-                # The last write may be torn: nobody was told of it. A whole record behind a damaged one means that what
-                # was synced, and perhaps promised, is gone.
-                if end < len(data) and _take(data, end)[0] is not None:
+                # The last write may be torn: no answer depended on it. A whole record after a damaged one means that
+                # records are lost that were synced, and perhaps promised.
+                if end < len(data) and _read_record(data, end)[0] is not None:
                     raise self._lost(self._log_path, at, "damaged, and what follows is not")
                 break
             records.append(record)
@@ -265,7 +270,7 @@ class FileStorage:
 
 
 def _is_marked(records: list[Any]) -> bool:
-    """Whether the log was begun by a version that has a mark on disk always."""
+    """Whether the log was begun by a version that always has a mark on disk."""
     return len(records[0][1]) > 2
 
 
@@ -274,8 +279,8 @@ def _record(content: Any) -> bytes:
     return HEAD.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-def _take(data: bytes, at: int) -> tuple[Any, int]:
-    """The content of the record at ``at``, None when it is not whole; and where the next one is."""
+def _read_record(data: bytes, at: int) -> tuple[Any, int]:
+    """The content of the record at ``at``, None when it is damaged or incomplete; and where the next record begins."""
     if len(data) - at < HEAD.size:
         return None, len(data)
     size, crc = HEAD.unpack_from(data, at)

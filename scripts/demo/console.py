@@ -60,7 +60,7 @@ class ConsoleDemo:
             try:
                 trio.run(self._traffic)
             except* KeyboardInterrupt:
-                # One more must not interrupt the graceful stop.
+                # A second Ctrl-C must not interrupt the graceful stop.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("\neverything is stopped")
 

@@ -17,7 +17,7 @@ BATCH_SIZE = 256
 
 
 def line_of(message: MessageExt) -> str:
-    """What is written for one message."""
+    """The line that is written for one message."""
     flight = orjson.loads(message.body)
     delay = flight["dep_delay"]
     return f"{message.msg_id},{flight['carrier']},{'' if delay is None else delay}\n"

@@ -15,14 +15,14 @@ from scripts.demo.progress import Progress
 GROUP = "flights_consumers"
 MEMBERS = 3
 KILL_AT = 0.4
-# Without any new message for so long, the group is stuck.
+# Without any new message for this time, the group is stuck.
 SILENCE_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20
 
 
 @dataclass
 class Consumed:
-    """What the group has written so far. A message may be there more than once; it counts once."""
+    """The messages that the group has written so far. A message may be written more than once; it counts once."""
 
     carriers: dict[str, Carrier] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)

@@ -33,7 +33,7 @@ def report_html(found: Mapping[str, Any], carriers: Mapping[str, Carrier], names
 
 
 def bars(values: Sequence[tuple[str, float]]) -> str:
-    """A horizontal bar for each value; negative ones, which mean early, have another colour."""
+    """A horizontal bar for each value; negative values, which mean early, have another colour."""
     most = max((abs(value) for _, value in values), default=0) or 1
     rows = []
     for number, (label, value) in enumerate(values):

@@ -36,7 +36,7 @@ class Progress:
         print(f"{self._clear}  {text}", flush=True)
 
     def done(self, note: str = "") -> None:
-        """The last line."""
+        """Print the last line."""
         self._show(note, end="\n")
 
     def _show(self, note: str, end: str) -> None:

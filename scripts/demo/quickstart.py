@@ -80,7 +80,7 @@ class Quickstart:
                 with self._stages.stage("6. graceful stop"):
                     self._stop()
             finally:
-                # Also when the reader of the output has gone.
+                # The cluster is stopped also when the reader of the output has gone.
                 stop([*self.brokers, *self.namesrvs])
         self._show_stages()
 
@@ -101,7 +101,7 @@ class Quickstart:
 
     @cached_property
     def _carriers(self) -> dict[str, Carrier]:
-        """What the group and Spark have to find."""
+        """The statistics that the group and Spark have to find."""
         return carriers_of_csv()
 
     @property

@@ -22,7 +22,7 @@ def show_carriers(found: dict[str, Any], names: dict[str, str]) -> dict[str, Car
 
 
 def compare(who: str, rows: int, found: dict[str, Carrier], expected: dict[str, Carrier]) -> int:
-    """How many rows are duplicates. Raises Differs, naming ``who``, when the rest does not agree with the CSV."""
+    """How many rows are duplicates. Raises Differs, naming ``who``, when the other rows do not agree with the CSV."""
     for code in sorted({*found, *expected}):
         if found.get(code) != expected.get(code):
             raise Differs(f"carrier {code}: {who} {found.get(code)}, the CSV has {expected.get(code)}")

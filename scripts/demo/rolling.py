@@ -24,7 +24,7 @@ CONF = "conf/2m-2s-sync"
 QUEUES = 4
 # Sends before the first restart, between restarts, and after the last one.
 QUIET_SENDS = 2_000
-# Each task waits so long between its sends, so that they are many, and the messages can still be read in seconds.
+# Each task waits this long between its sends: sends are many, and yet all messages can be read in seconds.
 PAUSE_S = 0.5
 
 
@@ -61,7 +61,7 @@ class RollingDemo:
 
     @property
     def _daemons(self) -> list[Daemon]:
-        """All, in the order in which they are stopped."""
+        """All daemons, in the order in which they are stopped."""
         return [*self._masters.values(), *self._slaves.values(), self._namesrv]
 
     def _broker(self, conf: str, broker_name: str) -> Daemon:
@@ -140,7 +140,7 @@ class RollingDemo:
     # --- parts
 
     async def _restart(self, daemon: Daemon, sending: "Sending") -> None:
-        """Stop it gracefully, leave it down for a while, and start it."""
+        """Stop a daemon gracefully, leave it down for a while, and start it again."""
         before = sending.ended
         started = trio.current_time()
         await trio.to_thread.run_sync(stop, [daemon])
@@ -161,7 +161,7 @@ class RollingDemo:
 
 
 class Sending:
-    """Sends from many tasks until ``is_over``, and notes where each message was stored."""
+    """Sends from many tasks until ``is_over``, and records where each message was stored."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -194,12 +194,12 @@ class Sending:
             await trio.sleep(PAUSE_S)
 
     async def more(self, count: int) -> None:
-        """Return when so many more sends have ended."""
+        """Return when ``count`` more sends have ended."""
         goal = self.ended + count
         await until(lambda: self.ended >= goal, f"{count:,} more sends")
 
     def say(self, text: str) -> None:
-        """Print a line, after how many sends that was."""
+        """Print a line, with the number of sends so far."""
         self._progress.say(f"{self.ended:,} sends, {len(self.failures):,} failed: {text}")
 
     def _acknowledged(self, result: SendResult, body: bytes) -> None:

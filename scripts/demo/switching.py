@@ -32,7 +32,7 @@ class SwitchingDemo:
         self._set = made = DLedgerSet(home, options=SMALL) if options.dledger else ControllerSet(home, options=SMALL)
         for kind, daemons in (("controller", made.controllers), ("broker", made.brokers)):
             for number, daemon in enumerate(daemons):
-                # What differs from the files on this machine is on the command line already.
+                # Options that must differ from the conf files on this machine are on the command line already.
                 folder = "dledger" if options.dledger else "controller"
                 daemon.command = [*daemon.command, "-c", f"conf/{folder}/{kind}-n{number}.conf"]
         self._sending: Sending | None = None
@@ -62,12 +62,12 @@ class SwitchingDemo:
         async with Admin(self._set.nameserver) as admin:
             master = await self._set.until_in_sync(admin)
             leader = await self._set.leading_controller(admin)
-            reign = await self._set.reign(admin)
+            epoch = await self._set.epoch(admin)
             await self._set.make_topic(admin, TOPIC)
         if self._set.controllers:
             print(f"  {leader.name if leader else 'no Controller'} leads the Controllers")
         print(
-            f"  {master.name} is the master of {reign}; all three brokers have all messages;"
+            f"  {master.name} is the master of {epoch}; all three brokers have all messages;"
             f" logs and data: {self._home}"
         )
 
@@ -91,17 +91,17 @@ class SwitchingDemo:
         made = self._set
         victim = await made.until_master(admin)
         await sending.reached(KILL_AT)
-        reign = await made.reign(admin)
+        epoch = await made.epoch(admin)
         victim.kill()
-        killed_at = sending.strike()
+        killed_at = sending.mark_kill()
         sending.progress.say(
-            f"kill -9 {victim.name}, the master of {reign} (pid {victim.pid}), after {sending.ended:,} sends"
+            f"kill -9 {victim.name}, the master of {epoch} (pid {victim.pid}), after {sending.ended:,} sends"
         )
         master = await made.until_master(admin, but=victim)
         took_s = trio.current_time() - killed_at
-        reign = await made.reign(admin)
+        epoch = await made.epoch(admin)
         sending.progress.say(
-            f"{master.name} took over: elected in {reign}, and routed to, {took_s * 1000:,.0f} ms after the kill"
+            f"{master.name} took over: elected in {epoch}, and routed to, {took_s * 1000:,.0f} ms after the kill"
         )
         await sending.reached(RESTART_AT)
         await made.start_broker(victim)
@@ -133,7 +133,7 @@ class SwitchingDemo:
 
 
 class Sending:
-    """Sends ``total`` messages from many tasks, and notes where each was stored."""
+    """Sends ``total`` messages from many tasks, and records where each was stored."""
 
     def __init__(self, producer: Producer, total: int) -> None:
         self._producer = producer
@@ -166,13 +166,13 @@ class Sending:
                 self._acknowledged(result, body, started)
             self.progress.update(self.ended)
 
-    def strike(self) -> float:
-        """The master was killed; when."""
+    def mark_kill(self) -> float:
+        """Record when the master was killed."""
         self._killed_at = trio.current_time()
         return self._killed_at
 
     async def reached(self, share: float) -> None:
-        """So much of all is sent."""
+        """Wait until this share of all messages is sent."""
         await until(lambda: self.ended >= share * self._total, f"{share:.0%} of the messages are sent")
 
     def _acknowledged(self, result: SendResult, body: bytes, started: float) -> None:

@@ -84,7 +84,7 @@ def required(program: str, packages: str) -> str:
 
 
 def install(peer: Peer, folder: Path) -> Path:
-    """Put the package and its tests into ``folder``; the Python that runs the tests."""
+    """Put the package and its tests into ``folder``; returns the Python that runs the tests."""
     python = folder / "venv" / "bin" / "python"
     step("making an environment", [sys.executable, "-m", "venv", "venv"], folder)
     # Skylark itself is the tree: editable, so that nothing is built or copied.
@@ -108,7 +108,7 @@ def install(peer: Peer, folder: Path) -> Path:
 
 
 def take(peer: Peer, folder: Path) -> None:
-    """Unpack the tests alone: with the package beside them they would not import the installed one."""
+    """Unpack the tests alone: with the package beside them they would not import the installed package."""
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(folder / "source", filter="data")
@@ -121,7 +121,7 @@ def take(peer: Peer, folder: Path) -> None:
 
 @contextmanager
 def servers_of(peer: Peer, folder: Path) -> Iterator[Servers]:
-    """What the tests need runs in the block."""
+    """The servers that the tests need, running in the block."""
     with ExitStack() as stack:
         namesrv = namesrv_daemon(folder)
         broker = broker_daemon(folder, "broker-a", namesrv.addr)
@@ -161,7 +161,7 @@ def redis(folder: Path) -> Iterator[int]:
 
 
 def run_peer(name: str, more: Sequence[str], folder: Path) -> bool:
-    """Print the table of a peer; whether nothing failed that should pass."""
+    """Print the table of a peer; False if a case failed that should pass."""
     peer, report, log = PEERS[name], folder / "report.xml", folder / "pytest.log"
     known = known_of(KNOWN.read_text(encoding="utf-8"), name)
     if peer.needs_redis:

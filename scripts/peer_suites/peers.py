@@ -1,4 +1,4 @@
-"""The peers: what of theirs is published, how their tests are installed, and how they find Skylark."""
+"""The peers: their published tests, how the tests are installed, and how they find Skylark."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the peer's tests find what runs for them."""
+    """The addresses of the servers that run for a peer's tests."""
 
     nameserver: str
-    #: Of a proxy for clients of RocketMQ 5; "" unless the peer needs one.
+    #: The address of a proxy for clients of RocketMQ 5; "" unless the peer needs a proxy.
     proxy: str
-    #: The port of a Redis; 0 unless the peer needs one.
+    #: The port of a Redis; 0 unless the peer needs Redis.
     redis_port: int
 
 
@@ -21,13 +21,13 @@ class Peer:
 
     package: str
     version: str
-    #: What the tests are, for people.
+    #: A description of the tests, for people.
     tests: str
     #: Skylark's extra that has the integration.
     extra: str = ""
     #: More packages from PyPI that the tests import.
     requirements: tuple[str, ...] = ()
-    #: What is taken out of the source distribution.
+    #: The files that are taken from the source distribution.
     parts: tuple[str, ...] = ()
     #: A file of cases/ that gives the peer's cases Skylark's address.
     cases: str = ""

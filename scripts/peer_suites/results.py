@@ -1,4 +1,4 @@
-"""What a peer's tests came to: their cases, the list of those that do not apply, and the table.
+"""The results of a peer's tests: the cases, the list of cases that do not apply, and the table.
 
 A line of the list has a peer, a pattern of case ids, and the reason, separated by two blanks or more:
 
@@ -17,7 +17,7 @@ KNOWN = Path(__file__).parent / "known.txt"
 
 
 class Outcome(IntEnum):
-    """In the order in which one hides the other, where a case is reported several times."""
+    """An outcome of a case. Where a case is reported several times, an earlier member hides a later one."""
 
     PASSED = 0
     SKIPPED = 1
@@ -90,7 +90,7 @@ class Summary:
 
     @property
     def is_good(self) -> bool:
-        """Whether the run says that nothing is broken; a run without a passing case says nothing."""
+        """Whether the run shows that nothing is broken; a run without a passing case shows nothing."""
         return bool(self.passed) and not self.failed
 
 
@@ -111,7 +111,7 @@ def summary_of(cases: Iterable[Case], known: Sequence[Known]) -> Summary:
 
 
 def table(summary: Summary) -> str:
-    """For people: the counts, then a line for each case that needs a word."""
+    """The table for people: the counts, then a line for each case that needs an explanation."""
     counts = (
         ("passed", len(summary.passed)),
         ("left out by the suite itself", len(summary.skipped)),

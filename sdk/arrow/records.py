@@ -80,7 +80,7 @@ class Records:
         v1 = magic == MAGIC_V1
         v2 = None if v1.all() else magic == MAGIC_V2
         if v2 is not None:
-            self._refuse(~(v1 | v2), "its magic is not that of a record")
+            self._refuse(~(v1 | v2), "its magic is not a record's")
         self.sys_flags = self.column("sys_flag")
         self.v6 = bool((self.sys_flags & HOSTS_V6).any())
         # Every position is checked against the end of its record before it is used: damage raises, and nothing outside

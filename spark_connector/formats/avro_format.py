@@ -1,6 +1,6 @@
 """Avro's binary encoding of records, without a header: each body is one record of the schema that is given.
 
-Types are mapped as by Spark's ``from_avro``. Logical types that are not known here are what they are stored as.
+Types are mapped as by Spark's ``from_avro``. Values of unknown logical types have the type in which they are stored.
 """
 
 import io

@@ -1,7 +1,7 @@
 """Checks the fields of `valueSchema` in Spark's DDL, `id bigint, tags array<string>`, before Spark parses them.
 
-Spark is given the fields within the schema of all columns. So its error for a misspelt type names a place in that text,
-which the user never wrote, and a type there that is right. Spark is the judge of whatever passes here.
+Spark gets the fields within the schema of all columns. So its error for a misspelt type names a place in a text that
+the user never wrote, and a type there that is right. Spark checks everything that passes here.
 """
 
 import re
@@ -24,7 +24,7 @@ def check_ddl(text: str) -> None:
 
 
 class _Tokens:
-    """What is left to read of the text."""
+    """The rest of the text, which is still to be read."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -43,7 +43,7 @@ class _Tokens:
     def _next(self) -> str:
         return self._found[self._at].group().lower() if self._at < len(self._found) else ""
 
-    def _take(self, *wanted: str) -> bool:
+    def _skip(self, *wanted: str) -> bool:
         """Go past the next token if it is one of ``wanted``."""
         if self._next not in wanted:
             return False
@@ -51,7 +51,7 @@ class _Tokens:
         return True
 
     def _need(self, wanted: str) -> None:
-        if not self._take(wanted):
+        if not self._skip(wanted):
             raise self._error(f"{wanted!r} is missing")
 
     def _fields(self, path: str) -> None:
@@ -60,13 +60,13 @@ class _Tokens:
             if not re.fullmatch(r"`.*`|\w+", self._next, re.DOTALL):
                 raise self._error("the name of a field is missing")
             self._at += 1
-            self._take(":")
+            self._skip(":")
             self._type(f"{path}{name}")
-            if self._take("not"):
+            if self._skip("not"):
                 self._need("null")
-            if self._take("comment"):
+            if self._skip("comment"):
                 self._at += 1
-            if not self._take(","):
+            if not self._skip(","):
                 return
 
     def _type(self, path: str) -> None:
@@ -86,12 +86,12 @@ class _Tokens:
                 self._need(",")
                 self._type(path)
             self._need(">")
-        elif kind in ("dec", "decimal", "numeric") and self._take("("):
+        elif kind in ("dec", "decimal", "numeric") and self._skip("("):
             self._at += 1
-            if self._take(","):
+            if self._skip(","):
                 self._at += 1
             self._need(")")
-        elif kind == "string" and self._take("collate"):
+        elif kind == "string" and self._skip("collate"):
             self._at += 1
 
     def _error(self, what: str) -> UserError:

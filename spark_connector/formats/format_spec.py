@@ -1,4 +1,4 @@
-"""Which format with which schema: made on the driver, which reads descriptor files, and opened in workers."""
+"""A format with its schema: made on the driver, which reads descriptor files, and opened in workers."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING

@@ -1,10 +1,9 @@
 """JSON and CBOR: bodies with the names of fields in them.
 
-Arrow's own reader decodes whole columns of JSON where that gives the same values as one body after the other.
-A column of objects is read at once as lines. Each body begins with ``{`` and ends with ``}``, and within a value no
-``{`` may follow a ``}``, so every body ends where a value ends: as many rows as bodies means one row for each body.
-Arrow refuses whatever does not fit the types; then, and for other bodies, each body is read for itself, which finds the
-bad ones.
+Arrow's own reader decodes whole columns of JSON where that gives the same values as one body after the other. A column
+of objects is read at once as lines. Each body begins with ``{`` and ends with ``}``, and within a value no ``{`` may
+follow a ``}``, so every body ends where a value ends: as many rows as bodies means one row for each body. Arrow refuses
+whatever does not fit the types; then, and for other bodies, each body is read by itself, which finds the bad bodies.
 """
 
 import io
@@ -65,7 +64,7 @@ class JsonFormat(Format):
             return None
         lines = b"\n".join(bodies.to_pylist())
         try:
-            pa.array([lines], pa.binary()).cast(pa.string())  # Arrow's reader does not look whether text is UTF-8
+            pa.array([lines], pa.binary()).cast(pa.string())  # Arrow's reader does not check that text is UTF-8
             table = pyarrow.json.read_json(
                 pa.BufferReader(lines),
                 read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),

@@ -2,7 +2,7 @@
 
 Nothing is converted that could be a mistake: a number is no string, and 1.5 is no integer. What JSON lacks is text
 there: times and dates in ISO 8601, binary in base64. CBOR has its own times, decimals and bytes; text is taken, too. A
-field that is missing is null, and fields that the type lacks are left out. Bounds of numbers are checked by Arrow.
+missing field is null, and fields that the type does not have are left out. Bounds of numbers are checked by Arrow.
 """
 
 import base64

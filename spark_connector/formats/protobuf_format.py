@@ -40,7 +40,7 @@ try:
 except ModuleNotFoundError:
     raise missing("protobuf", "protobuf") from None
 
-# Descriptors: their classes are those of the C library, or of Python.
+# Descriptors: their classes belong to the C library, or to the library in Python.
 _Field = Any
 _Message = Any
 #: Makes a message, or one of its values, what Arrow takes.

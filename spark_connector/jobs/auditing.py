@@ -32,7 +32,7 @@ def stretch(offsets: Iterable[int], times_ms: Iterable[int]) -> Stretch | None:
 
 
 def joined(left: Stretch, right: Stretch) -> Stretch:
-    """Both; ``right`` follows ``left`` in the queue."""
+    """The sum of ``left`` and ``right``, which follows ``left`` in the queue."""
     between = right.first - left.last - 1
     return Stretch(
         left.first,
@@ -49,7 +49,7 @@ def joined(left: Stretch, right: Stretch) -> Stretch:
 
 @dataclass(frozen=True)
 class QueueAudit:
-    """One queue of the table; ``duplicates`` are messages whose unique key the topic has before."""
+    """One queue of the table; ``duplicates`` are messages whose unique key an earlier message of the topic has."""
 
     broker: str
     queue: int
@@ -61,7 +61,7 @@ class QueueAudit:
         return not (self.duplicates or self.stretch.gaps or self.stretch.disordered)
 
     def row(self) -> dict[str, Any]:
-        """Its cells by the names of columns."""
+        """The cells of the queue's row by the names of columns."""
         return {"broker": self.broker, "queue": self.queue, **asdict(self.stretch), "duplicates": self.duplicates}
 
 

@@ -1,8 +1,8 @@
 """Copies a topic to another cluster: ``spark-submit --py-files skylark.zip spark_connector/jobs/copy_topic.py --help``.
 
-One task copies one queue. What was planned, and what is done, is in the progress directory of the driver; started
-again with the same directory, the job goes on, also with queues that the topic has got since. The exit code is 0 only
-when all brokers of both topics are there, and all queues agree in count and CRC.
+One task copies one queue. The plan and the results are in the progress directory of the driver; started again with the
+same directory, the job goes on, also with queues that the topic has got since. The exit code is 0 only when all brokers
+of both topics are present, and all queues agree in count and CRC.
 """
 
 import json
@@ -28,10 +28,10 @@ from skylark.spark_connector.jobs.copying import (
 from skylark.spark_connector.jobs.session import CONNECTION, EXAMPLES, session
 from skylark.spark_connector.options.connection import ConnectionOptions
 from skylark.spark_connector.reading.pulling import BrokersMissing
-from skylark.spark_connector.reading.whole import asked
+from skylark.spark_connector.reading.whole import find_queues
 
 PLAN = "plan.json"
-# How often NameServers are asked again for brokers that are missing: one that was just restarted learns of them.
+# How often NameServers are asked again for missing brokers: a NameServer that was just restarted soon learns of them.
 RETRIES = 3
 RETRY_INTERVAL_MS = 200
 
@@ -93,9 +93,9 @@ def _planned(
     target: ConnectionOptions,
     required: Collection[str],
 ) -> list[QueueCopy]:
-    """The plan of an earlier run, with what has come to the topic since; a plan is on disk before anything is sent."""
+    """The plan of an earlier run, with queues that the topic got since; a plan is on disk before anything is sent."""
     remove_all_leftovers(OsFiles(), str(progress))
-    # Also of a copy that is done: half a topic, with a broker away, must not pass for the whole one.
+    # Also checked when the copy is done: half a topic, with a broker away, must not pass for the whole topic.
     ours, theirs = _bounds(source, what["topic"], required), _bounds(target, what["toTopic"], ())
     before = []
     if (progress / PLAN).exists():
@@ -112,7 +112,7 @@ def _bounds(options: ConnectionOptions, topic: str, required: Collection[str]) -
     from skylark.sdk.blocking import PullConsumer
 
     with PullConsumer(**options.client, group=GROUP, heartbeat=False) as consumer:
-        queues, missing = asked(consumer, [topic], required, RETRIES, RETRY_INTERVAL_MS)
+        queues, missing = find_queues(consumer, [topic], required, RETRIES, RETRY_INTERVAL_MS)
         if missing:
             raise BrokersMissing(
                 f"{missing}. Nothing was copied: start the broker, and run this again with the same --progress; or, if"

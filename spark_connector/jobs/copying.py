@@ -1,11 +1,11 @@
-"""A copy of a topic: which queue goes where, where a copy goes on, whether it is right; and the copy of one queue.
+"""A copy of a topic: its plan, the offset where it goes on, the check of the result; and the copy of one queue.
 
-Every copied message has a property that names its origin. So a copy that was interrupted finds in the target queue
-itself what is there already, and the progress directory needs only what was planned. The digest of a queue covers
-keys, properties and bodies in their order, and is made alike on both sides.
-`copy_queue` runs in a Spark task. It sends one message after another, the next when the last is acknowledged, so that
-their order is kept. A send whose result is not known fails the task; Spark runs it again.
-Invariant (property-tested): however often a copy is interrupted, the target gets every message once and in order.
+Every copied message has a property that names its origin. So an interrupted copy finds in the target queue itself which
+messages were copied, and the progress directory needs only the plan. The digest of a queue covers keys, properties and
+bodies in their order, and is made alike on both sides. `copy_queue` runs in a Spark task. It sends one message after
+another, the next when the last is acknowledged, so that their order is kept. A send whose result is not known fails the
+task; Spark runs it again. Invariant (property-tested): however often a copy is interrupted, the target gets every
+message once and in order.
 """
 
 import json
@@ -22,7 +22,8 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.spark_connector.options.connection import ConnectionOptions
 
 ORIGIN = "COPY_ORIGIN"
-# Written by brokers and clients for one delivery; in a copy they would delay a message again, or make it a transaction.
+# Properties of brokers and clients for one delivery; in a copy they would delay a message again, or make it a
+# transaction.
 _NOT_COPIED = frozenset(
     {
         *(UNIQ_KEY, DELAY, ORIGIN, "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT", "MIN_OFFSET", "MAX_OFFSET"),
@@ -52,7 +53,7 @@ class Digest(NamedTuple):
     crc: int = 0
 
     def add(self, key: str, properties: Mapping[str, str], body: bytes, flag: int) -> "Digest":
-        """With one more message."""
+        """The digest with one more message."""
         head = f"{key}\x02{encode_properties(copied_properties(properties))}\x02{flag}\x02{len(body)}\x02"
         return Digest(self.messages + 1, crc32(body, crc32(head.encode(), self.crc)))
 
@@ -109,7 +110,7 @@ def origin_of(properties: Mapping[str, str]) -> Origin | None:
 def grown(
     before: Sequence[QueueCopy], sources: Mapping[MessageQueue, Bounds], targets: Mapping[MessageQueue, Bounds]
 ) -> list[QueueCopy]:
-    """The plan ``before`` as it is, and copies of the source queues that it lacks, to target queues of their own."""
+    """The plan ``before``, unchanged, and copies of the source queues that it lacks, to target queues of their own."""
     planned, taken = {one.source for one in before}, {one.target for one in before}
     new = [queue for queue in sources if queue not in planned]
     free = [queue for queue in targets if queue not in taken]
@@ -125,7 +126,7 @@ def grown(
 
 def goes_on_at(copy: QueueCopy, found: Iterable[Origin | None]) -> int:
     """The source offset of the first message that is missing, by the origins in the target queue."""
-    # The target queue may have messages of others, and copies of other queues: only those of this queue count.
+    # The target queue may have other messages, and copies of other queues: only copies of this queue count.
     ours = (o.offset + 1 for o in found if o is not None and o[:2] == (copy.source.broker_name, copy.source.queue_id))
     return max(copy.start, max((offset for offset in ours if offset <= copy.end), default=copy.start))
 
@@ -162,14 +163,14 @@ GROUP = "spark-copy-topic"
 
 
 class Reader(Protocol):
-    """What is used of ``skylark.blocking.PullConsumer``."""
+    """The methods of ``skylark.blocking.PullConsumer`` that a copy uses."""
 
     def max_offset(self, mq: MessageQueue) -> int: ...
     def messages(self, mq: MessageQueue, start: int, end: int) -> Iterable[MessageExt]: ...
 
 
 class Sender(Protocol):
-    """What is used of ``skylark.blocking.Producer``."""
+    """The methods of ``skylark.blocking.Producer`` that a copy uses."""
 
     def send(self, message: Message, *, queue: MessageQueue) -> object: ...
 
@@ -183,9 +184,9 @@ def run_copy(copy: QueueCopy, source: ConnectionOptions, target: ConnectionOptio
         theirs = stack.enter_context(Client(**target.client))
         reader = stack.enter_context(PullConsumer(ours, group=GROUP, heartbeat=False))
         written = stack.enter_context(PullConsumer(theirs, group=GROUP, heartbeat=False))
-        # A retry could store a message twice, or after its successor: the task fails instead, and looks again at what
-        # is there. A message that lacks its copy on a slave is there, too: failing for it would end the job whenever a
-        # slave is restarted.
+        # A retry could store a message twice, or after its successor: the task fails instead, and its next run reads
+        # the target queue again. A message without its copy on a slave counts as stored: failing for it would end the
+        # job whenever a slave is restarted.
         producer = stack.enter_context(Producer(theirs, group=GROUP, retries=0, accept_weaker=True))
         return copy_queue(copy, reader, written, producer)
 
@@ -193,15 +194,15 @@ def run_copy(copy: QueueCopy, source: ConnectionOptions, target: ConnectionOptio
 def copy_queue(copy: QueueCopy, reader: Reader, written: Reader, producer: Sender) -> QueueResult:
     """Send what the target queue lacks, then compare both."""
     copied = 0
-    # The target itself says how far an earlier run came: its last copied message is the last that was acknowledged, or
-    # one more.
+    # The target itself says how far an earlier run came: its last copied message is the last acknowledged one, or one
+    # later.
     there = written.messages(copy.target, copy.target_start, written.max_offset(copy.target))
     for message in reader.messages(
         copy.source, goes_on_at(copy, (origin_of(one.properties) for one in there)), copy.end
     ):
         producer.send(copy_of(message, copy.target.topic), queue=copy.target)
         copied += 1
-    # Both queues are read again from the start, also what an earlier run has copied.
+    # Both queues are read again from the start, also the messages that an earlier run has copied.
     source = target = Digest()
     for message in reader.messages(copy.source, copy.start, copy.end):
         source = source.add(message.msg_id, message.properties, message.body, message.flag)

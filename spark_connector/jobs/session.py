@@ -22,7 +22,7 @@ def session(name: str) -> Iterator[SparkSession]:
     """A session that ends with the block; expected errors end the program with one line."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    # A second attempt beside a first one that still runs would send the same messages.
+    # A second attempt beside a running first attempt would send the same messages.
     builder = builder.config("spark.speculation", "false")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it, and gives the master
         builder = builder.master("local[*]")
@@ -40,7 +40,7 @@ def session(name: str) -> Iterator[SparkSession]:
 
 
 def task_error(message: str) -> str:
-    """What a task has raised: the last line of its traceback, which Spark's own lines follow."""
+    """The error of a task: the last line of its traceback, which Spark's own lines follow."""
     said = message
     for text in filter(None, map(str.rstrip, message.splitlines())):
         if text.startswith("\tat "):

@@ -1,4 +1,4 @@
-"""Options that reading and writing share: where the cluster is, who asks, how connections are encrypted.
+"""Options that reading and writing share: addresses of the cluster, credentials, encryption of connections.
 
 Also the parsing of all options. Spark passes them as text, with names in upper or lower case. An unknown option is an
 error that suggests the nearest one: if it were ignored, a misspelt option could make the job do something else.
@@ -43,7 +43,7 @@ class ConnectionOptions:
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"namesrvaddr": "nameserver", "nameserver.addr": "nameserver", "namesrv.addr": "nameserver"}
     )
-    #: How to give the topic, for those who pass a path as with files.
+    #: How to give the topic, for users who pass a path as with files.
     path_hint: ClassVar[str] = 'use .option("topic", ...).load() without a path'
 
     @classmethod
@@ -82,7 +82,7 @@ class ConnectionOptions:
 
     @property
     def credentials(self) -> Credentials | None:
-        """What requests are signed with; None: they are not."""
+        """The credentials with which requests are signed; None: requests are not signed."""
         return Credentials(self.access_key, self.secret_key, self.security_token) if self.access_key else None
 
     @property
@@ -92,7 +92,7 @@ class ConnectionOptions:
 
     @property
     def encryption(self) -> Tls | None:
-        """How connections are encrypted; None: they are not."""
+        """How connections are encrypted; None: connections are not encrypted."""
         if not self.tls:
             return None
         return Tls(

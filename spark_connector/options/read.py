@@ -1,9 +1,9 @@
 """The options of ``spark.read`` and ``spark.readStream``, checked before anything is read.
 
-Both have all options, since Spark asks for the columns before it says which it is. Names of Kafka's source and of
-rocketmq-spark are accepted where the meaning is the same: `ALIASES`.
-Neighbours: connection.py (parsing, and the options that writing has, too), docs/spark.md (its table is made
-from here), reading/planning.py (topics, queues and times), stream/offsets.py (limits).
+Both have all options, since Spark asks for the columns before it says which of the two it is. Names of Kafka's source
+and of rocketmq-spark are accepted where the meaning is the same: `ALIASES`.
+Neighbours: connection.py (parsing, and the options that writing has, too), docs/spark.md (its table is made from here),
+reading/planning.py (topics, queues and times), stream/offsets.py (limits).
 """
 
 import json
@@ -63,7 +63,7 @@ _ASKING = (
     *("missingbrokers", "brokers", "localstorepath"),
     *("pullbatchsize", "pulltimeoutms", "numretries", "retryintervalms", "consumergroup"),
 )
-# Besides the options whose name ends with PerTrigger: those that only streams have.
+# The options that only streams have, besides options whose name ends with PerTrigger.
 _OF_STREAMS = ("maxtriggerdelay", "commitoffsets", "discoveryintervalms", "onbrokeraway", "brokerawayholdms")
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)
@@ -248,7 +248,7 @@ class ReadOptions(ConnectionOptions):
         minimum=0,
     )
 
-    #: Unless the user gives others: a stream has time.
+    #: Defaults of streams, which have time to wait.
     stream_defaults: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"startingoffsets": "latest", "brokerwaitms": "600000"}
     )
@@ -259,7 +259,7 @@ class ReadOptions(ConnectionOptions):
 
     @classmethod
     def of_stream(cls, given: Mapping[str, str]) -> Self:
-        """Parse the user's options of a stream; UserError when one is unknown, invalid, or one of batches only."""
+        """Parse the user's options of a stream; UserError when one is unknown, invalid, or of batches only."""
         # Spark gives option names in lower case or as the user wrote them, so they are compared in lower case.
         options = cls.parse({**cls.stream_defaults, **{name.lower(): text for name, text in given.items()}})
         ends = {
@@ -286,7 +286,7 @@ class ReadOptions(ConnectionOptions):
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """As for every class of options; a store directory has no use for options of connections."""
+        """Parse the user's options; with a store directory, options of connections are refused."""
         options = super().parse(given)
         options.check_store(cls.aliases.get(name.lower(), name.lower()) for name in given)
         return options
@@ -300,7 +300,7 @@ class ReadOptions(ConnectionOptions):
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The brokers that must be there, each once."""
+        """The brokers that must be present, each once."""
         return tuple(dict.fromkeys(name.strip() for name in self.brokers.split(",") if name.strip()))
 
     @property
@@ -399,7 +399,7 @@ class ReadOptions(ConnectionOptions):
 
     @property
     def tags(self) -> frozenset[str]:
-        """The tags that are read; empty when the filter is none or an SQL92 condition."""
+        """The tags that are read; empty without a filter or with an SQL92 condition."""
         return frozenset(subscription_to("", self.expression).tags_set) if self.expression_type == TAG else frozenset()
 
     @property
@@ -431,7 +431,7 @@ class ReadOptions(ConnectionOptions):
                     raise UserError(f"the time {time_ms} of {queue} is negative; give milliseconds since 1970")
 
     def _check_filter(self) -> None:
-        # Both are parsed when they are looked at; a mistake is to be told by the driver, before tasks start.
+        # Reading these properties parses them: the driver must report a mistake, before tasks start.
         try:
             found = self.tags
             _ = self.expression
@@ -439,7 +439,7 @@ class ReadOptions(ConnectionOptions):
             raise UserError(f"option subExpression: {error}") from None
         except ValueError as error:
             raise UserError(f"option subExpression: {error}; give *, or tags separated by ||") from None
-        # Most likely a condition in SQL. As a tag it is legal, and no message has it.
+        # Most likely the user meant a condition in SQL. As a tag the text is legal, and no message has it.
         if self.expression_type == TAG and any(re.search(r"[=<>'()]|\s", tag) for tag in found):
             raise UserError(
                 f"option subExpression: {self.sub_expression!r} has no form of tags; for an SQL92 condition set"
@@ -462,7 +462,7 @@ class ReadOptions(ConnectionOptions):
         return self.broker_name or os.path.basename(self.directory)
 
     def check_store(self, given: Iterable[str]) -> None:
-        """Raise UserError if the options ``given`` (lower-case keys) do not go together with the store, or its lack."""
+        """Raise UserError if the options ``given`` (lower-case keys) do not fit reading with, or without, a store."""
         names = set(given)
         if not self.store_path:
             if self.broker_name:
@@ -472,7 +472,7 @@ class ReadOptions(ConnectionOptions):
             raise UserError(
                 f"option storePath: {self.store_path!r} is a URL; give the path of a local or mounted directory"
             )
-        # Options that would do nothing are refused: who gives them expects something of them.
+        # Options that would have no effect are refused: their user expects an effect.
         asking = {one.key.lower(): one.key for one in options_of(ConnectionOptions)}
         asking |= {one.key.lower(): one.key for one in options_of(type(self)) if one.key.lower() in _ASKING}
         useless = [key for name, key in asking.items() if name in names]
@@ -501,7 +501,7 @@ class ReadOptions(ConnectionOptions):
 
     @property
     def has_limits(self) -> bool:
-        """Whether a micro-batch may have less than all that is there."""
+        """Whether a micro-batch may leave messages for the next one."""
         return bool(self.max_offsets_per_trigger or self.min_offsets_per_trigger or self.max_bytes_per_trigger)
 
     def check_limits(self) -> None:
@@ -524,7 +524,7 @@ def _times(text: str, name: str) -> Mapping[MessageQueue, int]:
 
 
 def _queues_in(text: str, name: str, like: str, leaves: Callable[[str, str, Any], list[Any]]) -> list[Any]:
-    """What ``leaves`` makes of each topic, broker and the value below them."""
+    """The results of ``leaves`` for each topic, broker and the value below them."""
     try:
         tree = json.loads(text)
         return [

@@ -53,7 +53,7 @@ class Consumer(QueuesReader, QueueDirectory, Protocol):
 
 
 #: Reads files of the broker where that is possible: yields rows of the range, and returns the offset from which on the
-#: broker is to be asked. See store/local.py.
+#: broker must be asked. See store/local.py.
 LocalRows = Callable[[ReadOptions, OffsetRange, pa.Schema, Consumer], Generator[pa.RecordBatch, None, int]]
 Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
 ListTopics = Callable[[ReadOptions], Sequence[str]]
@@ -160,7 +160,7 @@ class Piece(NamedTuple):
 
 
 def together(pieces: Iterable[Piece], max_rows: int) -> Iterator[list[Piece]]:
-    """``pieces`` in lists of one broker, each with at most ``max_rows`` rows, if it has several pieces."""
+    """``pieces`` in lists, each of one broker; a list of several pieces has at most ``max_rows`` rows."""
     some: list[Piece] = []
     rows = size = 0
     for piece in pieces:
@@ -220,7 +220,7 @@ def decode_buffer(
         records = Records(buffer.data)
     except DamagedRecord as error:
         raise _cannot_decode(error, buffer.offset + error.row, buffer, wanted) from error
-    # A stack of row ranges. One that holds too much is halved, the first half on top, so rows come in order.
+    # A stack of row ranges. A range that holds too much is halved, the first half on top, so rows come in order.
     waiting = [(0, len(records))]
     while waiting:
         low, high = waiting.pop()
@@ -240,7 +240,7 @@ def _rows(
     try:
         if holds_batches(records):
             check_order(records)
-            # Before batches are taken apart: the CRC is that of the whole batch.
+            # Before batches are taken apart: the CRC covers the whole batch.
             if check_crc:
                 check_bodies(records)
             messages, _ = unwrapped(records)
@@ -287,6 +287,6 @@ def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
         group=options.consumer_group,
         timeout_ms=options.pull_timeout_ms,
         heartbeat=False,
-        # A task reads at once, and that raises what is wrong.
+        # A task reads at once, and the read raises the error.
         start_timeout_ms=None,
     )

@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 #: Properties of a dead letter: why the body was not decoded, and where the message was, as topic:broker:queue:offset.
 REASON, ORIGIN = "BAD_ROW_REASON", "BAD_ROW_ORIGIN"
-# Properties of a message have 32 KiB together.
+# All properties of a message together may have 32 KiB.
 MAX_REASON = 500
 
 
 class DeadLetter(NamedTuple):
-    """A message that cannot be decoded, with what is sent of it, and the reason."""
+    """A message that cannot be decoded: the parts of it that are sent, and the reason."""
 
     topic: str
     brokerName: str
@@ -46,12 +46,12 @@ class DeadLetter(NamedTuple):
     reason: str
 
     def unique_key(self) -> str:
-        """The same for each copy; of a topic that was made again another, by ``msgId``."""
+        """The unique key, equal for each copy of the dead letter; with ``msgId`` in it, as topics may be made again."""
         origin = f"{self.topic} {self.brokerName} {self.queueId} {self.queueOffset} {self.msgId}"
         return blake2b(origin.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def message(self, topic: str) -> Message:
-        """What is sent to ``topic``."""
+        """The message that is sent to ``topic``."""
         own = {name: value for name, value in self.properties if name and value and name not in RESERVED}
         own[REASON] = self.reason.replace("\n", " ")[:MAX_REASON]
         own[ORIGIN] = f"{self.topic}:{self.brokerName}:{self.queueId}:{self.queueOffset}"
@@ -59,7 +59,7 @@ class DeadLetter(NamedTuple):
 
 
 class RouteSource(Protocol):
-    """What is used of a consumer."""
+    """The method of a consumer that checks of topics use."""
 
     def topic_queues(self, topic: str) -> object: ...
 

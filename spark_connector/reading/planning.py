@@ -34,16 +34,16 @@ logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
 T = TypeVar("T")
-# From so many queues of a topic on a broker on, their offsets are asked for at once.
+# With this many queues of a topic on a broker, or more, their offsets are asked for at once.
 MANY_QUEUES = 8
 _THREADS = 16  # requests at the same time: a topic may have hundreds of queues
-# The mean size of a queue's messages is that of the next ones, up to one of these limits.
+# The mean size of a queue's messages is measured on its next messages, up to one of these limits.
 SAMPLE_MESSAGES = 32
 SAMPLE_BYTES = 64 * 1024
-# The number of tasks depends on the sizes in this many queues, those with the most to read: to look at all of thousands
-# would take longer than the tasks that it saves.
+# The number of tasks depends on the sizes in this many queues, the queues with the most messages to read: sampling
+# thousands of queues would take longer than the tasks that it saves.
 SAMPLE_QUEUES = 16
-# Where no message could be looked at.
+# The mean size where no message could be sampled.
 DEFAULT_BYTES = 1024.0
 
 
@@ -66,7 +66,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def chosen(queues: Sequence[MessageQueue], options: ReadOptions) -> list[MessageQueue]:
-    """Of the topics' queues those that are to be read; UserError when an assigned one does not exist."""
+    """The queues of the topics that the options choose; UserError when an assigned queue does not exist."""
     wanted = set(options.assigned)
     unknown = sorted(wanted.difference(queues))
     if unknown:
@@ -111,7 +111,7 @@ def check_partition_numbers(queues: Iterable[MessageQueue]) -> None:
 def list_topics(options: ReadOptions) -> list[str]:
     """The topics of the cluster, without those that are named after clusters and brokers."""
     with _admin(options) as admin:
-        # A topic of which all brokers are away must not be left out without a word: its route says that it is away.
+        # A topic whose brokers are all away must not be left out silently: its route says that they are away.
         names = admin.topic_list(also_absent=options.missing_brokers == FAIL)
         return sorted(set(names).difference(admin.system_topics()))
 
@@ -161,7 +161,7 @@ class PatientDirectory:
         return when_back(lambda: self._directory.end_position(mq), self._wait_ms)
 
     def topic_offsets(self, topic: str, broker_name: str) -> Mapping[MessageQueue, OffsetSpan]:
-        # Not asked again: without an answer the queues' own questions are, which wait.
+        # Not asked again: without an answer the queues are asked one by one, and these requests wait.
         return self._directory.topic_offsets(topic, broker_name)
 
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
@@ -178,7 +178,7 @@ class PatientDirectory:
 
 
 class NextMessages(NamedTuple):
-    """What a few messages of a queue from an offset on say; 0 and None when there was none to look at.
+    """A sample of a few messages of a queue from an offset on; 0 and None when there was no message.
 
     ``mean_bytes``: their mean size, as they are stored. ``oldest_ms``: when the first was stored, by the broker's
     clock.
@@ -189,25 +189,25 @@ class NextMessages(NamedTuple):
 
 
 def next_messages(directory: QueueDirectory, queue: MessageQueue, offset: int) -> NextMessages:
-    """Look at the messages of ``queue`` from ``offset`` on."""
+    """Sample the messages of ``queue`` from ``offset`` on."""
     try:
         pulled = directory.pull_bytes(queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0)
-    except AWAY:  # what is read needs none of this, and waits for the broker
+    except AWAY:  # reading needs no sample, and waits for the broker
         return NextMessages(0, None)
     mean_bytes = len(pulled.data) / max(pulled.next_offset - offset, 1)
     try:
         times = Records(pulled.data).column("store_timestamp")
-    except DamagedRecord:  # who reads the record says where it is
+    except DamagedRecord:  # the task that reads the record reports its place
         return NextMessages(mean_bytes, None)
     return NextMessages(mean_bytes, int(times[0]) if len(times) else None)
 
 
-#: The mean size of a queue's messages from an offset on, as they are stored; 0 when there is none to look at.
+#: The mean stored size of a queue's messages from an offset on; 0 when there is no message.
 Sample = Callable[[MessageQueue, int], float]
 
 
 def sampled(directory: QueueDirectory) -> Sample:
-    """The `Sample` that looks at the messages themselves."""
+    """The `Sample` that reads the messages themselves."""
     return lambda queue, offset: next_messages(directory, queue, offset).mean_bytes
 
 
@@ -217,7 +217,7 @@ def tasks_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample
 
 
 def count_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample) -> int:
-    """How many tasks are to read ``ranges``, as the options say."""
+    """How many tasks the options want for ``ranges``."""
     rows, most = sum(one.end - one.start for one in ranges), options.most_tasks
     if most == 1 or not options.bytes_per_task or not rows:
         return most
@@ -231,13 +231,13 @@ def count_of(ranges: Sequence[OffsetRange], options: ReadOptions, sample: Sample
 
 
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
-    """The ranges to read, one per queue: of what the options choose, what ``only`` needs."""
+    """The ranges to read, one per queue: the queues that the options choose, narrowed to ``only``."""
     directory = PatientDirectory(directory, options.broker_wait_ms)
     bounds = bounds_of(directory, options)
     starts = starting(directory, options, bounds)
     ends = ending(directory, options, bounds)
     ranges, lost = within_bounds(starts, ends, bounds)
-    # A slave that answered for its master may be behind: what it lacks is not lost.
+    # A slave that answered for its master may be behind: messages that it lacks are not lost.
     if lost:
         check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
         report_lost(lost, options)
@@ -245,7 +245,7 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
 
 
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
-    """The bounds of all queues that the options choose; BrokersMissing when some are not there."""
+    """The bounds of all queues that the options choose; BrokersMissing when brokers of them are missing."""
     queues = chosen(whole_queues(directory, options), options)
     at_once = bounds_at_once(directory, queues, MANY_QUEUES)
     rest = [queue for queue in queues if queue not in at_once]
@@ -263,9 +263,10 @@ def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQu
 def bounds_at_once(
     directory: QueueDirectory, queues: Iterable[MessageQueue], many_queues: int
 ) -> dict[MessageQueue, QueueBounds]:
-    """The bounds of queues that are ``many_queues`` or more on their broker: two questions for all of them.
+    """The bounds of queues that are ``many_queues`` or more on their broker: two requests for all of them.
 
-    Queues that the broker leaves out, and those of a broker that does not answer this, are not there.
+    Queues that the broker leaves out, and queues of a broker that does not answer these requests, are missing in the
+    result.
     """
     places: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue in queues:
@@ -287,7 +288,8 @@ def _spans(directory: QueueDirectory, queue: MessageQueue) -> Mapping[MessageQue
     try:
         return directory.topic_offsets(queue.topic, queue.broker_name)
     except AWAY as error:
-        # It wants another right than reading does. What else is wrong, the queues' own questions tell.
+        # The request needs another right than reading does. Other errors are raised when the queues are asked one by
+        # one.
         logger.info("broker %s is asked for each queue of topic %s: %s", queue.broker_name, queue.topic, error)
         return {}
 
@@ -344,7 +346,7 @@ def _searched(directory: QueueDirectory, times: Mapping[MessageQueue, int]) -> d
 
 
 def _narrowed(directory: QueueDirectory, ranges: list[OffsetRange], only: Only) -> list[OffsetRange]:
-    """The parts of ``ranges`` in which messages may be that ``only`` needs; see pushdown.py."""
+    """The parts of ``ranges`` that may have messages which ``only`` needs; see pushdown.py."""
     left = [one for one in ranges if only.needs(one.queue)]
     queues = [one.queue for one in left]
     low, high = only.search_from_ms, only.search_to_ms
@@ -366,7 +368,7 @@ def check_masters(
     """Raise SlaveBehind when the end of one of ``queues`` came from a slave: the master may have more messages."""
     for queue in queues:
         end = bounds[queue].maximum
-        # Only a pull tells who answered.
+        # Only the answer to a pull says which broker answered.
         answer = directory.pull_bytes(queue, end, max_count=1, max_bytes=1, wait_ms=0)
         if answer.broker_id != MASTER_ID:
             raise SlaveBehind(
@@ -381,6 +383,6 @@ def ask_all(ask: Callable[[K], T], things: Sequence[K]) -> list[T]:
     # Threads cost more than one answer does, and a stream asks ten times a second.
     if len(things) <= 1:
         return [ask(one) for one in things]
-    # A question is a round trip: one after another, those of a thousand queues would take longer than the query.
+    # A request is a round trip: one after another, the requests for a thousand queues would take longer than the query.
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="rocketmq-plan") as threads:
         return list(threads.map(ask, things))

@@ -30,9 +30,9 @@ T = TypeVar("T")
 # fixed part. With twice as many bytes a pull the rows cost as much, and the answers take twice as much memory.
 MAX_PULL_BYTES = 2 * 1024 * 1024
 # Small pulls are decoded together, which costs less per row (RocketMQ's brokers return 32 messages per pull). Pulls
-# that are nearly as large as they may be are not: to copy them together costs more than it saves.
+# near the largest size are decoded alone: to copy them together costs more than it saves.
 JOIN_BYTES = MAX_PULL_BYTES * 3 // 4
-# Queues that are asked at once: more cost hardly less, and what one broker is asked for is handled in one turn.
+# How many queues are asked at once: more would save little, and a broker handles all of one request in one turn.
 MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 32, 8 * 1024 * 1024
 # Jitter takes up to half of a pause, so the first one is between 0.75 and 1.5 times retryIntervalMs.
 MOST_INTERVALS = 1.5
@@ -53,13 +53,13 @@ class BrokersMissing(SkylarkError):
     """Brokers that have queues of a topic, or may have, are in no route now; see whole.py."""
 
 
-# Errors of a broker, or of NameServers, that may answer later; unless they have refused, see `is_final`.
+# Errors of brokers or NameServers that may answer later, except refusals, see `is_final`.
 AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind, ReadFailed, BrokersMissing)
 
 
 def is_final(error: SkylarkError) -> bool:
     """Whether waiting is useless: the server has refused, or there is no such topic."""
-    # The error that a wrapper names is the server's own.
+    # A wrapper names the server's own error as its cause.
     cause = error.__cause__ if isinstance(error, (ReadFailed, SendFailed)) and error.__cause__ else error
     return is_refusal(cause) or (isinstance(cause, RouteNotFound) and not cause.is_passing)
 
@@ -133,9 +133,10 @@ class QueuesReader(QueueReader, Protocol):
 
 
 class FirstAnswers:
-    """A `QueueReader` that has the first answers of several ranges already, which were asked for at once.
+    """A `QueueReader` that already has the first answers of several ranges, which were asked for at once.
 
-    One call for each small queue costs more than the pull: it waits for the answer, and for the event loop's thread.
+    One call for each small queue would cost more than the pull: it waits for the answer, and for the event loop's
+    thread.
     """
 
     def __init__(self, reader: QueuesReader, ranges: Sequence[OffsetRange], options: ReadOptions) -> None:
@@ -161,7 +162,7 @@ class FirstAnswers:
         expression: str | Sql = "*",
         wait_ms: int,
     ) -> Pulled:
-        """The first pull of a queue gets the answer that is there already."""
+        """Pull; the first pull of a queue gets the answer that has come already."""
         answer = self._answers.pop(mq, None)
         if answer is None:
             return self._reader.pull_bytes(
@@ -173,7 +174,7 @@ class FirstAnswers:
 
 
 def at_once(ranges: Iterable[OffsetRange], max_rows: int) -> Iterator[list[OffsetRange]]:
-    """``ranges`` in lists of different queues, with at most ``max_rows`` rows if a list has several ranges."""
+    """``ranges`` in lists of different queues; a list of several ranges has at most ``max_rows`` rows."""
     some: dict[MessageQueue, OffsetRange] = {}
     rows = 0
     for wanted in ranges:
@@ -207,7 +208,7 @@ def pulls(
     queue, offset, end, created_ms = wanted
     while offset < end:
         pulled = _pull(reader, OffsetRange(queue, offset, end, created_ms), options, sleep, now)
-        # From the first answer on: what is planned and what is read must be of one topic, and of one all along.
+        # Checked from the first answer on: the plan and all answers must be of the same topic, which may be made again.
         created_ms = pulled.created_ms if created_ms is None else created_ms
         if is_other_topic(pulled, created_ms):
             on_lost(LostRange(queue, offset, end, f"{MADE_AGAIN} since this range was planned"))
@@ -216,11 +217,12 @@ def pulls(
         # exist.
         if pulled.data:
             yield Buffer(offset, pulled.data)
-            # Else a broker in trouble would make this an endless loop of the same records.
+            # Otherwise a broker in trouble would make this an endless loop over the same records.
             if pulled.next_offset <= offset:
                 raise ReadFailed(f"{_name(queue)}: the broker says that {pulled.next_offset} follows offset {offset}")
         elif pulled.next_offset > offset:
-            # With a filter the broker also goes on when no message passes; then only those before its first are gone.
+            # With a filter the broker also advances when no message passes; then only messages before its first one are
+            # lost.
             goes_on = pulled.min_offset if options.filters else pulled.next_offset
             if goes_on > offset:
                 on_lost(LostRange(queue, offset, min(goes_on, end), f"deleted: the queue goes on at {goes_on}"))
@@ -313,7 +315,7 @@ def _answer(reader: QueueReader, wanted: OffsetRange, options: ReadOptions) -> P
 
 
 def is_other_topic(pulled: Pulled, created_ms: int | None) -> bool:
-    """Whether an answer is about another topic than the one with this creation stamp."""
+    """Whether an answer is about another topic than the topic with this creation stamp."""
     return created_ms is not None and pulled.created_ms not in (None, created_ms)
 
 

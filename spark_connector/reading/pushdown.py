@@ -2,9 +2,9 @@
 
 Everything here may only leave out messages that no filter would let pass: Spark applies all filters again.
 
-Times are widened by `CLOCK_SLACK_MS`. A search by time takes it that the store times of a queue never fall; they do
-when the clock of the broker is set back, and messages then lie a little outside the offsets that the search finds.
-Filters are told apart by the names of their classes, which PySpark 4.0 does not have.
+Times are widened by `CLOCK_SLACK_MS`. A search by time assumes that the store times of a queue never fall. They fall
+when the clock of the broker is set back; messages then lie a little outside the offsets that the search finds. Filters
+are told apart by the names of their classes, which PySpark 4.0 does not have.
 """
 
 import re
@@ -21,7 +21,7 @@ CLOCK_SLACK_MS = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _EQUAL = ("EqualTo", "EqualNullSafe")
-# Tags that mean the same in an expression; what else a tag may have (blanks, bars) is left to Spark.
+# Tags that mean the same in an expression; tags with other characters (blanks, bars) are left to Spark.
 _PLAIN_TAG = re.compile(r"[A-Za-z0-9_.:/@%-]+", re.ASCII)
 _STORE_TIME = {KAFKA: "timestamp"}
 
@@ -30,7 +30,7 @@ Values = frozenset[Any] | None  # None: any
 
 @dataclass(frozen=True)
 class Only:
-    """What is needed: queues with these values, messages stored from ``start_ms`` up to, not including, ``end_ms``."""
+    """What a query needs: queues with these values, messages stored from ``start_ms`` to before ``end_ms``."""
 
     topics: Values = None
     brokers: Values = None
@@ -60,7 +60,7 @@ class Only:
         return None if self.end_ms is None else max(self.end_ms + CLOCK_SLACK_MS, 0)
 
     def with_tags(self, options: ReadOptions) -> ReadOptions:
-        """The options with these tags as the filter, if it can be one; a filter of the user's own stays."""
+        """The options with these tags as the filter, if they can be a filter; a filter of the user's own stays."""
         if not self.tags or options.filters or not all(_PLAIN_TAG.fullmatch(tag) for tag in self.tags):
             return options
         return replace(options, expression_type=TAG, sub_expression=" || ".join(sorted(self.tags)))
@@ -70,7 +70,7 @@ ALL = Only()
 
 
 def wanted_by(filters: Iterable[Any], style: str) -> Only:
-    """What a query with these filters (all of them must hold) needs; what is not understood needs everything."""
+    """What a query with these filters (all of them must hold) needs; an unknown filter needs everything."""
     only = ALL
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())

@@ -1,4 +1,4 @@
-"""The columns of a query: what Spark gets, and what is decoded of records for that.
+"""The columns of a query: the columns that Spark gets, and the columns that are decoded of records for these.
 
 With the option valueFormat the column ``value`` is a struct in the place of the body. Bodies are decoded last, when
 batches are about to be handed to Spark: messages that a filter leaves out, or that are read again, are not decoded.
@@ -27,7 +27,7 @@ from skylark.spark_connector.schema import BODY_COLUMNS, VALUE, arrow_schema, ar
 
 _ORIGIN = ("topic", "brokerName", "queueId", "queueOffset")
 #: By badRows: the columns that are needed of bad rows.
-_TOLD: Mapping[str, tuple[str, ...]] = MappingProxyType(
+_BAD_ROW_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {FAIL: _ORIGIN, NULL: (), DEAD_LETTER: (*_ORIGIN, "msgId", "tags", "keys", "flag", PROPERTIES)}
 )
 
@@ -79,17 +79,18 @@ class ReadColumns:
         others = arrow_schema(StructType([one for one in schema if one.name != VALUE]), options.schema_style)
         fields = list(others)
         value = pa.field(VALUE, arrow_type(self._kind))
-        #: What Spark gets.
+        #: The columns that Spark gets.
         self.shown = pa.schema([*fields[: self._place], value, *fields[self._place :]])
-        self._told = _TOLD[options.bad_rows]
+        self._bad_row_columns = _BAD_ROW_COLUMNS[options.bad_rows]
         body = pa.field("body", pa.binary())
-        #: What is decoded of records: the body in the place of the value, and what tells of bad rows, at the end.
+        #: The columns that are decoded of records: the body in the place of the value, and at the end columns about bad
+        #: rows.
         self.stored = pa.schema(
             [
                 *fields[: self._place],
                 body,
                 *fields[self._place :],
-                *(pa.field(name, COLUMNS[name]) for name in self._told),
+                *(pa.field(name, COLUMNS[name]) for name in self._bad_row_columns),
             ]
         )
 
@@ -113,7 +114,7 @@ class ReadColumns:
             return made
         rows = sorted(bad)
         found = pa.table(
-            {name: batch.column(len(self.shown) + at).take(rows) for at, name in enumerate(self._told)}
+            {name: batch.column(len(self.shown) + at).take(rows) for at, name in enumerate(self._bad_row_columns)}
         ).to_pylist()
         if self._options.bad_rows == FAIL:
             raise self._bad_body(found[0], bad[rows[0]])

@@ -1,8 +1,8 @@
-"""Whether all queues of a topic are there to be read. A read is whole, or it says which brokers are missing.
+"""Whether all queues of a topic can be read. A read is whole, or it says which brokers are missing.
 
-NameServers of Skylark name the brokers that have queues of a topic and are away; those of RocketMQ name none, so there
-the option `brokers` says which must be there. A NameServer that was just restarted lacks brokers for moments, so it is
-asked again before a read fails.
+Skylark's NameServers name the brokers that have queues of a topic and are away. RocketMQ's NameServers name none, so
+with them the option `brokers` says which brokers must be present. A NameServer that was just restarted lacks brokers
+for moments, so it is asked again before a read fails.
 Neighbours: planning.py (batches, and where streams start), stream/driver.py, jobs/copy_topic.py.
 """
 
@@ -32,13 +32,13 @@ class TopicDirectory(Protocol):
 def whole_queues(
     directory: TopicDirectory, options: ReadOptions, *, sleep: Callable[[float], None] = time.sleep
 ) -> list[MessageQueue]:
-    """The queues of all topics of ``options``, of which all brokers are there; they are waited for, as the options say.
+    """The queues of all topics of ``options``; waits for missing brokers as long as the options say.
 
-    Otherwise raises BrokersMissing, or with `missingBrokers=skip` logs what is left out.
+    If brokers are still missing, raises BrokersMissing, or with `missingBrokers=skip` logs what is left out.
     """
 
     def ask() -> tuple[list[MessageQueue], str]:
-        return asked(
+        return find_queues(
             directory,
             options.topics,
             options.required,
@@ -65,7 +65,7 @@ def whole_queues(
     return found
 
 
-def asked(
+def find_queues(
     directory: TopicDirectory,
     topics: Sequence[str],
     required: Collection[str],
@@ -75,7 +75,7 @@ def asked(
     of_interest: Collection[str] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[list[MessageQueue], str]:
-    """The queues of ``topics``, and which brokers are missing; empty when none is.
+    """The queues of ``topics``, and a text about the missing brokers; "" when none is missing.
 
     ``required``: brokers that must have queues of each topic. ``of_interest``: no other broker can be missing.
     """

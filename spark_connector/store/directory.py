@@ -1,8 +1,7 @@
-"""A store directory as a source of queues, for reading/planning.py: which queues it has, and which of their messages.
+"""A store directory as a source of queues, for reading/planning.py: its queues, and the messages of each.
 
-What the files of a queue say is taken up to the checkpoint, before which everything is on disk and in the queues. What
-follows comes from the log itself (scan.py). Queues that cannot be right are made from the whole log, as by a
-broker's start.
+The files of a queue count up to the checkpoint, before which everything is on disk and in the queues. Later messages
+come from the log itself (scan.py). Queues that are damaged are made from the whole log, as by a broker's start.
 """
 
 import logging
@@ -51,7 +50,7 @@ _SHOWN_TOPICS = 20
 
 
 class Nothing(NamedTuple):
-    """An answer without messages. What a directory has cannot be behind, so it answers as a master."""
+    """An answer without messages. A directory cannot be behind, so it answers as a master."""
 
     data: bytes = b""
     next_offset: int = 0
@@ -62,7 +61,7 @@ class Nothing(NamedTuple):
 
 
 class StoreQueue:
-    """The entries of one queue: those of its files, then those that only the log tells."""
+    """The entries of one queue: the entries of its files, then entries made from the log."""
 
     def __init__(self, files: AnyQueueFiles, bounds: tuple[int, int], tail: Tail | None) -> None:
         self._files = files
@@ -107,7 +106,7 @@ class StoreQueue:
 
 
 class StoreDirectory(QueueDirectory):
-    """The store in ``directory``, whose messages are those of broker ``broker_name``."""
+    """The store in ``directory``, which belongs to broker ``broker_name``."""
 
     def __init__(self, directory: str, broker_name: str, *, fail_on_data_loss: bool) -> None:
         self._directory = directory
@@ -120,7 +119,7 @@ class StoreDirectory(QueueDirectory):
         self.log_start = self._log.files[0].base if self._log.files else 0
         self._opened: dict[Place, AnyQueueFiles] = {}
 
-    # --- what reading/planning.py asks
+    # --- the methods that reading/planning.py calls
 
     def topics(self) -> list[str]:
         """All topics that have a queue."""
@@ -132,14 +131,14 @@ class StoreDirectory(QueueDirectory):
         found = sorted(queue_id for name, queue_id in self._queues if name == topic)
         if not found:
             raise UserError(self._no_topic(topic))
-        # A directory is one broker's, whatever others have of the topic.
+        # A directory belongs to one broker, whatever other brokers have of the topic.
         return TopicQueues([MessageQueue(topic, self._broker_name, queue_id) for queue_id in found], ())
 
     def min_offset(self, mq: MessageQueue) -> int:
         return self._queue(mq).low
 
     def end_position(self, mq: MessageQueue) -> Position:
-        # Without the topic's stamp: `StoreQueue.part` notes where the messages lie.
+        # Without the topic's stamp: `StoreQueue.part` says where the messages lie.
         return Position(self._queue(mq).high)
 
     def topic_offsets(self, topic: str, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
@@ -179,7 +178,7 @@ class StoreDirectory(QueueDirectory):
         expression: str | Sql = "*",
         wait_ms: int,
     ) -> Nothing:
-        """Tasks read the files themselves; reading/planning.py only asks who answers."""
+        """No messages: tasks read the files themselves, and reading/planning.py only asks which broker answers."""
         return Nothing()
 
     def size_of(self, mq: MessageQueue, offset: int) -> float:
@@ -203,7 +202,7 @@ class StoreDirectory(QueueDirectory):
             f" and {len(own) - _SHOWN_TOPICS} more topics" if len(own) > _SHOWN_TOPICS else ""
         )
 
-    # --- what the files and the log have
+    # --- the files and the log
 
     @cached_property
     def _queues(self) -> Mapping[Place, StoreQueue]:
@@ -211,8 +210,8 @@ class StoreDirectory(QueueDirectory):
             return {}
         self._open_queues()
         start, bounds = self._known()
-        # First what the queues say, then the log after the checkpoint. Queues that are found to lack something are made
-        # again from the whole log, which is slow, and is done once for all of them.
+        # First the files of the queues, then the log after the checkpoint. Queues that lack messages are made again
+        # from the whole log, which is slow, and is done once for all of them.
         broken = {place for place, files in self._opened.items() if files.problem}
         found = self._scan(start, broken)
         if lacking := self._lacking(bounds, found) - broken:
@@ -238,11 +237,11 @@ class StoreDirectory(QueueDirectory):
                         self._opened[topic, int(name)] = kind(self._files, f"{root}/{topic}/{name}")
 
     def _scan_start(self) -> int:
-        """Where the log is read from: all before it is in the queues."""
+        """The offset from which the log is read: all earlier messages are in the queues."""
         state, start = self._state, self.log_start
         if not self._opened:
             return start
-        # Ours: everything before the checkpoint is on disk, log and queues.
+        # Skylark's store: everything before the checkpoint is on disk, in the log and in the queues.
         if state.log_offset is not None:
             return max(state.log_offset, start)
         if self._last_stop is LastStop.CLEAN:
@@ -263,7 +262,7 @@ class StoreDirectory(QueueDirectory):
     def _known(self) -> tuple[int, Bounds]:
         """Where to read the log from, and the messages of each queue before that.
 
-        That is the start of the log if it does not reach as far as the queues say: then its end must be found.
+        The place is the start of the log if the log does not reach as far as the queues: then its end must be found.
         """
         start = self._scan_start()
         bounds = {place: files.bounds(self.log_start, start) for place, files in self._opened.items()}
@@ -284,7 +283,7 @@ class StoreDirectory(QueueDirectory):
         return start, bounds
 
     def _lacking(self, bounds: Bounds, found: Scanned) -> set[Place]:
-        """Queues that lack messages which they once had, or those between their files and the end of the log."""
+        """Queues that lack messages which they once had, or messages between their files and the end of the log."""
         lacking = {
             place
             for place, tail in found.tails.items()
@@ -322,7 +321,7 @@ class StoreDirectory(QueueDirectory):
 
     def _why_torn(self, file: LogFile, at: int, record: Record) -> str:
         if record.physical_offset < (self._state.log_offset or 0):
-            # It was on disk once. Yet a copy of the directory may end in the middle of it.
+            # The record was on disk once. Yet a copy of the directory may end in the middle of the record.
             return torn_reason(file.view, at, record, lost_sectors=False)
         if self._last_stop is LastStop.KILLED and record.physical_offset + record.size <= self._known_end:
             return ""

@@ -1,8 +1,8 @@
 """The files of a store directory, opened for reading only: the log as bytes, queues as numpy arrays of entries.
 
-Nothing is locked, created or changed. `BatchQueueFiles` are those of a queue of RocketMQ's type BatchCQ, whose entries
-stand for whole batches. It answers as `QueueFiles` does, offset for offset: the first message of a batch has the entry,
-the others have blanks.
+Nothing is locked, created or changed. `BatchQueueFiles` are the files of a queue of RocketMQ's type BatchCQ, whose
+entries are for whole batches. It has an entry for each offset as `QueueFiles` does: the first message of a batch has
+the entry, the others have blanks.
 Neighbours: scan.py (the end of the log), reader.py (messages).
 """
 
@@ -37,7 +37,7 @@ class ReadOnlyMap:
         try:
             length = os.fstat(fd).st_size
             self.size = size or length
-            # Reading past the end of a mapped file kills the process, so that is found out first.
+            # Reading past the end of a mapped file kills the process, so the size is checked first.
             if not 0 < self.size <= length:
                 raise StoreCorrupt(path, length, f"the file has {length} bytes where {self.size} are expected")
             self.view = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
@@ -138,7 +138,7 @@ def chain(files: ReadOnlyFiles, directory: str) -> Iterator[str]:
 
 @contextmanager
 def reading(directory: str) -> Iterator[None]:
-    """Errors of the disk in the block say what to do. Raises UserError at once if ``directory`` is none of a store."""
+    """Errors of the disk in the block say what to do. Raises UserError at once if ``directory`` has no store."""
     try:
         _check(directory)
         yield
@@ -185,9 +185,9 @@ NOT_IN_FILES = -1
 class StorePart(NamedTuple):
     """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files.
 
-    The first one is at ``start``: in a batch queue (``is_batch``) before ``wanted``, if that begins within a batch.
-    ``folder`` has the files, which a batch queue may lack, or have of a time when it was a plain one.
-    ``last_at``: where in the log the last message lies that the files have. Places are never used again, so a topic
+    The first entry is at ``start``: in a batch queue (``is_batch``) before ``wanted``, if ``wanted`` begins within a
+    batch. ``folder`` has the files. A batch queue may have no files, or files from a time when it was a plain queue.
+    ``last_at``: where in the log the last message of the files lies. Places in the log are never used again, so a topic
     that was made again since is noticed.
     """
 
@@ -202,7 +202,7 @@ class StorePart(NamedTuple):
 
 
 def blank_entries(count: int) -> Entries:
-    """So many blank entries."""
+    """``count`` blank entries."""
     return np.frombuffer(BLANK * max(count, 0), dtype=ENTRIES).copy()
 
 
@@ -231,7 +231,7 @@ class QueueFiles:
         end = 0
         for first, count, path in self._paths:
             entries = self._written(path, count)
-            # Zeros were never written, and blank entries have no message. Those before ``log_start`` point into files
+            # Zeros were never written, and blank entries have no message. Entries before ``log_start`` point into files
             # of the log that the broker has removed.
             is_message = (entries["size"] > 0) & (entries["size"] != BLANK_SIZE) & (entries["physical"] >= log_start)
             if is_message.any():
@@ -277,7 +277,7 @@ class QueueFiles:
         return found
 
     def _written(self, path: str, count: int) -> Entries:
-        """The entries of a file but for zeros at its end, which would take far longer to look at."""
+        """The entries of a file but for zeros at its end, which would take far longer to read."""
         return self._load(path, min(count, -(-self._files.data_end(path) // ENTRY_BYTES)))
 
     def _load(self, path: str, count: int) -> Entries:
@@ -313,7 +313,7 @@ class BatchQueueFiles:
             if count:
                 view = self._files.open_map(path, count * BATCH_ENTRY_BYTES, create=False).view
                 entries = np.frombuffer(view, dtype=_BATCHES)
-                # Of an entry that a crash left unfinished, the end is zeros.
+                # An entry that a crash left unfinished ends with zeros.
                 is_whole = (entries["size"] > 0) & (entries["messages"] > 0) & (entries["compacted"] != 0)
                 found.append(entries[is_whole])
         return np.concatenate(found)

@@ -1,10 +1,10 @@
 """Reads a broker's own files where a task runs on the broker's machine, in place of pulls.
 
-The broker says what there is to read, and which log it has: the first and the last message of a range are pulled. When
-the files have the same bytes at the same places of the log, they are of this log up to there, because a log has no two
-histories with the same end. So a copy that is too old, another broker's directory, or the files of a deposed master do
-not pass, and who may not pull a topic cannot read it here either. Entries of queues that are not in the files yet, and
-whatever does not fit, are left to pulls.
+The first and the last message of a range are pulled: they show what there is to read, and which log the broker has.
+When the files have the same bytes at the same places of the log, they belong to this log up to these places, because a
+log has no two histories with the same end. So an outdated copy, another broker's directory, or the files of a deposed
+master do not pass; and a user who may not pull a topic cannot read it here either. Entries that are not in the files of
+their queues yet, and whatever does not fit, are left to pulls.
 """
 
 import logging
@@ -32,13 +32,13 @@ _LEAST = 10_000
 
 
 class NotHere(Exception):
-    """The files do not have what the broker has; the reason."""
+    """The files do not have the broker's messages; the text is the reason."""
 
 
 def local_rows(
     options: ReadOptions, wanted: OffsetRange, schema: pa.Schema, consumer: QueueReader
 ) -> Generator[pa.RecordBatch, None, int]:
-    """The rows of ``wanted`` that the files have, and the offset from which on the broker is to be asked."""
+    """Yields the rows of ``wanted`` that the files have; returns the offset from which on the broker must be asked."""
     if wanted.end - wanted.start < _LEAST or options.expression_type == SQL92:
         return wanted.start
     directory = options.local_directory.replace(BROKER_PLACE, wanted.queue.broker_name)
@@ -48,7 +48,7 @@ def local_rows(
             yield from batches
             done = end
     except (NotHere, OSError) as error:
-        _tell(directory, str(error))
+        _log_once(directory, str(error))
     return done
 
 
@@ -87,7 +87,7 @@ def _check_same(options: ReadOptions, log: LogBytes, consumer: QueueReader, want
     if record is None or record.queue_offset != offset:
         raise NotHere(f"the broker has no single message at offset {offset}")
     if log.read(record.physical_offset, record.size) != pulled.data[: record.size]:
-        raise NotHere(f"the log there is not that of broker {wanted.queue.broker_name}, or ends earlier")
+        raise NotHere(f"the log there does not belong to broker {wanted.queue.broker_name}, or ends earlier")
 
 
 def _refuse(lost: LostRange) -> NoReturn:
@@ -95,12 +95,12 @@ def _refuse(lost: LostRange) -> NoReturn:
 
 
 @cache
-def _untold(directory: str) -> Iterator[str]:
-    """Has one element, until something was told of the directory."""
+def _not_logged(directory: str) -> Iterator[str]:
+    """An iterator with one element, which the first log line about the directory takes."""
     return iter([directory])
 
 
-def _tell(directory: str, reason: str) -> None:
-    """Say it once for a directory in this process: a stream asks again with each micro-batch."""
-    for untold in _untold(directory):
-        logger.warning("option localStorePath: %s is not read, and the broker is asked: %s", untold, reason)
+def _log_once(directory: str, reason: str) -> None:
+    """Log ``reason`` once for a directory in this process: a stream asks again with each micro-batch."""
+    for place in _not_logged(directory):
+        logger.warning("option localStorePath: %s is not read, and the broker is asked: %s", place, reason)

@@ -57,7 +57,7 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges to read. What a broker adds to the directory afterwards is not read."""
-        # Here, since tasks do without it, and it imports much of the broker's store.
+        # Imported here: tasks do not need it, and it imports much of the broker's store.
         from skylark.spark_connector.store.directory import StoreDirectory
 
         options = self._options
@@ -108,7 +108,7 @@ OnLost = Callable[[LostRange], None]
 
 
 def together(parts: Iterable[StorePart], max_rows: int) -> Iterator[list[StorePart]]:
-    """``parts`` in lists with at most ``max_rows`` rows, if a list has several parts."""
+    """``parts`` in lists; a list of several parts has at most ``max_rows`` rows."""
     some: list[StorePart] = []
     rows = 0
     for part in parts:
@@ -155,7 +155,7 @@ def decode_together(
             if options.check_crc:
                 check_bodies(records)
             batches.append(decode_tagged(records, parts[0].part.wanted.queue.broker_name, schema, options))
-        except (DamagedRecord, TooMuchContent):  # one by one: then the message is known that is lost
+        except (DamagedRecord, TooMuchContent):  # one by one: this finds the message that is lost
             return None
     return batches
 
@@ -191,7 +191,7 @@ def by_file(numbers: Ints) -> list[Ints]:
 
 
 def as_said(base: int, heads: NDArray[Any], at: Ints, sizes: Ints, offsets: Ints, queue_ids: Ints | int) -> Mask:
-    """Whether each record, in the file that begins at ``base`` of the log, is that of its entry."""
+    """Whether each record, in the file that begins at ``base`` of the log, fits its entry."""
     magic = heads["magic"]
     right: Mask = (
         (heads["size"] == sizes)
@@ -226,7 +226,7 @@ class StoreRows:
         self._log = log
         (kind,) = [each for each in KINDS if each.folder == part.folder]
         self._queue = kind(files, f"{directory}/{part.folder}/{topic}/{queue_id}")
-        #: Whether a blank entry is a message that is missing. One that planning has reported is not.
+        #: Whether a blank entry is a missing message. A message that planning has reported does not count.
         self.blanks_are_lost = False
         # Where the batches of a batch queue begin.
         self._firsts: Ints = np.zeros(0, dtype=np.int64)
@@ -242,7 +242,7 @@ class StoreRows:
             yield end, list(batches)
 
     def plain_entries(self) -> Entries | None:
-        """The entries, if each has a message, and the topic is the one that was planned; else None."""
+        """The entries, if each has a message and the topic is the planned topic; else None."""
         if self.part.is_batch:
             return None
         entries = self._entries()
@@ -277,7 +277,7 @@ class StoreRows:
 
     def _decoded(self, entries: Entries, offsets: Ints) -> Iterator[pa.RecordBatch]:
         """The rows of these entries, each file of the log for itself."""
-        # A blank is a hole that was found before, or a message within a batch.
+        # A blank is a hole that was reported before, or a message within a batch.
         is_message = entries["size"] != BLANK_SIZE
         if not is_message.all():
             if self.blanks_are_lost:
@@ -301,7 +301,7 @@ class StoreRows:
         base = int(self._log.bases[number])
         right = as_said(base, heads, at, sizes, offsets, self.part.wanted.queue.queue_id)
         if not right.all():
-            self._lose(offsets[~right], base + at[~right], "the record is not that of the queue's entry")
+            self._lose(offsets[~right], base + at[~right], "the record does not fit the queue's entry")
             at, offsets, heads = at[right], offsets[right], heads[right]
         waiting = [(at, offsets, heads)]
         while waiting:

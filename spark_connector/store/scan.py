@@ -1,11 +1,10 @@
-"""What the log has after the last entries of its queues, as a broker's start would find it. Reads, changes nothing.
+"""The messages of the log after the last entries of its queues, as a broker's start finds them. Changes nothing.
 
-A broker writes entries after their records, so that a killed one leaves messages that no queue file has. Its next start
+A broker writes entries after their records, so a killed broker leaves messages that no queue file has. Its next start
 reads the log from its checkpoint on and adds them. `scan` does the same, with the same rules (valid_record.py,
-recovery.py), and keeps the entries in memory.
-Many sound records are taken at once by `run_at`, as one by one they would take far too long. It is stricter than
-valid_record.py: where bytes need more than its checks (a light queue, an inner batch, a NUL among the properties,
-damage) it takes nothing, and the scan reads these records one by one.
+recovery.py), and keeps the entries in memory. Many sound records are taken at once by `run_at`, as one by one they
+would take far too long. It is stricter than valid_record.py: where bytes need more than its checks (a light queue, an
+inner batch, a NUL among the properties, damage) it takes nothing, and the scan reads these records one by one.
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from skylark.sdk.arrow.decode import check_bodies
 from skylark.sdk.arrow.records import Ints, Mask, Records, gather, is_text, physical_offsets
 from skylark.spark_connector.store.files import BLANK, ENTRIES
 
-# How much of the log is looked at together.
+# How much of the log is scanned at once.
 RUN_BYTES = 4 * 1024 * 1024
 _MAGICS = MAGIC_V1, MAGIC_V2
 
@@ -124,7 +123,7 @@ class Tail:
 
     first: int
     entries: bytearray = field(default_factory=bytearray)
-    #: Whether its records may be whole batches: the messages of one have one entry, and blanks after it.
+    #: Whether its records may be whole batches: a batch has one entry, and blanks for its further messages.
     is_batch: bool = False
 
     @property
@@ -149,7 +148,7 @@ class Tail:
             self._put(*each, name)
 
     def _put(self, offset: int, physical: int, size: int, name: str) -> None:
-        # The topic was deleted and made again: offsets begin anew, and what came before is of the old one.
+        # The topic was deleted and made again: offsets begin anew, and earlier entries belong to the old topic.
         if offset < self.first:
             self.first = offset
             self.entries.clear()
@@ -168,12 +167,12 @@ class Tail:
 
 @dataclass
 class Scanned:
-    """What was found. ``torn``: where the log ends in the middle of a record, and why; "" if it does not."""
+    """The result of a scan. ``torn``: where and why the log ends in the middle of a record; "" if it does not."""
 
     end: int
     tails: dict[Place, Tail] = field(default_factory=dict)
     torn: str = ""
-    #: Bytes that are no records, with sound records behind them: (path, first byte, reason).
+    #: Bytes that are no records, with sound records after them: (path, first byte, reason).
     holes: list[tuple[str, int, str]] = field(default_factory=list)
 
 
@@ -188,7 +187,7 @@ def _messages_in(record: Record) -> int:
 def scan(log: LogFiles, start: int, keep_from: int, always: set[Place], torn: IsTorn) -> Scanned:
     """Read the log from ``start``, where a record begins.
 
-    Entries are kept of records from ``keep_from`` on, and of those in the queues ``always``.
+    Entries are kept of records from ``keep_from`` on, and of all records in the queues ``always``.
     """
     found = Scanned(start)
     scanning = _Scan(log, keep_from, always, torn, found)
@@ -232,10 +231,11 @@ class _Scan:
             if record is not None:
                 reason = self._torn(file, at - base, record)
             if record is None or reason:
-                # The end of the log, or damage. A sound record behind it makes it damage, and the scan goes on there.
+                # The end of the log, or damage. A sound record after it means damage, and the scan goes on at this
+                # record.
                 following = _next_sound(self._log, file, at)
                 if record is None and following is not None and _is_sound(file, at):
-                    # A broker that runs has written it, and those behind it, since it was looked at.
+                    # A running broker has written this record, and later ones, since the scan read these bytes.
                     continue
                 self._report(file, at, reason, following, is_empty=not size and not magic)
                 return following
@@ -262,7 +262,7 @@ class _Scan:
     def _keep_run(self, run: LogRun) -> None:
         places = run.topic_numbers << 32 | run.queue_ids
         queued = np.flatnonzero(run.is_queued)
-        # One sort, not a look at all rows for each of thousands of queues. It keeps the order within a queue.
+        # One sort, not a pass over all rows for each of thousands of queues. It keeps the order within a queue.
         by_place = queued[np.argsort(places[queued], kind="stable")]
         for rows in np.split(by_place, np.flatnonzero(np.diff(places[by_place])) + 1):
             if not len(rows):

@@ -27,7 +27,7 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
     _start: tuple[StreamOffsets, dict[str, Any]] | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One of the limits. Spark's cannot be combined, so `latestOffset` looks at the options, too."""
+        """One of the limits. Limits of Spark cannot be combined, so `latestOffset` reads the options, too."""
         options = self._options
         if options.max_offsets_per_trigger:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -40,14 +40,14 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch; ``start`` when there is none."""
         with one_line():
             driver, first = self._driving(), self._read(start)
-            # The trigger Once wants all, whatever the options are.
+            # The trigger Once wants all messages, whatever the options are.
             end = driver.after(first, is_limited=not isinstance(limit, ReadAllAvailable))
-            # Spark asks for the next micro-batch when one is done. That the last of AvailableNow is, it tells only so.
+            # Spark calls this when a micro-batch is done: for the last one of AvailableNow there is no other sign.
             driver.commit(first)
             return self._written(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on only what there is now is read."""
+        """From now on, read only messages that exist now."""
         with one_line():
             self._driving().freeze()
 

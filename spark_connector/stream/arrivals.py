@@ -1,7 +1,7 @@
-"""Tells an idle stream that a message has come: a pull waits at the end of each queue, and the broker answers it then.
+"""Tells an idle stream that a message has come: a pull waits at the end of each queue until the broker answers it.
 
-The answers say only that the brokers are to be asked again. So nothing is lost when a pull fails: then the stream finds
-the messages a little later, when it asks anyway.
+An answer only means that the brokers must be asked again. So nothing is lost when a pull fails: the stream finds the
+messages a little later, when it asks anyway.
 Neighbours: driver.py (decides when to wait), reading/pulling.py (reads).
 """
 
@@ -36,12 +36,12 @@ class Arrivals:
         if len(ends) <= MOST_QUEUES:
             self._hold(ends)
         has_come = self._has_come.wait(timeout_s)
-        # Before the brokers are asked: what comes after their answer sets the event again.
+        # Cleared before the brokers are asked: a message that comes after their answer sets the event again.
         self._has_come.clear()
         return has_come
 
     def close(self) -> None:
-        """Begin no more pulls. Those that wait end when the consumer is closed."""
+        """Begin no more pulls. Waiting pulls end when the consumer is closed."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -51,7 +51,7 @@ class Arrivals:
         for queue, pull in list(self._held.items()):
             if pull.done():
                 del self._held[queue]
-                pull.result()  # raises what is no error of a broker
+                pull.result()  # raises errors that are not a broker's
         for queue, end in ends.items():
             # Queues that are not asked for any more may still have pulls.
             if queue not in self._held and len(self._held) < MOST_QUEUES:

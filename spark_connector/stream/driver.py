@@ -1,10 +1,9 @@
-"""The driver's part of a stream, without Spark: where it starts, what each micro-batch takes, what it commits.
+"""The driver's part of a stream, without Spark: its start, the ends of each micro-batch, its commits.
 
 A micro-batch is two offsets. Its ranges are computed from them without asking a broker, so a micro-batch that is run
-again has the same rows.
-`StreamQueues` knows what brokers have at this moment. While a broker is away the stream is held, for some time; then
-the queues of that broker are left out until it answers. The log says both once. New topics, queues and brokers are
-looked for from time to time.
+again has the same rows. `StreamQueues` knows what brokers have at this moment. While a broker is away the stream is
+held, for some time; then the queues of that broker are left out until it answers. The log says both once. New topics,
+queues and brokers are searched for from time to time (a discovery).
 Neighbours: offsets.py (computes), reader.py (Spark), reading/planning.py (batches, where all brokers must answer).
 """
 
@@ -65,12 +64,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# From so many queues of a topic on a broker on, their bounds are asked for with two requests instead of one for each.
+# With this many queues of a topic on a broker, or more, their bounds are asked for with two requests, not one for each.
 MANY_QUEUES = 3
 # An idle stream asks brokers this long after it asked them last. Spark lets 10 ms pass between triggers.
 IDLE_S = 0.09
-# The messages that wait are looked at once in this time, for the report.
-LOOK_S = 1.0
+# The messages that wait are sampled once in this time, for the report.
+SAMPLE_S = 1.0
 
 
 class StreamQueues:
@@ -83,37 +82,38 @@ class StreamQueues:
         self._options = options
         self._list_topics = list_topics
         self._now = now
-        self._looked_s: float | None = None
+        self._discovered_s: float | None = None
         self._found: list[MessageQueue] = []
-        #: Minimum offsets of queues that are asked for one by one, known since the last look.
+        #: Minimum offsets, known since the last discovery, of queues that are asked one by one.
         self._lows: dict[MessageQueue, Position] = {}
-        #: Where the broker did not tell the bounds of all queues at once, since the last look.
+        #: Where the broker did not give the bounds of all queues at once, since the last discovery.
         self._one_by_one: set[TopicOnBroker] = set()
-        #: What the last look did not find, with the reason.
+        #: What the last discovery did not find, with the reason.
         self._missing: dict[str, str] = {}
-        #: Brokers that did not answer since then. They are asked again after the next look: each time may take seconds.
-        self._silent: dict[str, str] = {}
-        #: What was away in the last trigger.
+        #: Brokers that did not answer since then. They are asked again after the next discovery: each try may take
+        #: seconds.
+        self._unanswered: dict[str, str] = {}
+        #: The servers that were away in the last trigger.
         self.away: frozenset[str] = frozenset()
-        #: The creation stamps of the topics, as brokers told them last.
+        #: The creation stamps of the topics, from the last answers of brokers.
         self.stamps: dict[TopicOnBroker, int] = {}
 
     def stamp_of(self, queue: MessageQueue) -> int | None:
-        """The creation stamp of the queue's topic, if its broker has told it."""
+        """The creation stamp of the queue's topic, if its broker has sent it."""
         return self.stamps.get((queue.topic, queue.broker_name))
 
     @property
     def found(self) -> Sequence[MessageQueue]:
-        """The queues that the last look found."""
+        """The queues that the last discovery found."""
         return self._found
 
-    def bounds(self, *, look: bool = False) -> dict[MessageQueue, QueueBounds]:
-        """The bounds of all queues whose brokers answer; ``look`` for new ones even if it is not time yet."""
+    def bounds(self, *, discover: bool = False) -> dict[MessageQueue, QueueBounds]:
+        """The bounds of all queues whose brokers answer; ``discover``: find new queues even if it is not time yet."""
         interval_s = self._options.discovery_interval_ms / 1000
-        if look or self._looked_s is None or self._now() - self._looked_s >= interval_s:
-            self._look()
-            self._looked_s = self._now()
-        # A broker that did not answer is left out until the next look: each question to it may take as long as the
+        if discover or self._discovered_s is None or self._now() - self._discovered_s >= interval_s:
+            self._discover()
+            self._discovered_s = self._now()
+        # A broker that did not answer is left out until the next discovery: each request to it may take as long as the
         # timeout.
         here = self._answering(self._found)
         at_once = self._bounds_at_once(here)
@@ -123,9 +123,10 @@ class StreamQueues:
     def confirmed(
         self, bounds: Mapping[MessageQueue, QueueBounds], start: StreamOffsets
     ) -> dict[MessageQueue, QueueBounds]:
-        """``bounds`` without those of slaves that have less than was read already; says which brokers are away."""
-        # An end below what was read already is either a slave that is behind, or a loss; another topic of the name may
-        # be an older one, of a slave. Only the master can tell: without it the queue is left out of this micro-batch.
+        """``bounds`` without bounds of slaves that have less than was read already; logs which brokers are away."""
+        # An end below the read offset means a slave that is behind, or a loss; another topic of the name may be an
+        # older topic on a slave. Only the master can tell: without the master the queue is left out of this
+        # micro-batch.
         read_to = start.at
         short = [
             queue
@@ -134,15 +135,15 @@ class StreamQueues:
         ]
         masters = self._answered(short, lambda queue: check_masters(self._consumer, [queue], bounds))
         gone = {_broker(queue) for queue in read_to} - {_broker(queue) for queue in self._found}
-        self._say(dict.fromkeys(gone, "no NameServer lists it for the topics that are read"))
+        self._log_away(dict.fromkeys(gone, "no NameServer lists it for the topics that are read"))
         return {queue: one for queue, one in bounds.items() if queue not in short or queue in masters}
 
     def _answering(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
         """``queues`` without the queues of silent brokers."""
-        return [queue for queue in queues if _broker(queue) not in self._silent] if self._silent else queues
+        return [queue for queue in queues if _broker(queue) not in self._unanswered] if self._unanswered else queues
 
     def _bounds_at_once(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
-        """The bounds of queues of which a broker has many, if it tells them at once."""
+        """The bounds of queues of which a broker has many, if it gives them at once."""
         places: dict[TopicOnBroker, list[MessageQueue]] = {}
         for queue in queues:
             places.setdefault((queue.topic, queue.broker_name), []).append(queue)
@@ -154,8 +155,8 @@ class StreamQueues:
             lambda first: bounds_at_once(self._consumer, places[first.topic, first.broker_name], MANY_QUEUES),
         )
         for first, answer in answers.items():
-            if answer:  # all have the same stamp
-                self._note_stamp(first, next(iter(answer.values())).created_ms)
+            if answer:  # all queues have the same stamp
+                self._keep_stamp(first, next(iter(answer.values())).created_ms)
             else:
                 self._one_by_one.add((first.topic, first.broker_name))
         return {queue: bounds for answer in answers.values() for queue, bounds in answer.items()}
@@ -165,7 +166,7 @@ class StreamQueues:
         answers: dict[MessageQueue, T] = {}
         for queue, answer in zip(queues, ask_all(lambda queue: _answer(ask, queue), queues), strict=True):
             if isinstance(answer, SkylarkError):
-                self._silent[_broker(queue)] = str(answer)
+                self._unanswered[_broker(queue)] = str(answer)
             else:
                 answers[queue] = answer
         return answers
@@ -178,10 +179,10 @@ class StreamQueues:
         other = sum(known) / len(known) if known else DEFAULT_BYTES
         return {queue: size or other for queue, size in sizes.items()}
 
-    def _look(self) -> None:
-        """Find the queues. Those of a broker that is away are in no route."""
+    def _discover(self) -> None:
+        """Discover the queues. Queues of a broker that is away are in no route."""
         queues: list[MessageQueue] = []
-        self._missing, self._silent, self._lows, self._one_by_one = {}, {}, {}, set()
+        self._missing, self._unanswered, self._lows, self._one_by_one = {}, {}, {}, set()
         for topic in self._topics():
             try:
                 found = self._consumer.topic_queues(topic)
@@ -190,7 +191,7 @@ class StreamQueues:
                 self._missing[f"topic {topic}"] = str(error)
                 continue
             queues += found.queues
-            # They may come back with queues that this query has never seen.
+            # These brokers may come back with queues that this query has never seen.
             self._missing |= {f"broker {one.broker_name}": away_because(one) for one in found.absent}
         self._found = [queue for queue in queues if is_chosen(queue, self._options)]
         check_numbers(self._found, self._options)
@@ -207,20 +208,20 @@ class StreamQueues:
 
     def _bounds_of(self, queue: MessageQueue) -> QueueBounds:
         high, created_ms = self._consumer.end_position(queue)
-        self._note_stamp(queue, created_ms)
+        self._keep_stamp(queue, created_ms)
         low = self._lows.get(queue)
         if low is None or low.created_ms != created_ms or high < low.offset:
             low = Position(self._consumer.min_offset(queue), created_ms)
         self._lows[queue] = low
         return QueueBounds(low.offset, max(low.offset, high))
 
-    def _note_stamp(self, queue: MessageQueue, created_ms: int | None) -> None:
+    def _keep_stamp(self, queue: MessageQueue, created_ms: int | None) -> None:
         if created_ms is not None:
             self.stamps[queue.topic, queue.broker_name] = created_ms
 
-    def _say(self, gone: Mapping[str, str]) -> None:
-        """Log what is away, and what is back, once."""
-        away = {**gone, **self._missing, **self._silent}
+    def _log_away(self, gone: Mapping[str, str]) -> None:
+        """Log once which servers are away, and which are back."""
+        away = {**gone, **self._missing, **self._unanswered}
         for name in sorted(away.keys() - self.away):
             logger.warning("%s is away, its messages are read when it is back: %s", name, away[name])
         for name in sorted(self.away - away.keys()):
@@ -229,7 +230,7 @@ class StreamQueues:
 
 
 def _answer(ask: Callable[[MessageQueue], T], queue: MessageQueue) -> T | SkylarkError:
-    """The answer, or the error of a broker that is away."""
+    """The result of a request, or the error of a broker that is away."""
     try:
         return ask(queue)
     except AWAY as error:
@@ -238,7 +239,7 @@ def _answer(ask: Callable[[MessageQueue], T], queue: MessageQueue) -> T | Skylar
 
 
 def _raise_refusal(error: SkylarkError) -> None:
-    """Raise ``error`` when a server has refused, as after a right was taken away: the query ends with its words."""
+    """Raise ``error`` when a server has refused, as after a right was taken away: the query ends with this error."""
     if is_refusal(error):
         raise error
 
@@ -265,32 +266,32 @@ class StreamDriver:
         self._list_clusters = list_clusters
         self._idle_s = idle_s
         self._arrivals = Arrivals(consumer)
-        #: When brokers were asked last, if there was nothing to read and no micro-batch has run since.
+        #: When brokers were last asked, if there was nothing to read and no micro-batch has run since.
         self._idle_since_s: float | None = None
-        #: The bounds of that time.
+        #: The bounds that the brokers gave at that time.
         self._seen: Mapping[MessageQueue, QueueBounds] = {}
         self._now = now
         self._queues = StreamQueues(consumer, options, list_topics, now)
         self._last_batch_s = now()
         self._are_offsets_checked = False
-        #: With the trigger AvailableNow: what there was when the run began.
+        #: With the trigger AvailableNow: the ends of the queues when the run began.
         self._frozen: dict[MessageQueue, QueueBounds] | None = None
         self._initial: StreamOffsets | None = None
         self._committed: dict[MessageQueue, int] = {}
         self._is_commit_late = False
-        #: Since when brokers are away, and whether the stream goes on without them; None: none is.
+        #: Since when brokers are away, and whether the stream goes on without them; None: no broker is away.
         self._away_since_s: float | None = None
         self._is_without_them = False
-        #: The ends of all queues, as the brokers told them in the last trigger.
+        #: The ends of all queues, from the answers of brokers in the last trigger.
         self.newest: StreamOffsets | None = None
-        #: Where the micro-batch of that trigger ends.
+        #: Where the micro-batch of the last trigger ends.
         self._reached: Mapping[MessageQueue, int] = {}
         self._skipped_rows = 0
-        self._looked_s: float | None = None
+        self._sampled_s: float | None = None
         self._next: dict[MessageQueue, NextMessages] = {}
 
     def initial(self) -> StreamOffsets:
-        """Where a new query starts, the same however often Spark asks; all brokers that are listed must answer."""
+        """Where a new query starts, the same however often Spark asks; all listed brokers must answer."""
         if self._initial is not None:
             return self._initial
         options = with_topics(self._options, self._list_topics)
@@ -298,7 +299,8 @@ class StreamDriver:
         bounds = bounds_of(directory, options)
         starts = starting(directory, options, bounds)
         if self._frozen is not None:
-            # More may have come since then: a query that starts at a queue's end may start after the end of the run.
+            # Messages may have come since `freeze`: a query that starts at a queue's end may start after the end of the
+            # run.
             capped_starts = {queue: min(start, bounds[queue].maximum) for queue, start in starts.items()}
             frozen = self._frozen.items()
             # Spark asks for the start after `freeze`, and keeps it; so the end of the run is moved to the start.
@@ -319,22 +321,23 @@ class StreamDriver:
         return StreamOffsets(",".join(self._list_clusters(with_topics(self._options, self._list_topics))), {})
 
     def freeze(self) -> None:
-        """From now on only what there is now is read; all of that must be there, see whole.py."""
-        # Raises when a broker is missing, or does not answer: else a run would end as if it had read all that there is.
+        """From now on, read only messages that exist now; all brokers must be present, see whole.py."""
+        # Raises when a broker is missing, or does not answer: otherwise a run would end as if it had read everything.
         options = self._options
         wanted: Collection[MessageQueue] = ()
         if options.missing_brokers == FAIL:
             directory = PatientDirectory(self._consumer, options.broker_wait_ms)
             wanted = bounds_of(directory, with_topics(options, self._list_topics))
-        self._frozen = self._queues.bounds(look=True)
+        self._frozen = self._queues.bounds(discover=True)
         if lacking := sorted({queue.broker_name for queue in wanted if queue not in self._frozen}):
             raise BrokersMissing(f"broker {', '.join(lacking)} has just stopped to answer; run the query again")
 
     def after(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
         """The end of the micro-batch from ``start`` on; ``start`` itself when there is nothing to read yet.
 
-        ``is_limited``: it has as much as the options allow, else all that there is. There is always a first
-        micro-batch, so that the checkpoint has where the query started. While the stream is idle this waits a little.
+        ``is_limited``: the micro-batch has as much as the options allow, otherwise all messages. There is always a
+        first micro-batch, so that the checkpoint has the start of the query. While the stream is idle this waits a
+        little.
         """
         self._wait_while_idle()
         asked_s = self._now()
@@ -342,14 +345,15 @@ class StreamDriver:
         self._idle_since_s = asked_s if end is start and self._frozen is None else None
         self._reached = end.at
         if end is not start:
-            # Decided once, and kept in the checkpoint: after a restart the cluster may have another size.
+            # The number of tasks is decided once, and kept in the checkpoint: after a restart the cluster may have
+            # another size.
             end = replace(end, tasks=count_of(between(start, end)[0], self._options, sampled(self._consumer)))
         return first_end(start, end) if start == self._initial else end
 
     def report(self) -> StreamReport:
-        """What there is to say of the last trigger."""
+        """The report of the last trigger."""
         rows = {queue: count for queue, count in waiting(self._reached, self._seen).items() if count}
-        self._look_at(rows)
+        self._sample(rows)
         oldest_ms: dict[str, int] = {}
         sizes: dict[str, list[float]] = {}
         for queue, found in self._next.items():
@@ -359,16 +363,16 @@ class StreamDriver:
         mean_bytes = {topic: sum(some) / len(some) for topic, some in sizes.items()}
         return StreamReport(oldest_ms, mean_bytes, self._skipped_rows, tuple(sorted(self._queues.away)))
 
-    def _look_at(self, rows: Mapping[MessageQueue, int]) -> None:
-        """Look at the next messages of the queues that have most, unless that was done a moment ago."""
-        if self._looked_s is not None and self._now() - self._looked_s < LOOK_S and self._next.keys() & rows.keys():
+    def _sample(self, rows: Mapping[MessageQueue, int]) -> None:
+        """Sample the next messages of the queues in which most wait, unless that was done a moment ago."""
+        if self._sampled_s is not None and self._now() - self._sampled_s < SAMPLE_S and self._next.keys() & rows.keys():
             return
-        # With a limit, most of what waits is in these queues, and the queues advance alike.
+        # With a limit, most waiting messages are in these queues, and the queues advance alike.
         largest = sorted(rows, key=lambda queue: -rows[queue])[:SAMPLE_QUEUES]
         starts = {queue: max(self._reached.get(queue, 0), self._seen[queue].minimum) for queue in largest}
         looks = ask_all(lambda queue: next_messages(self._consumer, queue, starts[queue]), largest)
         self._next = dict(zip(largest, looks, strict=True))
-        self._looked_s = self._now()
+        self._sampled_s = self._now()
 
     def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
         """The tasks of a micro-batch, the same ones when it is run again: sinks may know rows by their task."""
@@ -381,28 +385,34 @@ class StreamDriver:
         return grouped(ranges, end.tasks, splitting) if end.tasks else single(ranges, splitting)
 
     def commit(self, end: StreamOffsets) -> None:
-        """Commit the offsets of the group, if the options want that; never back, and never an error."""
+        """Commit the offsets of the group, if the options want that; never moves them back, and never raises."""
         if not self._options.commit_offsets:
             return
-        # Only what has changed: a query without new messages commits nothing.
+        # Only changed offsets: a query without new messages commits nothing.
         late = [queue for queue, offset in end.at.items() if self._committed.get(queue) != offset]
-        # Not those of a topic that was made again since.
+        # Not the offsets of a topic that was made again since.
         late = [queue for queue in late if end.stamp_of(queue) in (None, self._queues.stamp_of(queue))]
         errors = [error for error in ask_all(lambda queue: self._commit(queue, end.at[queue]), late) if error]
         if errors and not self._is_commit_late:
             logger.warning("offsets are committed later: %s", errors[0])
         self._is_commit_late = bool(errors)
 
-    def note_batch(self) -> None:
-        """A micro-batch of the query has run, maybe with rows of other sources: this source must not slow them down."""
+    def batch_done(self) -> None:
+        """Record that a micro-batch of the query has run.
+
+        It may have had rows of other sources, which must not wait here.
+        """
         self._idle_since_s = None
 
     def close(self) -> None:
-        """The query has ended."""
+        """End, as the query has ended."""
         self._arrivals.close()
 
     def _wait_while_idle(self) -> None:
-        """Wait for a message, until the brokers are to be asked again. Other sources of the query wait meanwhile."""
+        """Wait for a message, at most until the brokers must be asked again.
+
+        Other sources of the query wait meanwhile.
+        """
         if self._idle_since_s is None:
             return
         # Counted from when the brokers were asked last, so that sources of a query do not each add a wait of their own.
@@ -423,13 +433,14 @@ class StreamDriver:
         read_to = {queue: offset for queue, offset in start.at.items() if queue not in again}
         counts = waiting(read_to, seen)
         self.newest = advanced(start, seen, counts, stamps, again)
-        # With AvailableNow all were there at the beginning. Without a start (`unknown`) there is nothing to hold at.
+        # With AvailableNow all brokers were present at the beginning. Without a start (`unknown`) there is no offset to
+        # hold.
         if self._frozen is None and start.at and self._holds():
             return start
         if again and options.when_lost == FAIL:
             report_lost(between(start, advanced(start, seen, {}, stamps, again))[1], options)
         total = sum(counts.values())
-        # With AvailableNow nothing more comes, so it is not waited for.
+        # With AvailableNow no further message is read, so the stream does not wait for more.
         if total < min_rows and self._frozen is None and not self._has_waited_long():
             return start
         limit = min(total, max_rows or total)
@@ -450,8 +461,8 @@ class StreamDriver:
     def _holds(self) -> bool:
         """Whether to read nothing now, as a broker is away.
 
-        A watermark follows the newest times of all rows. If it passes those of rows that wait at the broker, Spark
-        drops them when they are read at last.
+        A watermark follows the newest times of all rows. If it passes the times of rows that wait at the broker, Spark
+        drops these rows when they are read at last.
         """
         if not self._queues.away:
             self._away_since_s, self._is_without_them = None, False
@@ -489,7 +500,7 @@ class StreamDriver:
             return
         check_chosen(kept, lambda queue: is_chosen(queue, self._options))
         if not self._queues.found:
-            self._queues.bounds(look=True)
+            self._queues.bounds(discover=True)
         found = self._queues.found
         topics = ",".join(sorted({queue.topic for queue in found}))
         if not topics:

@@ -1,15 +1,15 @@
-"""The offsets of a stream, as Spark keeps them in the checkpoint, and how much of what waits a micro-batch takes. Pure.
+"""The offsets of a stream, as Spark keeps them in the checkpoint, and how many waiting messages are read. Pure.
 
-They are a flat dict: ``{"v": 1, "cluster": "DefaultCluster", "topic|broker|queue": 42}``; 42 is the next one to read.
-A queue that a stream finds later has no start in the offsets before: the first offsets that name it also have
+The offsets are a flat dict: ``{"v": 1, "cluster": "DefaultCluster", "topic|broker|queue": 42}``; 42 is the next to
+read. A queue that a stream finds later has no start in earlier offsets: the first offsets that name it also have
 ``"topic|broker|queue|from"``, where it begins. So does the first micro-batch, whose end has ``"first": true``: Spark
 does not keep where a query started. ``|`` in names is written ``%7C``. ``"stamp@topic@broker"`` is the creation stamp
 of the topic whose offsets these are, if its broker knows it: the queues of a topic that was deleted and made again are
 begun anew. ``"tasks"`` is how many tasks read the micro-batch that ends here: it has as many when it is run again.
-A limit is shared in proportion to what waits (`shares`). If it suffices, each queue gets at least one message;
-otherwise the queues take turns.
+A limit is shared in proportion to the waiting messages (`shares`). If the limit allows, each queue gets at least one
+message; otherwise the queues take turns.
 
-Invariant (property-tested): whatever is taken in each micro-batch, each message of a queue is in exactly one of them.
+Invariant (property-tested): however the ends of micro-batches are chosen, each message is in exactly one micro-batch.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -34,8 +34,8 @@ _STAMP = "stamp@"
 class StreamOffsets:
     """Up to where each queue is read; ``began``: where the queues that are new in these offsets start.
 
-    ``is_first``: they are the end of the first micro-batch, in which all queues are new. ``stamps`` are the creation
-    stamps of the topics.
+    ``is_first``: the offsets are the end of the first micro-batch, in which all queues are new. ``stamps`` are the
+    creation stamps of the topics.
     """
 
     cluster: str
@@ -47,7 +47,7 @@ class StreamOffsets:
     tasks: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As Spark keeps it. Spark compares texts, so the order of queues is always the same."""
+        """The dict that Spark keeps. Spark compares texts, so the order of queues is always the same."""
         found: dict[str, Any] = {"v": VERSION, "cluster": self.cluster}
         if self.is_first:
             found["first"] = True
@@ -67,7 +67,7 @@ class StreamOffsets:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> "StreamOffsets":
-        """UserError when another source, or a newer version of this one, has written them."""
+        """The offsets in a checkpoint. UserError when another source, or a newer version of this source, wrote them."""
         version = found.get("v")
         if isinstance(version, int) and version > VERSION:
             raise UserError(
@@ -86,7 +86,7 @@ class StreamOffsets:
                     into = began if rest == ["from"] else at
                     into[MessageQueue(_plain(topic), _plain(broker), int(queue_id))] = int(offset)
                 elif key.startswith(_STAMP):
-                    # No topic's name has the sign.
+                    # No name of a topic has this character.
                     topic, _, broker = key.removeprefix(_STAMP).partition("@")
                     stamps[_plain(topic), _plain(broker)] = int(offset)
             is_first, tasks = found.get("first") is True, int(found.get("tasks", 0))
@@ -98,22 +98,22 @@ class StreamOffsets:
 
 
 def waiting(start: Offsets, seen: Mapping[MessageQueue, QueueBounds]) -> dict[MessageQueue, int]:
-    """How many messages wait in each queue; those of a queue that is not in ``start`` wait from its minimum on."""
+    """How many messages wait in each queue; all messages of a queue that is not in ``start`` wait."""
     return {queue: max(high - max(start.get(queue, low), low), 0) for queue, (low, high, _) in seen.items()}
 
 
 def passed(start: Offsets, seen: Mapping[MessageQueue, QueueBounds]) -> int:
-    """How many messages a stream at ``start`` will not read: they are gone from the beginnings or ends of queues."""
+    """How many messages a stream at ``start`` cannot read: they are gone from the beginnings or ends of queues."""
     return sum(
         max(low - start[queue], start[queue] - high, 0) for queue, (low, high, _) in seen.items() if queue in start
     )
 
 
 def made_again(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], stamps: Stamps) -> list[MessageQueue]:
-    """The queues of ``start`` that are others now, with no offset of those before.
+    """The queues of ``start`` whose topics were deleted and made again since, so that the old offsets mean nothing.
 
-    Without stamps, as from RocketMQ's brokers, one sign tells: the queue ends before the offset, and has its first
-    message still. A stamp that is seen for the first time tells nothing.
+    Without stamps, as from RocketMQ's brokers, there is one sign: the queue ends before the offset, and still has its
+    first message. A stamp that is seen for the first time is no sign.
     """
     found = []
     for queue, (low, high, _) in seen.items():
@@ -134,10 +134,10 @@ def advanced(
 ) -> StreamOffsets:
     """The offsets after ``taken`` messages of each queue. Queues that are not in ``seen`` stay where they are.
 
-    ``again`` are those that were made again: they begin anew. ``stamps`` are the present ones.
+    ``again``: the queues that were made again, which begin anew. ``stamps``: the present stamps.
 
-    Messages before a queue's minimum are passed: its task finds that they are lost. So is a queue that is shorter than
-    it was; the query then goes on at its end.
+    Messages before a queue's minimum are skipped: their task finds that they are lost. In a queue that is shorter than
+    before, the query goes on at the queue's end.
     """
     at, began = dict(start.at), {}
     for queue, (low, high, _) in seen.items():
@@ -145,7 +145,7 @@ def advanced(
             at[queue] = began[queue] = low
         # The minimum may have passed the position, as a broker deletes; the maximum may be before it, as after a loss.
         at[queue] = min(max(at[queue], low) + taken.get(queue, 0), high)
-    # The very same offsets tell Spark that there is nothing new, and no micro-batch is begun.
+    # Equal offsets tell Spark that there is nothing new: no micro-batch is begun.
     if at == start.at and not again:
         return start
     here = {(queue.topic, queue.broker_name) for queue in seen}
@@ -154,16 +154,16 @@ def advanced(
 
 
 def first_end(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """``end`` as the end of the first micro-batch, which ``start`` is the beginning of."""
+    """``end`` as the end of the first micro-batch, which begins at ``start``."""
     return replace(end, began={**start.at, **end.began}, is_first=True)
 
 
 def between(start: StreamOffsets, end: StreamOffsets) -> tuple[list[OffsetRange], list[LostRange]]:
-    """The ranges of a micro-batch, and what is missing at the ends of queues."""
+    """The ranges of a micro-batch, and the ranges that are missing at the ends of queues."""
     ranges: list[OffsetRange] = []
     lost: list[LostRange] = []
     for queue, stop in end.at.items():
-        # A queue that is new in this micro-batch says where it began: to look it up again could give another answer
+        # A queue that is new in this micro-batch has its start in the offsets: asking again could give another answer
         # when the micro-batch is run again.
         first = end.began.get(queue, stop)
         if not end.is_first and _is_begun_anew(queue, start, end):
@@ -191,7 +191,7 @@ def _is_begun_anew(queue: MessageQueue, start: StreamOffsets, end: StreamOffsets
 
 
 def check_cluster(start: StreamOffsets, clusters: Iterable[str], queues: Iterable[MessageQueue]) -> None:
-    """Raise UserError when ``start`` is from another cluster than the one that has ``queues``."""
+    """Raise UserError when ``start`` is from another cluster than ``queues``."""
     # Names may be missing on either side, as while no broker is registered: only what both sides know is compared.
     here, there = set(clusters), set(filter(None, start.cluster.split(",")))
     if here and there and not here & there:
@@ -235,15 +235,16 @@ Counts = Mapping[MessageQueue, int]
 
 
 def shares(waiting: Counts, limit: int, turn: int) -> dict[MessageQueue, int]:
-    """How many messages of each queue to take, ``limit`` together; if that is few, ``turn`` says whose turn it is."""
+    """How many messages of each queue to read, ``limit`` together; if these are few, ``turn`` says whose turn it is."""
     queues = sorted(queue for queue, count in waiting.items() if count > 0)
     total = sum(waiting[queue] for queue in queues)
     if total <= limit:
         return {queue: waiting[queue] for queue in queues}
-    # Fewer than one for each: some get one, and the turn moves on with each micro-batch, so that none starves.
+    # Fewer messages than queues: some queues get one, and the turn moves on with each micro-batch, so no queue starves.
     if limit < len(queues):
         return {queues[(turn + number) % len(queues)]: 1 for number in range(limit)}
-    # One for each, and the rest in proportion. What rounding down leaves goes to the largest remainders.
+    # One message for each queue, and the rest in proportion. The messages lost by rounding down go to the largest
+    # remainders.
     rest, spare = total - len(queues), limit - len(queues)
     products = {queue: spare * (waiting[queue] - 1) for queue in queues}
     taken = {queue: 1 + product // rest for queue, product in products.items()}
@@ -254,7 +255,7 @@ def shares(waiting: Counts, limit: int, turn: int) -> dict[MessageQueue, int]:
 
 
 def rows_in(max_bytes: int, waiting: Counts, mean_bytes: Mapping[MessageQueue, float]) -> int:
-    """How many messages fit into ``max_bytes``, at least one, if each queue gives the same fraction of what waits."""
+    """How many messages fit into ``max_bytes``, at least one, if each queue gives the same fraction."""
     total = sum(waiting.values())
     size = sum(count * mean_bytes[queue] for queue, count in waiting.items() if count)
     return total if size <= max_bytes else max(1, int(total * max_bytes / size))

@@ -1,7 +1,7 @@
 """The stream reader of every PySpark 4: offsets and micro-batches on the driver; workers read ranges as of a batch.
 
 Spark runs the driver's part in one Python process for as long as the query runs, and a copy of the reader in each
-worker. Since 4.2 Spark says from where it goes on, and knows limits: admitting_reader.py.
+worker. Since 4.2 Spark passes the start of a micro-batch, and knows limits: admitting_reader.py.
 Neighbours: driver.py (decides), reading/batch_reader.py (reads).
 """
 
@@ -30,12 +30,12 @@ from skylark.spark_connector.worker_pickle import pack
 
 logger = logging.getLogger(__name__)
 
-# The driver asks all brokers in each trigger: one that hangs must not hold up the others for long.
+# The driver asks all brokers in each trigger: a broker that hangs must not hold up the others for long.
 ASK_TIMEOUT_MS = 3_000
 
 
 class RocketMQStreamReader(DataSourceStreamReader):
-    """A micro-batch has all that is there; one partition is a task: ranges of one or more queues."""
+    """A micro-batch has all messages that exist; one partition is a task: ranges of one or more queues."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
         self._columns = ReadColumns(options, schema)  # raises for an unusable schema before anything is planned
         self._connect = connect or open_consumer
         self._asking = replace(options, pull_timeout_ms=min(options.pull_timeout_ms, ASK_TIMEOUT_MS))
-        self._look_up = (topics, clusters, now, idle_s)
+        self._driver_args = (topics, clusters, now, idle_s)
         self._driver: StreamDriver | None = None
         self._opened: ExitStack | None = None
         self._reached: StreamOffsets | None = None
@@ -74,7 +74,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
             return self._reached.to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks that read what is between two offsets."""
+        """The tasks that read the messages between two offsets."""
         with one_line():
             first, last = StreamOffsets.from_dict(start), StreamOffsets.from_dict(end)
             self._reached = self._reached or last
@@ -96,7 +96,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
         """Called when the micro-batch up to ``end`` is done."""
         with one_line():
             driver = self._driving()
-            driver.note_batch()
+            driver.batch_done()
             driver.commit(StreamOffsets.from_dict(end))
 
     def stop(self) -> None:
@@ -108,12 +108,12 @@ class RocketMQStreamReader(DataSourceStreamReader):
         self._opened = self._driver = None
 
     def _driving(self) -> StreamDriver:
-        """The driver's part; not in the constructor, since workers have readers, too."""
+        """The driver's part; not made in the constructor, since workers have readers, too."""
         if self._driver is None:
             self._opened = ExitStack()
             consumer = self._opened.enter_context(self._connect(self._asking))
             check_dead_letter_topics(self._options, consumer)
-            self._driver = StreamDriver(consumer, self._asking, *self._look_up)
+            self._driver = StreamDriver(consumer, self._asking, *self._driver_args)
         return self._driver
 
 

@@ -1,7 +1,8 @@
-"""What the progress of a query says of a stream besides its offsets, in the source's ``latestOffset``. Pure.
+"""What the progress of a query shows of a stream besides its offsets, in the source's ``latestOffset``. Pure.
 
-Sources in Python cannot fill the ``metrics`` of the progress, but what they report as the latest offset is shown there
-as it is. Checkpoints have nothing of this. Neighbours: driver.py (finds it), spark_connector/lag.py (reads it).
+Sources in Python cannot fill the ``metrics`` of the progress, but the latest offset that they report is shown there
+unchanged. Checkpoints do not have the report.
+Neighbours: driver.py (finds it), spark_connector/lag.py (reads it).
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,10 @@ REPORT = "report"
 
 @dataclass(frozen=True)
 class StreamReport:
-    """``oldest_ms`` and ``mean_bytes`` are of messages that wait, by topic, for topics that were looked at."""
+    """One report.
+
+    ``oldest_ms`` and ``mean_bytes`` are of messages that wait, by topic, for topics that were sampled.
+    """
 
     #: When the oldest message was stored, by the clock of its broker.
     oldest_ms: Mapping[str, int] = field(default_factory=dict)
@@ -22,11 +26,11 @@ class StreamReport:
     mean_bytes: Mapping[str, float] = field(default_factory=dict)
     #: Messages that were deleted before this run of the query could read them.
     skipped_rows: int = 0
-    #: What was away in the last trigger, such as "broker a".
+    #: The servers that were away in the last trigger, such as "broker a".
     away: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Without what is empty."""
+        """The report as a dict, without empty values."""
         found = {
             "oldestMs": dict(self.oldest_ms),
             "meanBytes": dict(self.mean_bytes),
@@ -37,7 +41,7 @@ class StreamReport:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> "StreamReport":
-        """What `to_dict` has made."""
+        """The report from the dict of `to_dict`."""
         return cls(
             found.get("oldestMs", {}),
             found.get("meanBytes", {}),

@@ -1,6 +1,6 @@
 """Columns as messages take them: the body from the column ``value`` of valueFormat, binary keys as text. Pure.
 
-Neighbours: rows.py (which column is what, and what becomes of rows), formats/ (values to bodies).
+Neighbours: rows.py (the columns, and messages of rows), formats/ (values to bodies).
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from skylark.spark_connector.writing.rows import BODY, KEYS, Layout, refused_row
 
 
 class Bodies:
-    """What is done with each batch of a query. Pickled with writers."""
+    """Converts each batch of a query. Pickled with writers."""
 
     def __init__(self, spec: FormatSpec | None, schema: StructType, layout: Layout) -> None:
         self._spec = spec
@@ -23,7 +23,7 @@ class Bodies:
         self._kind = schema.fields[self._body_at].dataType
 
     def made(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """``batches`` with bodies and keys; RowRefused for a row that has none."""
+        """``batches`` with bodies and keys; RowRefused for a row that cannot have them."""
         form = None
         if self._spec is not None:
             assert isinstance(self._kind, StructType)  # `layout_of` has checked the type

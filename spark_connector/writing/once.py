@@ -3,14 +3,14 @@
 Spark runs a task again when it has failed, or is slow, and a whole epoch when a query is restarted before it has noted
 its end. A task cannot know whether it is the first. So it asks the topic:
 
-1. The first message of a task has a key that is known beforehand, its claim. It is sent alone, and nothing else before
-   brokers find it by its key, and find no claim of another attempt with that key. So where no claim is found, at most
-   claims were stored; and of attempts that claim at once, at most one finds only its own and goes on.
+1. The first message of a task, its claim, has a key that is known beforehand. It is sent alone, and nothing else before
+   brokers find the claim by its key, and no claim of another attempt with this key. So where no claim is found, only
+   claims can have been stored; and of attempts that claim at once, at most one finds only its own claim and goes on.
 2. Where there are claims, another attempt sent rows. Its requests may still be on their way, and it may even run. So
-   the topic is read, from the first claim on, until nothing has come from it for `quiet_ms`. What is missing is sent,
-   the first of it as the next claim.
+   the topic is read, from the first claim on, until nothing has come from it for `quiet_ms`. The missing rows are
+   sent, the first of them as the next claim.
 3. An attempt that has not sent for `lease_ms` looks for a later claim before it goes on, and ends when there is one.
-4. Sends are not repeated blindly: when it is not known whether one has stored its messages, the topic is read, too.
+4. Sends are not repeated blindly: when it is not known whether a send has stored its messages, the topic is read, too.
 
 Neighbours: rows.py (keys), topic_io.py (the real `Topic`), writer.py (uses it).
 """
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# After these it is not known what a send has stored.
+# After these errors it is not known which messages a send has stored.
 _UNSURE = (SendFailed, *AWAY)
 
 # Clocks of brokers, and of this machine, may differ by this much.
@@ -47,11 +47,11 @@ class WriteFailed(SkylarkError):
 
 
 class Superseded(SkylarkError):
-    """Another attempt of this task has taken over; this one has to end."""
+    """Another attempt of this task has taken over; this attempt must end."""
 
 
 class Claim(NamedTuple):
-    """A stored claim: when it was stored, its place among those of that time, its row's name, and who sent it."""
+    """A stored claim: its store time, its place among claims of the same time, its row's name, and its attempt."""
 
     stored_ms: int
     place: str
@@ -61,7 +61,7 @@ class Claim(NamedTuple):
 
 @dataclass
 class FoundRows:
-    """What a topic has of a partition: the names of rows, and when the last of them was stored."""
+    """The rows of a partition in a topic: their names, and when the last of them was stored."""
 
     names: set[str] = field(default_factory=set)
     newest_ms: int = 0
@@ -76,7 +76,7 @@ class Rows(NamedTuple):
     claim: tuple[str, str] | None = None
 
     def without(self, there: set[str]) -> "Rows":
-        """The rows that are not there."""
+        """The rows whose names are not in ``names``."""
         if there.isdisjoint(self.names):
             return self
         return self.part([row for row, name in enumerate(self.names) if name not in there])
@@ -91,30 +91,30 @@ class Topic(Protocol):
     """The topic that is written."""
 
     def send(self, rows: Rows) -> None:
-        """Store them, each try once; SendFailed when it is not known which are stored."""
+        """Store ``rows`` with one try; SendFailed when it is not known which of them are stored."""
 
     def claims(self, key: str) -> list[Claim]:
         """The messages with this unique key; raises when a broker of the topic cannot be asked."""
 
     def read(self, since_ms: int) -> FoundRows:
-        """What has come of this partition since the last call; at first, since ``since_ms``."""
+        """The rows of this partition that came since the last call; at the first call, since ``since_ms``."""
 
 
 class Time(Protocol):
     """Clocks and waiting."""
 
     def now_ms(self) -> float:
-        """By the wall clock."""
+        """The time of the wall clock."""
 
     def running_ms(self) -> float:
-        """By a clock that nobody sets."""
+        """The time of a clock that nobody sets."""
 
     def sleep_ms(self, ms: float) -> None: ...
 
 
 @dataclass(frozen=True)
 class SendLimits:
-    """How long a send may take, how many of unknown outcome are repeated, how long servers may be away."""
+    """How long a send may take, how many sends of unknown outcome are repeated, how long servers may be away."""
 
     send_timeout_ms: float
     retries: int
@@ -122,14 +122,15 @@ class SendLimits:
 
     @property
     def quiet_ms(self) -> float:
-        """After a silence of this length an attempt has ended, or will notice that another one has taken over."""
+        """After a silence of this length an attempt has ended, or will notice that another attempt has taken over."""
         return self.send_timeout_ms + 2 * LEASE_MS
 
 
 class Once:
     """The rows of one partition for one topic.
 
-    ``attempt`` is a text that no other attempt has. ``is_retry``: Spark says that another one was just before this.
+    ``attempt`` is a text that no other attempt has. ``is_retry``: Spark says that another attempt ran just before this
+    one.
     """
 
     def __init__(
@@ -141,22 +142,22 @@ class Once:
         self._limits = limits
         self._time = time
         self._is_retry = is_retry
-        #: The number of our claim; until it is stored, that of the one to send.
+        #: The number of our claim; until a claim is stored, the number of the claim to send.
         self._claim = 0
         self._is_claimed = False
         self._since_ms = 0
         #: Names of rows that need not be sent.
         self._there: set[str] = set()
-        self._has_looked = False
+        self._has_searched = False
         self._sent_at_ms = 0.0
 
     def send(self, messages: Sequence[bytes | Message], places: dict[int, Place]) -> int:
-        """Send the rows that are not there yet; returns how many that were."""
+        """Send the rows that the topic lacks; returns their number."""
         if not messages:
             return 0
-        if not self._has_looked:
-            self._look()
-            self._has_looked = True
+        if not self._has_searched:
+            self._search()
+            self._has_searched = True
         rows = Rows(messages, self._keys.names(messages), places).without(self._there)
         claims = 0
         while rows.messages and not self._is_claimed:
@@ -168,12 +169,12 @@ class Once:
 
     # --- other attempts
 
-    def _look(self) -> None:
+    def _search(self) -> None:
         """Find what other attempts have stored, and wait until none of them sends any more."""
-        if self._is_retry:  # its claim may be on its way, or not in the index yet
+        if self._is_retry:  # the claim of the earlier attempt may be on its way, or not in the index yet
             self._time.sleep_ms(SETTLE_MS)
-        # Claims are numbered without gaps: the first number without one is free. Rows of claims are stored, whatever
-        # else happened.
+        # Claims are numbered without gaps: the first number without a claim is free. Rows of claims are stored,
+        # whatever else happened.
         while found := self._claims(self._claim):
             self._there |= {claim.name for claim in found}
             if self._claim == 0:
@@ -186,8 +187,8 @@ class Once:
     def _wait_until_quiet(self) -> None:
         """Read until nothing has come for `quiet_ms`, by the clock of the brokers or by ours."""
         quiet_ms = self._limits.quiet_ms
-        # Two clocks, of which one is enough: that of the brokers, by the newest row, since rows may have been stored
-        # long ago; and ours, since theirs may be ahead of it, or lag.
+        # Silence by one of two clocks is enough: by the brokers' clock, from the newest row on, since rows may have
+        # been stored long ago; and by our clock, since the brokers' clocks may be ahead of it, or lag.
         newest_ms, since = 0, self._time.running_ms()
         while True:
             count = len(self._there)
@@ -203,9 +204,9 @@ class Once:
     # --- sending
 
     def _send_claim(self, row: Rows) -> None:
-        """Send the first message, and wait until brokers find it: before, no other may be stored.
+        """Send the first message, and wait until brokers find it: until then no other message may be stored.
 
-        If another attempt has the same claim, this one is not claimed yet: it ends, or the next claim must be sent.
+        If another attempt has the same claim, this attempt has no claim yet: it ends, or must send the next claim.
         """
         key = self._keys.claim(self._claim)
         claim = row._replace(claim=(key, self._attempt))
@@ -215,7 +216,7 @@ class Once:
         while True:
             try:
                 # Only the first loop sends. When a send may have stored the claim, `_after_failure` reads the topic,
-                # and it is sent again only if it is not there.
+                # and the claim is sent again only if the topic lacks it.
                 if not is_stored:
                     self._topic.send(claim)
                     is_stored = True
@@ -223,7 +224,7 @@ class Once:
                 break
             except _UNSURE as error:
                 failures = self._counted(failures, error)
-                # Not by the index: that of a broker that has come back may be behind.
+                # Not by the index: the index of a broker that has come back may lag.
                 self._after_failure(error)
                 is_stored = is_stored or name_in(key) in self._there
         if self._claim == 0:
@@ -233,9 +234,10 @@ class Once:
             self._is_claimed = True
             self._sent_at_ms = self._time.running_ms()
             return
-        # Attempts began together. Another one may have looked before our claim was there, and have gone on. The times
-        # of claims do not tell which one: they are of brokers whose clocks differ. They only choose who stays, so that
-        # not all attempts end: that of the earliest claim finds its own claim and none before it.
+        # Attempts began together. Another attempt may have searched before our claim was stored, and have gone on. The
+        # times of claims do not tell which attempt did: they come from brokers whose clocks differ. The times only
+        # choose one attempt that stays, so that not all attempts end: the attempt with the earliest claim finds its own
+        # claim and none before it.
         if min(found).attempt != self._attempt:
             raise Superseded("another attempt of this task began before this one, at the same time; this one ends")
         logger.info("another attempt of this task began at the same time: this one waits until it is silent")
@@ -243,14 +245,14 @@ class Once:
         self._wait_until_quiet()
 
     def _indexed(self, key: str) -> list[Claim]:
-        """The claims with this key, as soon as brokers find ours; if they do not, those of other attempts."""
+        """The claims with this key, once brokers find our claim; if they do not, the claims of other attempts."""
         deadline = self._time.running_ms() + INDEX_MS
         was_there = False
         while True:
             found = self._patiently(lambda: self._topic.claims(key))
             is_there = any(claim.attempt == self._attempt for claim in found)
-            # Ours must be there before all brokers are asked for others. One look asks them one after the other: two
-            # attempts might both find only their own claim.
+            # Our claim must be found before all brokers are asked for other claims. One search asks the brokers one
+            # after the other: two attempts might both find only their own claim.
             if is_there and was_there:
                 return found
             was_there = is_there
@@ -269,7 +271,8 @@ class Once:
         failures = 0
         while left.messages:
             try:
-                # Before each send: an attempt that has slept may have been replaced, and its rows sent by another one.
+                # Before each send: an attempt that has slept may have been replaced, and its rows sent by another
+                # attempt.
                 self._check_lease()
                 self._topic.send(left)
                 self._sent_at_ms = self._time.running_ms()
@@ -277,11 +280,11 @@ class Once:
             except _UNSURE as error:
                 failures = self._counted(failures, error)
                 self._after_failure(error)
-            # `_after_failure` has read what is stored, so a send is repeated only for rows that are not.
+            # `_after_failure` has read which rows are stored, so a send is repeated only for the other rows.
             left = left.without(self._there)
 
     def _read(self) -> int:
-        """Note which rows the topic has; returns when the last one was stored."""
+        """Read which rows the topic has; returns when the last of them was stored."""
         found = self._topic.read(self._since_ms)
         self._there |= found.names
         return found.newest_ms
@@ -291,7 +294,7 @@ class Once:
         return self._patiently(lambda: self._topic.claims(self._keys.claim(number)))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """The answer of a question, which is asked again while brokers or NameServers are away."""
+        """The answer to a request, which is repeated while brokers or NameServers are away."""
         deadline: float | None = None
         while True:
             try:
@@ -314,7 +317,7 @@ class Once:
         self._sent_at_ms = self._time.running_ms()
 
     def _counted(self, failures: int, error: SkylarkError) -> int:
-        """One failure more; raises the error when it is one too many, or none that a retry could mend."""
+        """Count a failure; raises the error after too many failures, or when a retry cannot help."""
         cause = error.__cause__ if isinstance(error, SendFailed) else error
         is_refused = isinstance(cause, SkylarkError) and outcome_of(cause) in (Outcome.REFUSED, Outcome.REFUSED_HERE)
         if failures == self._limits.retries or is_refused:
@@ -322,7 +325,7 @@ class Once:
         return failures + 1
 
     def _after_failure(self, error: SkylarkError) -> None:
-        """Look twice when brokers answer again: what was on its way to them has arrived then, or is lost."""
+        """Read the topic twice once brokers answer again: requests on their way have then arrived, or are lost."""
         logger.warning("%s; now looking for what was stored, then going on", error)
         deadline = self._time.running_ms() + self._limits.wait_ms
         looks = 0
@@ -330,7 +333,7 @@ class Once:
             self._time.sleep_ms(SETTLE_MS)
             try:
                 self._read()
-                # Twice, with a pause: a request that was on its way at the first look has arrived at the second.
+                # Twice, with a pause: a request that was on its way at the first read has arrived at the second.
                 looks += 1
             except AWAY as away:
                 if is_final(away) or self._time.running_ms() > deadline:

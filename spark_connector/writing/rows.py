@@ -1,12 +1,12 @@
 """The rows of a DataFrame as messages, and the unique keys by which they are recognised. Pure.
 
 `layout_of` checks the columns when the writer is made, on the driver: a task would find the same mistake only after it
-had sent rows. `lots_of` makes messages of a record batch.
-`RowKeys` names rows, so that a row that was sent is recognised when its task or its epoch is run again. A key is 32 hex
-digits: 16 for query, epoch, partition and topic (the scope), 16 for the row. A row is known by its content, and equal
-rows of a partition by how many were before: a shuffle gives the rows of a partition in another order when it is run
-again, and by numbers alone rows would be mistaken for others, and be lost. Keys that end in a small number are claims:
-the first message that each attempt sends, see once.py.
+had sent rows. `lots_of` makes messages of a record batch. `RowKeys` names rows, so that a row that was sent is
+recognised when its task or its epoch is run again. A key is 32 hex digits: 16 for query, epoch, partition and topic
+(the scope), 16 for the row. A row is known by its content, and equal rows of a partition by how many equal rows came
+before: a shuffle gives the rows of a partition in another order when it is run again, and if rows were only numbered,
+some would be mistaken for others, and lost. Keys that end in a small number are claims: the first message that each
+attempt sends, see once.py.
 """
 
 import difflib
@@ -47,7 +47,7 @@ ROW = "SPARK_ROW"
 
 
 class RowKeys:
-    """Keys of the rows of one partition for one topic. It keeps about 100 bytes a row, to tell equal ones apart."""
+    """Keys of the rows of one partition for one topic. It keeps about 100 bytes a row, to tell equal rows apart."""
 
     def __init__(self, query: str, epoch: str, partition: int, topic: str) -> None:
         parts = [text.encode("utf-8", "surrogatepass") for text in (query, epoch, str(partition), topic)]
@@ -61,8 +61,7 @@ class RowKeys:
             names = [blake2b(body, digest_size=8).hexdigest() for body in cast(Sequence[bytes], messages)]
         else:
             names = [_digest(_content(message)) for message in messages]
-        # The usual case, without a loop in Python: no two rows of the lot are equal, and none is equal to an earlier
-        # one.
+        # The usual case, without a loop in Python: no two rows of the lot are equal, and no row equals an earlier row.
         fresh = set(names)
         if len(fresh) == len(names) and fresh.isdisjoint(self._seen):
             self._seen |= fresh
@@ -129,7 +128,7 @@ _KAFKA_COLUMNS = MappingProxyType(
 )
 #: Columns with which a message cannot be in a batch with others.
 ALONE = (SHARDING_KEY, QUEUE_ID, DELAY_TIME_LEVEL, DELIVER_TIME)
-#: Columns that are sent as they are, when the topic is an option; others are made messages of.
+#: Columns that are sent as a table, when the topic is an option; rows with other columns become messages.
 TOGETHER = frozenset({BODY, TOPIC, TAGS, KEYS, FLAG})
 
 
@@ -239,7 +238,7 @@ def refused_row(number: int, reason: object) -> RowRefused:
 
 
 class Place(NamedTuple):
-    """What is special about a message that must be sent alone: its queue or its time, or (neither) its sharding key."""
+    """Why a message must be sent alone: its queue or its time, or (with neither) its sharding key."""
 
     queue: MessageQueue | None = None
     deliver_at: datetime | None = None
@@ -247,7 +246,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Lot:
-    """Messages of one topic; ``places`` has the row numbers (in ``messages``) of those that must be sent alone."""
+    """Messages of one topic; ``places`` has the numbers in ``messages`` of the messages that must be sent alone."""
 
     topic: str
     messages: list[bytes | Message] = field(default_factory=list)
@@ -257,7 +256,7 @@ class Lot:
 def lots_of(batch: pa.RecordBatch, layout: Layout, topic: str, first_row: int = 0) -> list[Lot]:
     """The messages of ``batch`` by topic, in the order of the rows.
 
-    ``topic`` is that of all rows, or "". Rows are counted from ``first_row`` in errors.
+    ``topic`` is the topic of all rows, or "". Rows are counted from ``first_row`` in errors.
     """
     bodies = _bodies(batch.column(layout.positions[BODY]), first_row)
     # Bodies alone are sent as they are, without an object for each row.
@@ -305,7 +304,7 @@ def _values(name: str, column: pa.Array) -> Sequence[Any]:
 
 
 def _rows(given: dict[str, Sequence[Any]], count: int) -> Iterator[dict[str, Any]]:
-    """The rows as dicts; columns that are not there are null."""
+    """The rows as dicts; absent columns are null."""
     blank = dict.fromkeys((TOPIC, TAGS, KEYS, PROPERTIES, FLAG))
     blank |= dict.fromkeys((*ALONE, BROKER_NAME))
     names = tuple(given)
@@ -333,7 +332,7 @@ def _message(topic: str, row: dict[str, Any]) -> Message:
 def sendable_properties(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str] | None:
     """The properties that are the user's own and not empty.
 
-    Those that clients and brokers set are in the reader's column, too, so that a copy of a topic would have them.
+    The reader's column also has properties that clients and brokers set; a copy of a topic must not get them.
     """
     return {name: value for name, value in pairs if name and value and name not in RESERVED and name != ROW} or None
 

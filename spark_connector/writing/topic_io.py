@@ -1,7 +1,8 @@
-"""The topic that is written, as once.py needs it: sends with keys of ours, looks for them by key, and reads the queues.
+"""The topic that is written, as once.py needs it: sends with our keys, finds messages by key, and reads the queues.
 
-A message with a queue, a time or a sharding key cannot be in a batch of `send_many`. Several threads send those, so
-that the producer has some to put together. Messages of one queue or key are sent by one thread, in their order.
+A message with a queue, a time or a sharding key cannot be in a batch of `send_many`. Several threads send such
+messages, so that the producer has some to put together. Messages of one queue or key are sent by one thread, in their
+order.
 Neighbours: once.py (decides), reading/pulling.py and reading/batch_reader.py (read).
 """
 
@@ -33,7 +34,7 @@ from skylark.spark_connector.writing.rows import ROW, Place, name_in
 
 # The queues that producers ask for when a send creates a topic.
 DEFAULT_QUEUES = 4
-# The time between two looks for a topic that was created: brokers register it at once.
+# The time between two polls for a created topic: brokers register it at once.
 REGISTERING_S = 0.02
 _COLUMNS = pa.schema([pa.field("msgId", pa.string()), pa.field("storeTimestamp", pa.timestamp("us", tz="UTC"))])
 
@@ -43,7 +44,7 @@ THREADS = 32
 
 
 class Sender(Protocol):
-    """What is used of ``skylark.blocking.Producer``."""
+    """The methods of ``skylark.blocking.Producer`` that are used here."""
 
     def send(self, message: Message, *, queue: MessageQueue | None = ..., deliver_at: Any = ...) -> object: ...
     def send_many(self, topic: str, messages: Sequence[bytes | Message]) -> object: ...
@@ -58,7 +59,7 @@ def send_all(
 ) -> None:
     """Store ``messages``, with these unique ``keys`` if they are given; returns when all are acknowledged.
 
-    Those with a place are sent one by one.
+    Messages with a place are sent one by one.
     """
     if places:
         rest = [row for row in range(len(messages)) if row not in places]
@@ -70,7 +71,7 @@ def send_all(
 
 def _alone(topic: str, messages: Sequence[bytes | Message], row: int, keys: Sequence[str] | None) -> Message:
     given = messages[row]
-    assert isinstance(given, Message)  # one with a place has columns besides its body
+    assert isinstance(given, Message)  # a message with a place has columns besides its body
     if keys is None:
         return given
     message = OwnKeyMessage(topic, given.body, unique_key=keys[row], flag=given.flag)
@@ -148,16 +149,16 @@ class TopicIO:
         found = FoundRows()
         read_to: dict[MessageQueue, int] = {}
         for queue in self._all_queues():
-            # A queue is read from the time of the first claim on, then from where it was read last. That time is by the
+            # A queue is read from the time of the first claim on, then from the offset reached. The time is by the
             # clock of the claim's broker.
             if (start := self._read_to.get(queue)) is None:
                 start = self._admin.search_offset(queue, max(since_ms - CLOCKS_MS, 0))
             wanted = OffsetRange(queue, start, self._admin.max_offset(queue))
             for buffer in joined(pulls(self._consumer, wanted, self._options, _ignore)):
                 for batch in decode_buffer(buffer, wanted, _COLUMNS, self._options):
-                    _note(batch, self._scope, found)
+                    _add_rows(batch, self._scope, found)
             read_to[queue] = max(wanted.end, start)
-        self._read_to.update(read_to)  # not before: what was found is lost when a queue cannot be read
+        self._read_to.update(read_to)  # not earlier: the rows found so far are lost when a queue cannot be read
         return found
 
     def _all_queues(self) -> list[MessageQueue]:
@@ -167,7 +168,7 @@ class TopicIO:
             if error.is_passing:
                 raise
             raise unknown_topic(error) from None
-        # A broker that is in no route now may have rows of this task: without it they would be sent twice.
+        # A broker that is in no route now may have rows of this task: without its answer they would be sent twice.
         missing = self._queues.difference(queues)
         if missing:
             names = ", ".join(sorted({queue.broker_name for queue in missing}))
@@ -177,7 +178,7 @@ class TopicIO:
 
 
 def unknown_topic(error: RouteNotFound) -> RouteNotFound:
-    """The error with what else can be done."""
+    """The error with a remedy."""
     return RouteNotFound(error.topic, f'{error.reason}, and so does .option("createTopic", "true")')
 
 
@@ -212,8 +213,8 @@ def _creates_topics(admin: Admin) -> bool:
 def create_missing(topic: str, admin: Admin, consumer: Consumer, timeout_ms: float) -> None:
     """Create the topic where a send would, unless it is there; returns when the NameServers know it.
 
-    A send creates it at one broker after the other. Here all of them get it before the first row is sent: the brokers
-    that may have rows of this task are then known from the beginning.
+    A send creates it at one broker after the other. Here all brokers get the topic before the first row is sent: the
+    brokers that may have rows of this task are then known from the beginning.
     """
     try:
         consumer.topic_queues(topic)  # waits while servers may be starting
@@ -268,7 +269,7 @@ def claim_of(message: MessageExt) -> Claim:
     return Claim(message.store_timestamp, message.offset_msg_id, name, attempt)
 
 
-def _note(batch: pa.RecordBatch, scope: str, found: FoundRows) -> None:
+def _add_rows(batch: pa.RecordBatch, scope: str, found: FoundRows) -> None:
     """Add the rows of ``batch`` that have a key of ``scope``."""
     ours = batch.filter(pc.starts_with(batch.column("msgId"), scope))
     if not ours.num_rows:

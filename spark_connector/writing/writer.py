@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 _STREAM_WRITER: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 # Rows that are made an Arrow batch where PySpark does not pass Arrow batches.
 BATCH_ROWS = 10_000
-# What `Plain` sends as one table: all of it is acknowledged before more is sent.
+# The most bytes that `Plain` sends as one table: a table is acknowledged before the next is sent.
 TOGETHER_ROWS = 64_000
 TOGETHER_BYTES = 32 * 1024 * 1024
 
@@ -73,7 +73,7 @@ class Task(NamedTuple):
 def this_task(options: WriteOptions, *, is_stream: bool) -> Task:
     """The task that runs in this process."""
     context = TaskContext.get()
-    assert context is not None  # there is one in every task
+    assert context is not None  # every task has a context
     task = task_of(context.getLocalProperty, context.partitionId(), options, is_stream=is_stream)
     return task._replace(attempt=context.attemptNumber())
 
@@ -83,7 +83,7 @@ def task_of(
 ) -> Task:
     """The task with these properties; UserError when Spark does not say what `dedup` has to know.
 
-    A batch is one query in one epoch. Unless it has an id of the user's, that is true for this run of it only.
+    A batch is one query in one epoch. Unless the user gives it an id, it is known as the same batch in this run only.
     """
     if is_stream:
         query, epoch = options.query_id or property_of(QUERY_ID), property_of(EPOCH)
@@ -128,8 +128,8 @@ class Plain:
     def send_table(self, batches: Sequence[pa.RecordBatch], layout: Layout, topic: str) -> bool:
         """Send the rows without making messages of them.
 
-        False, and nothing is sent, when they have columns that need messages, or one of them is refused: `lots_of`
-        says which and why.
+        False, and nothing is sent, when the rows have columns that need messages, or a row is refused: `lots_of` says
+        which row and why.
         """
         # Rows with properties, times or queues of their own need a message each. A table of bodies, tags, keys and
         # flags is encoded by columns, several times as fast.
@@ -142,7 +142,7 @@ class Plain:
         try:
             self._producer.send_arrow(topic, table, body=BODY, tags=tags, keys=keys, flag=flag)
         except InvalidArgument:
-            # Raised before anything is sent; the way by messages finds the row, and names it in its error.
+            # Raised before anything is sent; `lots_of` then finds the row, and names it in its error.
             return False
         return True
 
@@ -154,7 +154,7 @@ class Plain:
 
 
 class Deduplicated:
-    """Sends what the topic does not have of this task's rows; see once.py."""
+    """Sends the rows of this task that the topic does not have; see once.py."""
 
     def __init__(self, options: WriteOptions, task: Task) -> None:
         self._options = options
@@ -173,7 +173,7 @@ class Deduplicated:
                 client,
                 group=options.producer_group,
                 send_timeout_ms=options.send_timeout_ms,
-                # A send that failed may be stored: `Once` looks into the topic before it sends again.
+                # A failed send may have stored its messages: `Once` reads the topic before it sends again.
                 retries=0,
                 start_timeout_ms=None,
             )
@@ -243,13 +243,13 @@ class _Writing:
                 batches = self._bodies.made(arrow_batches(iterator, self._schema))
                 return send_batches(batches, self._layout, self._options.topic, target, Written(task.partition))
 
-    def _note_commit(self, messages: Sequence[Written | None], what: str) -> None:
+    def _log_commit(self, messages: Sequence[Written | None], what: str) -> None:
         done = [message for message in messages if message is not None]
         rows, sent = sum(one.rows for one in done), sum(one.sent for one in done)
         logger.info("%s: %d rows written, %d of them were there already", what, rows, rows - sent)
 
-    def _note_abort(self, messages: Sequence[Written | None], what: str) -> None:
-        """Messages cannot be taken back."""
+    def _log_abort(self, messages: Sequence[Written | None], what: str) -> None:
+        """Log that messages cannot be taken back."""
         done = [message for message in messages if message is not None]
         logger.warning(
             "%s failed: %d of %d tasks ended, and the %d messages that they sent stay in the topic; so do those that"
@@ -285,7 +285,7 @@ def send_batches(
 
 
 def gathered(batches: Iterable[pa.RecordBatch], least_rows: int) -> Iterator[list[pa.RecordBatch]]:
-    """The batches, so many together that they have ``least_rows`` or TOGETHER_BYTES; fewer at the end."""
+    """The batches, put together until they have ``least_rows`` rows or TOGETHER_BYTES; fewer at the end."""
     some: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -300,8 +300,8 @@ def gathered(batches: Iterable[pa.RecordBatch], least_rows: int) -> Iterator[lis
 
 
 def arrow_batches(items: Iterator[pa.RecordBatch] | Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The Arrow batches that Spark passes; or, of an older PySpark, its rows in such."""
-    # PySpark before 4.1 passes rows to stream writers; which it is, is seen by the first item only.
+    """The Arrow batches that Spark passes; rows that an older PySpark passes are put into Arrow batches."""
+    # PySpark before 4.1 passes rows to stream writers; only the first item shows which it is.
     first: Any = next(items, None)
     rest: Iterator[Any] = chain([] if first is None else [first], items)
     if isinstance(first, pa.RecordBatch):
@@ -317,10 +317,10 @@ class RocketMQBatchWriter(_Writing, DataSourceArrowWriter):
     """For ``df.write``."""
 
     def commit(self, messages: list[Any]) -> None:
-        self._note_commit(messages, "batch")
+        self._log_commit(messages, "batch")
 
     def abort(self, messages: list[Any]) -> None:
-        self._note_abort(messages, "batch")
+        self._log_abort(messages, "batch")
 
 
 class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
@@ -329,7 +329,7 @@ class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
     _is_stream = True
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        self._note_commit(messages, f"epoch {batchId}")
+        self._log_commit(messages, f"epoch {batchId}")
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        self._note_abort(messages, f"epoch {batchId}")
+        self._log_abort(messages, f"epoch {batchId}")

@@ -114,7 +114,7 @@ class Desk:
 
     @property
     def all_handlers(self) -> dict[int, Any]:
-        """For a server: what works in steps does all of them at once."""
+        """Handlers for a server: handlers that work in steps do all steps at once."""
 
         def at_once(handler: Any) -> Any:
             return lambda channel, request: finish(handler(channel, request))

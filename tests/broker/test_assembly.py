@@ -35,7 +35,7 @@ class Shop(Part):
         return request.respond(0, "quick")
 
     def later(self, channel: Channel, request: Command) -> None:
-        """Its answer would come in another turn."""
+        """A handler whose answer would come in another turn."""
 
     def bad(self, channel: Channel, request: Command) -> Command:
         raise RequestRefused(13, "bad")

@@ -1,4 +1,4 @@
-"""A request that names another broker is refused, and nothing is done for it; those of official clients are served."""
+"""A request that names another broker is refused without effect; requests of official clients are served."""
 
 from typing import Any
 

@@ -57,7 +57,7 @@ def cleaning(fs: MemoryFiles, **options: Any) -> AbstractAsyncContextManager[tup
 
 
 async def fill(client: RemotingClient, addr: str, topic: str, count: int, batch: bool = False) -> list[Command]:
-    """The answers to so many messages."""
+    """The answers to ``count`` messages."""
     body = encode_batch([(0, BODY, b"")]) if batch else BODY
     return [await client.invoke(addr, send_request(topic, body, m=batch)) for _ in range(count)]
 

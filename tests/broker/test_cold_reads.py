@@ -330,7 +330,7 @@ async def test_a_broker_stops_though_its_disk_hangs(monkeypatch: pytest.MonkeyPa
 
 
 def removed(store: MessageStore, fs: MemoryFiles) -> None:
-    """What retention does to the log's first file."""
+    """Remove the log's first file, as retention does."""
     segment = store.log.chain.segments.pop(0)
     segment.close()
     fs.remove(segment.path)

@@ -44,7 +44,7 @@ def create(topic: str = "T") -> Command:
 
 
 async def images_of_a_deletion() -> list[MemoryFiles]:
-    """What a kill and what a power loss leave at each call to the disk, from the request to the answer and after it."""
+    """The disks that a kill and a power loss leave at each call to the disk, from the request to after the answer."""
     fs, images, random = MemoryFiles(), list[MemoryFiles](), Random(7)
 
     def note(operation: str, path: str) -> None:

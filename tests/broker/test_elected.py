@@ -60,7 +60,7 @@ class Set:
 async def elected_broker(
     monkeypatch: pytest.MonkeyPatch, *, all_ack: bool = False, **options: Any
 ) -> AsyncIterator[Set]:
-    """It has a lease and nothing is confirmed."""
+    """An elected broker that has a lease, and nothing is confirmed."""
     elected, cores = Elected(trio.current_time), list[Core]()
     elected.lease_until = trio.current_time() + HELD_MS
 

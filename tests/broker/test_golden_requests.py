@@ -1,4 +1,4 @@
-"""Requests recorded from official clients and tools get answers of the shape that official brokers gave."""
+"""Requests recorded from official clients and tools get answers in the form that official brokers gave."""
 
 from typing import Any
 

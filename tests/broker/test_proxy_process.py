@@ -49,7 +49,7 @@ def sends(broker: Daemon) -> bool:
 
 
 def served(broker: Daemon, times: int = 1) -> Callable[[], bool]:
-    """Whether so many of its proxies have served."""
+    """Whether ``times`` proxies of the broker have served."""
     return lambda: len(SERVES.findall(broker.logged)) == times
 
 

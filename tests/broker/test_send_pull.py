@@ -52,7 +52,7 @@ async def test_the_keys_of_two_runs_of_a_broker_differ_even_in_the_same_millisec
             (message,) = messages(await client.invoke(addr, pull_request("t", 0)))
             # The last 12 digits of a key are its time and number; the 8 before them are the run's.
             makers.append(message.properties["UNIQ_KEY"][-20:-12])
-            # A port, like address and process id, may be that of another run.
+            # Another run may have the same port, as well as address and process id.
             assert int(makers[-1], 16) != int(addr.rpartition(":")[2])
     assert makers[0] != makers[1]
 
@@ -246,7 +246,7 @@ async def test_messages_are_found_by_key_and_by_id() -> None:
 
 
 @pytest.mark.parametrize("name", ["zlib", "lz4", "zstd"])
-@pytest.mark.parametrize("padding", [0, 400])  # few bytes, and so many that a thread decompresses them
+@pytest.mark.parametrize("padding", [0, 400])  # few bytes, and enough bytes for a thread to decompress them
 async def test_a_batch_compressed_as_a_whole_is_stored_as_messages(name: str, padding: int) -> None:
     flag, noise = COMPRESSIONS[name], Random(1)
     bodies = [b"%d" % n + noise.randbytes(padding) for n in range(50)]
@@ -300,7 +300,7 @@ HELD_MS = 600_000
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[HeldPulls]:
-    """What held each pull."""
+    """The `HeldPulls` that held each pull."""
     holders: list[HeldPulls] = []
     hold = HeldPulls.hold
 
@@ -341,6 +341,6 @@ async def test_the_held_pulls_of_a_connection_that_closes_are_forgotten(held: li
             nursery.start_soon(pull, client)
             await until(lambda: len(held) == 2, "held pulls")
             leaving.close_connection(addr, "on purpose")
-            await until(lambda: len(held[0]) == 1, "those of the closed connection are dropped")
+            await until(lambda: len(held[0]) == 1, "pulls of the closed connection are dropped")
             client.close_connection(addr, "on purpose")
-            await until(lambda: len(held[0]) == 0, "those of the closed connection are dropped")
+            await until(lambda: len(held[0]) == 0, "pulls of the closed connection are dropped")

@@ -92,7 +92,7 @@ async def test_messages_pulled_and_not_committed_are_in_flight() -> None:
             commit = {"consumerGroup": "group", "topic": "t", "queueId": 0, "commitOffset": 2}
             await consumer.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, commit))
             assert await progress(operator) == (5, 2, 3)
-            # One that reads without being a member has nothing in flight.
+            # A client that reads without being a member has nothing in flight.
             await operator.invoke(addr, pull_request("t", 0, maxMsgNums=5))
             assert await progress(operator) == (5, 2, 3)
             commit["commitOffset"] = 4

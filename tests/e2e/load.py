@@ -86,12 +86,12 @@ class Load:
             ]
 
     async def more(self, count: int) -> None:
-        """Wait until so many more sends have ended."""
+        """Wait until ``count`` more sends have ended."""
         wanted = len(self.acked) + len(self.failures) + count
         await until(lambda: len(self.acked) + len(self.failures) >= wanted, f"{count} more sends have ended")
 
     async def more_from(self, broker_name: str, count: int = 1) -> None:
-        """Wait until that broker has acknowledged so many more."""
+        """Wait until the broker has acknowledged ``count`` more sends."""
         wanted = self.by_broker[broker_name] + count
         await until(lambda: self.by_broker[broker_name] >= wanted, f"{broker_name} acknowledges {count} more sends")
 
@@ -101,7 +101,7 @@ class Load:
         await until(lambda: all(self.ended[sender] > before[sender] for sender in before), "each sender goes on")
 
     def say_worst(self) -> None:
-        """For those who run pytest -s; bench/failover.py measures it."""
+        """Print the worst send, for a reader of pytest -s; bench/failover.py measures it."""
         sys.stdout.write(f"\nworst send: {self.worst_s * 1000:.0f} ms\n")
 
 

@@ -10,7 +10,7 @@ from skylark.remoting.protocol.requests.topics import TopicConfig
 
 TOPICS = [f"meta-{number}" for number in range(12)]
 GROUPS = [f"group-{number}" for number in range(6)]
-# Whoever changes one of them does not touch those of others.
+# A task changes the topics and groups of one share only.
 SHARES = [[*TOPICS[share::3], *GROUPS[share::3]] for share in range(3)]
 
 # Number of queues of a topic, of retries of a group; None when there is none.
@@ -18,7 +18,7 @@ Value = int | None
 
 
 class MetadataModel:
-    """For each name the values it may have: the one acknowledged last, and that of a change which was under way."""
+    """For each name its possible values: the value acknowledged last, and the value of a change that was under way."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

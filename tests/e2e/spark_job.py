@@ -112,7 +112,7 @@ def job_session(master: str = "local[2]") -> SparkSession:
 
 
 def committed(files: Path) -> list[Path]:
-    """The files that Spark counts: those of killed tasks are in the directory, too. Each tenth list has all so far."""
+    """The files that Spark counts: files of killed tasks are in the directory, too. Each tenth list has all so far."""
     lists = {int(one.stem): one for one in (files / "_spark_metadata").glob("[0-9]*")}
     first = max((number for number, one in lists.items() if one.suffix), default=0)
     lines = [line for number in sorted(lists) if number >= first for line in lists[number].read_text().splitlines()[1:]]

@@ -49,12 +49,12 @@ class LinkedSet(ControllerSet):
         self.to_controllers = [[Link(each.port) for each in self.controllers] for _ in self.brokers]
         # At the same port of another address of loopback.
         self.to_slaves = [Link(port, f"127.0.0.{10 + n}", port) for n, port in enumerate(self.ha_ports)]
-        # Those of `open_more_ports`.
+        # The ports of `open_more_ports`.
         self.fast_ports: list[ReservedPort] = []
         self.http_ports: list[ReservedPort] = []
 
     def open_more_ports(self) -> None:
-        """Before anything starts: brokers open their fast ports, too, and with the NameServer those of metrics."""
+        """Let brokers open their fast ports, too, and all daemons ports for metrics. To be called before the start."""
         for daemon in (self.namesrv, *self.brokers):
             self.http_ports.append(reserve())
             daemon.command = [
@@ -87,7 +87,7 @@ class LinkedSet(ControllerSet):
 
 
 class Readers:
-    """What clients read while masters change: with the SDK, and of each broker, whatever it is at the time."""
+    """Clients that read while masters change: with the SDK, and from each broker, whatever its role at the time."""
 
     def __init__(self, at: ControllerSet) -> None:
         self._at = at
@@ -166,7 +166,7 @@ class Switching(Generic[AnySet]):
 
 
 async def until_logs_are_equal(at: ControllerSet, admin: Admin) -> int:
-    """Nobody sends: all logs end at the same place, and have the same bytes. The end."""
+    """Without sends, wait until all logs have the same bytes and the same end; returns the end."""
     ends: set[str] = set()
 
     async def same_end() -> bool:
@@ -209,7 +209,7 @@ async def switching(
 
 @asynccontextmanager
 async def under_load(at: AnySet) -> AsyncIterator[Switching[AnySet]]:
-    """It runs, and all brokers are in sync; under load until the block ends; then all is checked."""
+    """Run the set, with all brokers in sync, under load until the block ends; then check everything."""
     async with running(at), Admin(at.nameserver) as admin:
         await at.until_in_sync(admin)
         await at.make_topic(admin, TOPIC, QUEUES)

@@ -1,7 +1,7 @@
 """Workers of Celery and their broker are killed with -9, again and again: no task is lost, due now or later.
 
-The tasks acknowledge late, so a task whose worker is killed is done again. One that was done twice without that is a
-mistake.
+The tasks acknowledge late, so a task whose worker is killed is done again. A task that was done twice without such a
+kill is a mistake.
 """
 
 import time
@@ -55,7 +55,7 @@ def send(app: Celery, numbers: Sequence[int], done: Path, random: Random) -> Non
 
 
 def done_twice(lines: list[Done], killed: set[int], broker_kills: list[float]) -> list[list[Done]]:
-    """What no late acknowledgement explains: the first worker lived, and no broker was away when it acknowledged."""
+    """Tasks done twice without a reason: the first worker lived, and no broker was away when it acknowledged."""
     of_numbers: dict[int, list[Done]] = {}
     for line in lines:
         of_numbers.setdefault(line.number, []).append(line)

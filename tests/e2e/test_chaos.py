@@ -52,7 +52,7 @@ class Chaos:
         self._number = 0
 
     async def send(self, producer: Producer, count: int) -> None:
-        """Send so many messages at once; the broker that is down makes some of them wait or go elsewhere."""
+        """Send ``count`` messages at once; the broker that is down makes some of them wait or go elsewhere."""
 
         async def one(body: str) -> None:
             try:
@@ -104,7 +104,7 @@ class Chaos:
             await until(few_missing, f"group {group.name} has all but {most_missing}", END_TIMEOUT_S)
 
     async def until_all_committed(self, reader: PullConsumer, group: Group, queues: list[MessageQueue]) -> None:
-        """The group's committed offsets are those of the queues' ends."""
+        """Wait until the group's committed offsets equal the ends of the queues."""
 
         async def at_the_end() -> bool:
             ends = {(mq.broker_name, mq.queue_id): await reader.max_offset(mq) for mq in queues}

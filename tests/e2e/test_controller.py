@@ -71,7 +71,7 @@ async def cut_from_controllers(now: Switching[LinkedSet], master: Daemon) -> Non
 
 
 async def cut_from_slaves_then_killed(now: Switching[LinkedSet], master: Daemon) -> None:
-    """What comes in between is on the master only, and not acknowledged: that tail has to be cut."""
+    """Messages in between are on the master only, and not acknowledged: this tail has to be cut."""
     before = set(now.at.cut_tails())
     link = now.at.slaves_link_of(master)
     link.cut()
@@ -97,7 +97,7 @@ async def cut_from_slaves_then_killed(now: Switching[LinkedSet], master: Daemon)
 
 
 async def disk_lost(now: Switching[LinkedSet], master: Daemon) -> None:
-    """It comes back as a new replica; the Controllers are told to forget the old one."""
+    """A broker loses its disk and comes back as a new replica; the Controllers are told to forget the old replica."""
     old_id = now.at.id_of(master)
     master.kill()
     now.at.lose_disk(master)
@@ -158,7 +158,7 @@ async def test_masters_die_again_and_again(tmp_path: Path, seed: int, rounds: in
 async def test_strangers_on_all_ports_change_nothing(
     tmp_path: Path, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They say that they are members of the set, and acknowledge all, while masters die."""
+    """Strangers claim to be members of the set, and acknowledge all bytes, while masters die."""
     monkeypatch.setenv("ROCKETMQ_HA_SHARED_SECRET", "only the brokers know it")
     random = Random(seed)
     async with switching(tmp_path, all_ports=True) as now, trio.open_nursery() as nursery:
@@ -194,14 +194,14 @@ class Strangers:
         self.turned_away: Counter[int] = Counter()
 
     async def ask_for_the_log(self, port: int) -> None:
-        """As each replica in turn, and as one that is none, to a port for slaves."""
+        """Ask at a port for slaves, as each replica in turn, and as a broker that is no replica."""
         while True:
             for broker_id in (1, 2, 3, 99):
                 hello = encode_slave_hello(SlaveHello(False, False, broker_id))
                 await self._talk(port, hello + b"".join(encode_ack(offset) for offset in (0, 1 << 10, 1 << 20)))
 
     async def send_garbage(self, port: int) -> None:
-        """To a port for requests: half frames, and frames of bytes that mean nothing."""
+        """Send half frames, and frames of meaningless bytes, to a port for requests."""
         while True:
             size = self._random.randrange(4, 300)
             await self._talk(
@@ -209,7 +209,7 @@ class Strangers:
             )
 
     async def ask_for_pages(self, port: int) -> None:
-        """To a port of metrics, where everybody on loopback gets pages: requests, damaged ones and endless ones."""
+        """Send whole, damaged and endless requests to a port of metrics, where everybody on loopback gets pages."""
         while True:
             await self._talk(port, pages(self._random), may_be_answered=True)
 
@@ -229,7 +229,7 @@ class Strangers:
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Path, seed: int, rounds: int) -> None:
-    """All brokers and Controllers are killed while one broker lags, and the one that lags is back first.
+    """All brokers and Controllers are killed while one broker lags, and the lagging broker is back first.
 
     On a busy machine it may have left the SyncStateSet before the kill. Then it must wait for another one.
     """
@@ -258,7 +258,7 @@ async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Pa
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_a_topic_made_just_before_all_brokers_die_is_there(tmp_path: Path, rounds: int) -> None:
-    """Its first message is acknowledged, so all of the set have it; the table of topics may be on the master only."""
+    """Its first message is acknowledged, so all replicas have it; the table of topics may be on the master only."""
     at = ControllerSet(tmp_path, options=QUICK, controllers=1)
     async with running(at), Admin(at.nameserver) as admin:
         for number in range(rounds):
@@ -290,7 +290,7 @@ async def has_route(admin: Admin, topic: str) -> bool:
     "order", [(1, 0, 2), *(pytest.param(order, marks=pytest.mark.nightly) for order in permutations(range(3)))]
 )
 async def test_all_replicas_die_and_return(tmp_path: Path, order: tuple[int, ...]) -> None:
-    """At once, and return in each order: the first one is the master when they die."""
+    """The replicas die at once, and return in each order: the first is the master when they die."""
     async with switching(tmp_path) as now:
         await now.load.more_from(NAME, FEW)
         dead = await master_first(now)

@@ -21,7 +21,7 @@ FEW = 100
 
 
 async def claimed_by_a_stranger(now: Switching[LinkedSet], master: Daemon, slaves: list[Daemon]) -> None:
-    """It says that it is a slave that follows, and has all: it is sent away, and the slave still counts."""
+    """A stranger claims to be a slave that has the whole log: it is refused, and the real slave still counts."""
     port = now.at.ha_ports[now.at.brokers.index(master)]
     for broker_id in (now.at.id_of(slaves[0]), now.at.id_of(master), 99):
         async with await trio.open_tcp_stream(HOST, port) as stranger:

@@ -37,7 +37,7 @@ class Mover:
         self._controlled = {broker.name: broker.command for broker in at.brokers}
 
     def make_plain(self, broker: Daemon, broker_id: int) -> None:
-        """From its next start on it is a master (0) or a slave, without Controllers."""
+        """Make a broker, from its next start on, a master (id 0) or a slave without Controllers."""
         role = "SYNC_MASTER" if broker_id == 0 else "SLAVE"
         broker.command = [
             *self._controlled[broker.name], "--enable-controller-mode", "false", "--all-ack-in-sync-state-set", "false",

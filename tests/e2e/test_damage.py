@@ -54,7 +54,7 @@ def queue_files(store: Path) -> list[Path]:
 
 
 def queue_file(store: Path, random: Random) -> Path:
-    """Of a topic with acknowledged messages."""
+    """A queue's file of a topic with acknowledged messages."""
     return random.choice(queue_files(store))
 
 
@@ -162,7 +162,7 @@ def make_empty(path: Path) -> None:
 
 
 async def refused(broker: Daemon) -> str:
-    """What a start says that ends at once, without a traceback."""
+    """The output of a start that ends at once, without a traceback."""
     broker.start()
     await until(lambda: not broker.runs, "the broker refuses to start")
     assert broker.exit_code == 1 and "Traceback" not in logged(broker)

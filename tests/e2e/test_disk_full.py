@@ -42,7 +42,7 @@ class Filling:
         self.refusals: list[BrokerError] = []
 
     async def run(self) -> None:
-        """Until each sender has been refused."""
+        """Send until each sender has been refused."""
         async with trio.open_nursery() as nursery:
             for sender in range(SENDERS):
                 nursery.start_soon(self._send, sender)
@@ -60,7 +60,7 @@ class Filling:
             self.acked.append((result.queue, result.queue_offset, body))
 
     def check(self) -> None:
-        """What refused senders were told."""
+        """Check the errors that refused senders got."""
         assert len(self.refusals) == SENDERS
         for refusal in self.refusals:
             assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE

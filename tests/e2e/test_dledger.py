@@ -41,7 +41,8 @@ class LinkedGroup(DLedgerSet):
     def __init__(self, home: Path, brokers: int = 3, options: Sequence[str] = SMALL) -> None:
         super().__init__(home, brokers, options)
         self.links = [[Link(port) for port in self.group_ports] for _ in range(brokers)]
-        # A member that joins anew is told to all, with the addresses that the leader has: those of its own links.
+        # All members learn of a member that joins anew, with the addresses that the leader has: addresses of its own
+        # links.
         self.are_links_own = True
 
     async def open(self, nursery: trio.Nursery) -> None:
@@ -89,7 +90,7 @@ async def frozen(now: Now, member: Daemon) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def cut_off(now: Now, member: Daemon) -> AsyncIterator[None]:
-    """One that led has a tail that nobody else has."""
+    """Cut a member off; a member that led then has a tail that no other member has."""
     if not now.at.are_links_own:
         async with killed(now, member):
             yield
@@ -105,7 +106,7 @@ async def cut_off(now: Now, member: Daemon) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def disk_lost(now: Now, member: Daemon) -> AsyncIterator[None]:
-    """It joins under a new id, and gets the whole log."""
+    """A member loses its disk, joins under a new id, and gets the whole log."""
     member.kill()
     now.at.lose_disk(member)
     now.at.are_links_own = False
@@ -157,7 +158,7 @@ async def test_two_of_five_members_fail_at_once_again_and_again(tmp_path: Path, 
 
 
 async def goes_on(now: Now, *faults: tuple[Daemon, Fault]) -> None:
-    """Nothing stops while these members are away, and they come back."""
+    """The group goes on while these members are away, and they come back."""
     started = trio.current_time()
     async with AsyncExitStack() as stack:
         for member, fault in faults:

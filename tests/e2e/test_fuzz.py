@@ -119,12 +119,12 @@ async def more(honest: Honest, count: int) -> None:
 
 
 async def check_store(made: BrokerSet, daemon: Daemon) -> None:
-    """What the kill left recovers, and then holds nothing that verifyStore finds fault with."""
+    """The store that the kill left recovers, and then verifyStore finds no fault in it."""
     await start(daemon)
     daemon.terminate()
     await trio.to_thread.run_sync(daemon.wait_stopped)
     conf = made.home / "sizes.conf"
-    conf.write_text("maxHashSlotNum=1000\nmaxIndexNum=4000\n")  # those of tests/support/daemons.py
+    conf.write_text("maxHashSlotNum=1000\nmaxIndexNum=4000\n")  # as in tests/support/daemons.py
     command = [str(BIN / "broker"), "verifyStore", str(made.store_of(daemon)), "-c", str(conf)]
     run = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

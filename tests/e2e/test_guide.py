@@ -58,7 +58,8 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
         await make_topic(cluster, TopicConfig("orders", 4, 4))
         await make_topic(cluster, TopicConfig("hello", 4, 4))
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
-        # In this order: README.md commits each message by itself, and those of docs/sdk.md send thousands.
+        # In this order: the programs of README.md commit each message by itself, and the programs of docs/sdk.md send
+        # thousands.
         pages = ("README.md", "docs/sdk.md", "docs/delivery.md", "docs/asyncio.md", "docs/testing.md", "docs/trace.md")
         found = [program for page in pages for program in programs(page)] + ARROW[:2] + OTHERS
         assert len(found) > 5

@@ -63,7 +63,7 @@ async def test_a_java_brokers_store_is_served_and_given_back(version: str, tmp_p
 
 
 async def read_everything(cluster: Cluster, version: str) -> None:
-    """As a consumer and as an administrator do it."""
+    """Read everything as a consumer and as an administrator do."""
     told = rows(version, "ROW")
     async with PullConsumer(cluster.nameserver, group="golden_group") as consumer, Admin(cluster.nameserver) as admin:
         for topic, queue_id in sorted({(row["topic"], row["queueId"]) for row in told}):
@@ -89,7 +89,7 @@ async def read_everything(cluster: Cluster, version: str) -> None:
 
 
 async def send_on(cluster: Cluster, version: str) -> str:
-    """One message behind those of the Java broker; its offset message id."""
+    """Send one message after the messages of the Java broker; returns its offset message id."""
     end = next(row["max"] for row in rows(version, "OFFSET") if row["queueId"] == 2)
     async with Producer(cluster.nameserver) as producer:
         result = await producer.send(Message("GoldenA", b"ours"), queue=MessageQueue("GoldenA", NAME, 2))
@@ -98,7 +98,7 @@ async def send_on(cluster: Cluster, version: str) -> str:
 
 
 def give_back(store: Path, version: str) -> None:
-    """What a Java broker would find."""
+    """Check what a Java broker would find in the store."""
     before = json.loads((store / "config" / "topics.json").read_text(encoding="utf-8"))
     assert run("broker", "exportMetadata", str(store)).count("success") == 4
     after = json.loads((store / "config" / "topics.json").read_text(encoding="utf-8"))

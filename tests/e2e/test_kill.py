@@ -44,7 +44,7 @@ class Rounds:
         return self._cluster.brokers[0]
 
     async def until_killed(self, number: int, kill_after: int) -> Load:
-        """Load of all kinds until so many sends are acknowledged, and what was acknowledged in the end."""
+        """Load of all kinds until ``kill_after`` sends are acknowledged; returns the load."""
         nameserver = self._cluster.nameserver
         self._metadata.stopping = False
         # A send that gets no answer is not tried again: one acknowledgement, one message.
@@ -92,7 +92,7 @@ class Rounds:
         await until_route(self._cluster, TOPIC, [broker.name])
 
     async def check(self, load: Load) -> None:
-        """What this round added, and the metadata."""
+        """Check the messages that this round added, and the metadata."""
         async with PullConsumer(self._cluster.nameserver) as consumer:
             for queue in await consumer.message_queues(TOPIC):
                 known = self.read.setdefault(queue, [])

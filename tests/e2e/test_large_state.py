@@ -1,6 +1,6 @@
 """State that no frame holds: both daemons run, register, replicate and restart with it.
 
-CI runs it with frames of 64 KiB; ``--nightly`` with those of RocketMQ, 48,600 topics with names of 120
+CI runs it with frames of 64 KiB; ``--nightly`` with frames as large as RocketMQ's, 48,600 topics with names of 120
 characters, 1.7 million offsets and 300 MB of KV config.
 """
 
@@ -56,7 +56,7 @@ def topic(number: int) -> str:
 
 
 def offsets_of(size: Size) -> dict[str, dict[int, int]]:
-    """By topic and group: as many queues each as make the whole number."""
+    """Offsets by topic and group, with as many queues each as make the whole number."""
     queues = size.offsets // (size.topics * GROUPS) + 1
     keys = (f"{topic(number)}@g{group}" for number in range(size.topics) for group in range(GROUPS))
     table: dict[str, dict[int, int]] = {}
@@ -70,7 +70,7 @@ def offsets_of(size: Size) -> dict[str, dict[int, int]]:
 
 
 def write_state(home: Path, size: Size) -> None:
-    """As a Java broker and a Java NameServer would have left it."""
+    """Write the state that a Java broker and a Java NameServer would have left."""
     config = home / "master" / "config"
     config.mkdir(parents=True)
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
@@ -146,7 +146,7 @@ async def until_copied(client: RemotingClient, slave: Daemon, size: Size) -> Non
 
 
 async def check_lists(client: RemotingClient, namesrv: Daemon, master: Daemon) -> None:
-    """What no frame holds is cut or refused, with a remark."""
+    """A list that no frame can hold is cut or refused, with a remark."""
     answer = await client.invoke(
         namesrv.addr, Command(GET_KVLIST_BY_NAMESPACE.code, {"namespace": "ORDER_TOPIC_CONFIG"}), 30_000
     )

@@ -51,7 +51,7 @@ class NowaitLoad:
                 await trio.lowlevel.checkpoint()
 
     async def more(self, count: int) -> None:
-        """Wait until so many more are acknowledged."""
+        """Wait until ``count`` more messages are acknowledged."""
         wanted = len(self.acked) + count
         await until(lambda: len(self.acked) >= wanted, f"{count} more are acknowledged")
 

@@ -41,7 +41,7 @@ SUBMIT = " ".join([SPARK, *(f"--conf {each}" for each in CONF), "pyspark-shell"]
 
 
 class Sinks:
-    """What the pipeline has written, and how far its queries have read."""
+    """The rows that the pipeline has written, and how far its queries have read."""
 
     def __init__(self, folder: Path, database: str) -> None:
         self._folder = folder

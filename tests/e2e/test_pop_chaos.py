@@ -38,7 +38,7 @@ class Poppers(Programs):
 
 
 async def send(producer: Producer, numbers: range, acked: set[str]) -> None:
-    """Send so many at once; what a broker that is killed may have stored does not count."""
+    """Send all ``numbers`` at once; messages that a killed broker may have stored do not count."""
 
     async def one(body: str) -> None:
         try:

@@ -1,10 +1,10 @@
 """All machines lose power at once under load, again and again: real daemons, disks that lose what was not synced.
 
-A row is a mode and a flush setting. With SYNC_FLUSH no acknowledged message is lost. With ASYNC_FLUSH none that was
-acknowledged before the last flush that was done began, and none older than the docs say. Every store starts again,
-whether the machine was booted (power loss) or went on and its disk was mounted anew (as after a kill).
-`ROWS` has the rows, with their rounds in CI; at night each has ROUNDS_AT_NIGHT, or as many as SKYLARK_ROUNDS says. A
-failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be repeated.
+A row is a mode and a flush setting. With SYNC_FLUSH no acknowledged message is lost. With ASYNC_FLUSH no message is
+lost that was acknowledged before the last finished flush began, or that is older than the docs say. Every store starts
+again, whether the machine was booted (power loss) or went on and its disk was mounted anew (as after a kill). `ROWS`
+has the rows, with their rounds in CI; at night each has ROUNDS_AT_NIGHT, or as many as SKYLARK_ROUNDS says. A failure
+prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be repeated.
 """
 
 import os
@@ -170,7 +170,7 @@ DISKS = {
 
 @dataclass
 class Trial:
-    """What was sent, and what came of it."""
+    """The acknowledged messages, and the counts of rounds and of losses."""
 
     acked_at: dict[bytes, float] = field(default_factory=dict)
     rounds: int = 0

@@ -70,11 +70,11 @@ class World:
         return [*self.loads, *self.poppers, *self.pushed]
 
     def sent(self) -> set[str]:
-        """What was acknowledged to producers."""
+        """The messages that were acknowledged to producers."""
         return {line["sent"] for program in self.loads for line in program.lines() if "sent" in line}
 
     def next_proxy(self) -> Daemon:
-        """The one that has the Python clients. They begin with the first, and move when theirs goes down."""
+        """The proxy of the Python clients. They begin with the first proxy, and move when their proxy goes down."""
         proxy = self.proxies.pop(0)
         self.proxies.append(proxy)
         return proxy
@@ -176,7 +176,7 @@ async def proxy_killed(now: World) -> None:
 
 
 async def proxy_stopped(now: World) -> None:
-    """Its clients move to the other one, and their applications see no error."""
+    """A proxy is stopped: its clients move to the other proxy, and their applications see no error."""
     before = {program.name: len(program.errors()) for program in now.programs}
     proxy = now.next_proxy()
     proxy.terminate()

@@ -98,7 +98,7 @@ async def test_the_slave_is_made_the_master_of_what_is_left(tmp_path: Path) -> N
     async with broker_set(tmp_path) as at:
         await at.make_topic(TOPIC)
         load, _, _ = await load_until_the_disk_is_lost(at, 500)
-        # The machines change their parts: the one that lost its disk begins anew, as the slave.
+        # The machines change their parts: the machine that lost its disk begins anew, as the slave.
         at.slave.terminate()
         await trio.to_thread.run_sync(at.slave.wait_stopped)
         changed = replace(at, master=as_master(at.slave), slaves=[as_slave(at.master)])
@@ -149,7 +149,7 @@ class Sends:
 
 
 def patient_producer(at: BrokerSet) -> Producer:
-    """One that sends each message once, and takes whatever became of it."""
+    """A producer that sends each message once, and accepts any outcome."""
     return Producer(at.nameserver, accept_weaker=True, send_timeout_ms=30_000, retries=0)
 
 

@@ -82,13 +82,13 @@ class Load:
             await trio.sleep_forever()
 
     async def goes_on(self, messages: int) -> None:
-        """Return when so many more messages are acknowledged: a measure of time that does not depend on the machine."""
+        """Return when ``messages`` more are acknowledged: a measure of time that does not depend on the machine."""
         wanted = len(self.acked) + messages
         await until(lambda: len(self.acked) >= wanted, f"{messages} more messages are stored")
 
 
 def commands(kind: str, broker: str) -> list[tuple[str, ...]]:
-    """What one round does, command after command; the topic has eight queues at its end."""
+    """The commands of one round; the topic has eight queues at its end."""
     on_topic = ("-t", TOPIC, "-c", "DefaultCluster", *SETTLE)
     if kind == "shrink":
         return [("shrinkTopic", *on_topic, "-w", "1"), ("rebalanceTopic", *on_topic, "-w", "8")]

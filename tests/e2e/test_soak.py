@@ -81,7 +81,7 @@ def rss_and_descriptors(pid: int) -> tuple[int, int]:
 
 
 async def soak(home: Path, lives: int, seconds: float = 0) -> None:
-    """At least so many lives, and at least so long."""
+    """Run for at least ``lives`` lives, and for at least ``seconds``."""
     async with broker_set(home, "ASYNC_MASTER", options=OPTIONS, program=FORGETFUL) as at:
         await at.make_topic(STEADY)
         # A try that times out on a slow machine stores a message that nobody hears of: it would look like a gap.

@@ -16,7 +16,7 @@ READY_TIMEOUT_S = 60
 
 
 def refused(daemon: Daemon) -> list[str]:
-    """What a daemon says that cannot start; its exit code is 1."""
+    """The output of a daemon that cannot start; its exit code is 1."""
     run = subprocess.run(daemon.command, capture_output=True, text=True, timeout=READY_TIMEOUT_S)
     assert run.returncode == 1, run.stderr
     # log lines begin with the year

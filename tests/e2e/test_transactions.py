@@ -37,7 +37,7 @@ class Producers(Programs):
 
 
 class Seen:
-    """What consumers see, read once."""
+    """The messages that consumers see, read once."""
 
     def __init__(self) -> None:
         self._next: dict[MessageQueue, int] = {}

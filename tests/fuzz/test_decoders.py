@@ -13,7 +13,7 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS
 
 SECONDS, NIGHTLY_SECONDS = 0.2, 60
-# So many inputs in any case: a busy machine tries fewer in its time.
+# The least number of inputs: a busy machine may try fewer in its time.
 LEAST = 200
 KEPT_BYTES = 30 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

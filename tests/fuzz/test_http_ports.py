@@ -17,7 +17,7 @@ from tests.fuzz.mutate import mutated
 from tests.support.memory_transport import MemoryNetwork
 
 SECONDS, NIGHTLY_SECONDS = 2, 50
-# So many inputs in any case: a busy machine tries fewer in its time.
+# The least number of inputs: a busy machine may try fewer in its time.
 LEAST = 100
 PORT = 8088
 CORPUS = [

@@ -121,7 +121,7 @@ async def _run(cluster: Cluster, scenario: str, task: Described) -> list[Any]:
 
 
 def _told(line: bytes) -> Any:
-    """What a line tells; None when the native library wrote it."""
+    """The content of a line; None when the native library wrote the line."""
     return json.loads(line) if line.startswith((b"{", b"[", b'"')) else None
 
 

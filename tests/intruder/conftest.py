@@ -13,7 +13,7 @@ from tests.intruder.targets import INNER, LITTLE, MARK, OWN, THEIRS, WHO
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Cluster]:
-    """Its topic `THEIRS` holds a message with `MARK`."""
+    """A guarded cluster, whose topic `THEIRS` holds a message with `MARK`."""
     options = {
         "authenticationEnabled": True, "authorizationEnabled": True, "innerClientAuthenticationCredentials": INNER,
         "initAuthenticationUser": json.dumps({"username": WHO.access_key, "password": WHO.secret_key}),

@@ -218,7 +218,7 @@ class FakeServer:
 
 @contextmanager
 def fake_server(way: str, victim: str = "", answering: Answering = knows_nothing) -> Iterator[FakeServer]:
-    """One that serves until the end of the block."""
+    """A fake server that serves until the end of the block."""
     made = FakeServer(way, victim, answering)
     try:
         yield made

@@ -59,7 +59,7 @@ TIMEOUT_MS = 10_000
 
 @dataclass
 class Ports:
-    """What the daemons of this process open."""
+    """The ports that the daemons of this process open."""
 
     listening: set[str] = field(default_factory=set)
     #: Of ports for requests: the codes.

@@ -60,7 +60,7 @@ def fake(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[FakeServe
 
 
 async def nothing_was_gained(fake: FakeServer, cluster: Cluster) -> None:
-    """What the fake server got is refused by the real one, as it is and as any other request; it learned nothing."""
+    """The real server refuses what the fake server got, unchanged and as any other request; it learned nothing."""
     victim = cluster.brokers[0].address
     # Signed, if at all, for the fake server's own address.
     captured = list(fake.signed)

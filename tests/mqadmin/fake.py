@@ -210,7 +210,7 @@ _AT_NAMESERVERS = (
 
 
 class FakeAdmin:
-    """Answers from the World; its methods have the parameters of those of `Admin`."""
+    """Answers from the World; its methods have the same parameters as `Admin`'s."""
 
     def __init__(self, world: World, settings: Settings) -> None:
         self.world = world
@@ -297,7 +297,7 @@ class FakeProducer:
 
 @dataclass
 class FakeClients:
-    """What commands open instead of the SDK's clients."""
+    """The clients that commands open in place of the SDK's clients."""
 
     world: World
 

@@ -347,7 +347,7 @@ def test_json_is_one_document_with_rocketmqs_names(command: str) -> None:
 
 
 def keys_of(document: Any) -> set[str]:
-    """Every member name, but for those of a message's own properties."""
+    """Every member name, except names of a message's own properties."""
     if isinstance(document, list):
         return set().union(*(keys_of(item) for item in document))
     if isinstance(document, dict):

@@ -42,7 +42,7 @@ async def in_thread(*arguments: str, env: dict[str, str] | None = None) -> Resul
 
 
 def variables(file: Path) -> dict[str, str]:
-    """As a shell reads the file."""
+    """The variables as a shell reads the file."""
     return dict(each.split("=", 1) for each in shlex.split(file.read_text()))
 
 

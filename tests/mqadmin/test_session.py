@@ -15,7 +15,7 @@ def session(output: str) -> Session:
 
 
 class Looks:
-    """What each round finds; the last one is ended by Ctrl-C."""
+    """The findings of each round; Ctrl-C ends the last round."""
 
     def __init__(self, *found: list[int] | Exception) -> None:
         self.found = list(found)

@@ -49,7 +49,7 @@ async def send(cluster: Cluster, count: int, broker_name: str = "", timeout_ms: 
 
 
 async def consumed(cluster: Cluster, count: int, group: str = "g") -> list[bytes]:
-    """The bodies of so many messages, as a push consumer gets them."""
+    """The bodies of ``count`` messages, as a push consumer gets them."""
     found: list[bytes] = []
     enough = trio.Event()
 
@@ -68,7 +68,7 @@ async def consumed(cluster: Cluster, count: int, group: str = "g") -> list[bytes
 
 
 async def until_writes(cluster: Cluster, wanted: dict[str, int]) -> None:
-    """Return when the NameServer knows so many queues of each broker that producers may write to."""
+    """Return when the NameServer knows the ``wanted`` number of writable queues of each broker."""
 
     async def known() -> bool:
         queues = (await admin.topic_route(TOPIC)).queue_datas

@@ -1,4 +1,4 @@
-"""sendMessage -m: the trace of a message, as RocketMQ's clients write it. queryMsgTraceById: what became of one."""
+"""sendMessage -m: the trace of a message, as RocketMQ's clients write it. queryMsgTraceById: the fate of a message."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Clocks: the machine's, and the one that tests move."""
+"""Clocks: the machine's, and the clock that tests move."""
 
 import time
 

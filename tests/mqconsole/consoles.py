@@ -64,7 +64,7 @@ class Browser:
         return str(self.client.base_url).rstrip("/")
 
     async def log_in(self, name: str, secret: str, **fields: str) -> httpx.Response:
-        """Of a form that was loaded before."""
+        """Log in with a form that was loaded before."""
         await self.get("/login")
         answer = await self.post("/login", name=name, secret=secret, **fields)
         if answer.status_code == 303:

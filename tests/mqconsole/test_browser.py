@@ -46,7 +46,7 @@ pytestmark = pytest.mark.needs("Chromium")
 
 
 class Page:
-    """What a person does with the browser."""
+    """A page, with the actions of a person at the browser."""
 
     def __init__(self, driver: webdriver.Chrome, address: str) -> None:
         self.driver = driver
@@ -58,7 +58,7 @@ class Page:
         self.driver.get(self.address + path)
 
     def text(self, selector: str) -> str:
-        """In one step, as the page may replace the element meanwhile."""
+        """The text of an element, read in one step, as the page may replace the element meanwhile."""
         return str(self.driver.execute_script("return document.querySelector(arguments[0]).innerText", selector))
 
     def click(self, selector: str) -> None:
@@ -108,7 +108,7 @@ class Page:
         WebDriverWait(self.driver, WAIT_S, 0.1).until(check, what)
 
     def faults(self, *rules: str) -> list[str]:
-        """What axe-core finds in this page that is serious; with ``rules`` only by these."""
+        """The serious faults that axe-core finds in this page; with ``rules`` only by these rules."""
         if not AXE.exists():
             return []
         if not self.driver.execute_script("return 'axe' in window"):

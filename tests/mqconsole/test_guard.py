@@ -104,7 +104,7 @@ async def ask(who: Browser, route: Route) -> httpx.Response:
 
 
 def is_refused(answer: httpx.Response) -> bool:
-    """By the guard, before anything was asked of a broker."""
+    """Whether the guard refused, before any request to a broker."""
     if answer.status_code == 303 and answer.headers["location"].startswith("/login"):
         return True
     return answer.status_code == 401 or (answer.status_code == 403 and "this needs the role" in answer.text)

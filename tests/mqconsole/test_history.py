@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from skylark.mqconsole.watching.history import DAY_S, GAP_S, HOUR_S, SLOT_S, STEP_S, History, Run, Series
 
-# In five minutes of the day there is at most one run, and at most one that goes on into the next five minutes.
+# In five minutes of the day there is at most one whole run, and at most one run that goes on into the next five
+# minutes.
 MOST_RUNS = HOUR_S // STEP_S + 2 * DAY_S // SLOT_S + 4
 
 # Pauses between measurements, and values of which many are equal, as a lag of 0 is.

@@ -55,7 +55,7 @@ def environment() -> Environment:
 ENVIRONMENT = environment()
 
 
-# What a tab or a column has that is chosen: a name may be the same as that of one.
+# The attributes of a chosen tab or column: an element may have the same name as a chosen one.
 OF_CHOICES = ("aria-current", "aria-sort")
 
 
@@ -76,7 +76,7 @@ class Tags(HTMLParser):
 
 
 class Somebody:
-    """Who looks; the name is shown on each page."""
+    """The person who is logged in, whose name is shown on each page."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -38,7 +38,7 @@ async def api(who: Browser, path: str) -> dict[str, Any]:
 
 
 async def done(who: Browser, path: str, **fields: str) -> str:
-    """What the next page says after a change."""
+    """The message of the next page after a change."""
     answer = await who.post(path, **fields)
     assert answer.status_code == 303, answer.text
     text = (await who.get(answer.headers["location"])).text

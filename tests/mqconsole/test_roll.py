@@ -1,4 +1,4 @@
-"""A broker that dies stays on the roll, with the time when it went; one that is replaced or forgotten does not."""
+"""A broker that dies stays on the roll, with the time when it went; a broker that is replaced or forgotten does not."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -190,7 +190,7 @@ def test_floods_harm_nobody(daemon: Daemon, unharmed: Callable[[], None], seed: 
 
 
 def test_connections_that_wait_for_ever_harm_nobody(daemon: Daemon, unharmed: Callable[[], None]) -> None:
-    """They say nothing, or half of what they could say, or claim much, and stay."""
+    """Such connections send nothing, or half a message, or claim large sizes, and stay open."""
     claims = http2.opened(http2.call(f"/{SERVICE}/SendMessage".encode(), b"x" * 1_000, [], length=100 * MIB))
     stay = []
     for begun in (b"", b"P", b"\x16", b"\x16\x03\x01\x02\x00", http2.PREFACE[:10], claims[:80], claims):
@@ -204,7 +204,7 @@ def test_connections_that_wait_for_ever_harm_nobody(daemon: Daemon, unharmed: Ca
 
 
 def test_a_peer_that_does_not_read_is_no_burden(daemon: Daemon, unharmed: Callable[[], None]) -> None:
-    """It asks for pongs until the proxy takes no more."""
+    """The peer sends pings and reads no pongs, until the proxy takes no more."""
     pings = http2.frame(http2.PING, payload=bytes(8)) * 1_000
     with socket.create_connection((HOST, daemon.port), TIMEOUT_S) as connection:
         connection.sendall(http2.opened())

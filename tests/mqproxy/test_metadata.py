@@ -23,7 +23,7 @@ ORDERED = SubscriptionGroupConfig("shop", consume_message_orderly=True)
 
 
 class FakeAdmin:
-    """Two masters; ``answers`` are those of each, None of one that is frozen."""
+    """Two masters; ``answers`` has the answer of each, None for a frozen master."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers

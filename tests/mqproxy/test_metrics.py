@@ -167,7 +167,7 @@ def test_renewals_and_those_that_fail_are_counted() -> None:
 
     async def run() -> Renewals:
         renewals = Renewals(brokers, options, SystemClock(), lambda client: True, counts)
-        renewals.note("client", "group", "topic", receipt)
+        renewals.add("client", "group", "topic", receipt)
         running = asyncio.ensure_future(renewals.run())
         async with asyncio.timeout(60):
             await asked_thrice.wait()

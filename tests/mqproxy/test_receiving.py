@@ -17,7 +17,7 @@ OPTIONS = ProxyOptions()
 
 
 def wait_of(named_ms: int | None, left_s: float | None) -> int:
-    """For a client whose requests may take 3 s; ``left_s`` is what is left of its deadline."""
+    """The wait of a client whose requests may take 3 s; ``left_s``: the time until its deadline."""
     request, settings = wire.ReceiveMessageRequest(), wire.Settings()
     settings.request_timeout.FromSeconds(3)
     if named_ms is not None:

@@ -27,7 +27,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @asynccontextmanager
 async def registrations(loop: asyncio.AbstractEventLoop, **topics: FakeBroker) -> AsyncIterator[TrioRegistrations]:
-    """For brokers that have one topic each."""
+    """Registrations with brokers that have one topic each."""
     async with AsyncExitStack() as stack:
         namesrv = FakeNamesrv()
         await stack.enter_async_context(serving(namesrv))

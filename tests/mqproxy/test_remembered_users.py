@@ -19,7 +19,7 @@ from tests.sdk.facades.adapter import in_asyncio
 
 
 class FakeAdmin:
-    """Two brokers; ``users`` are those of the second."""
+    """Two brokers; ``users`` are the users of the second."""
 
     def __init__(self) -> None:
         self.users: dict[str, UserInfo] = {}

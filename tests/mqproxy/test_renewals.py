@@ -60,7 +60,7 @@ def test_a_request_that_failed_is_made_again_with_the_same_handle(
 ) -> None:
     async def main() -> None:
         first = receipt_at(clock)
-        renewals.note("client", "group", "topic", first)
+        renewals.add("client", "group", "topic", first)
         await rounds(renewals, clock, 3 * HIDDEN_MS)
         with pytest.raises(RequestTimeout):
             async with renewals.taken(str(first)) as taken:
@@ -80,7 +80,7 @@ def test_a_request_that_failed_is_made_again_with_the_same_handle(
 def test_a_client_that_has_given_up_does_not_keep_a_message_hidden(renewals: Renewals, clock: ManualClock) -> None:
     async def main() -> None:
         first = receipt_at(clock)
-        renewals.note("client", "group", "topic", first)
+        renewals.add("client", "group", "topic", first)
         async with renewals.taken(str(first)):
             # Not settled: the broker has refused.
             clock.advance(1_000)
@@ -93,7 +93,7 @@ def test_a_client_that_has_given_up_does_not_keep_a_message_hidden(renewals: Ren
 def test_a_failure_does_not_make_a_message_be_renewed_for_longer(renewals: Renewals, clock: ManualClock) -> None:
     async def main() -> None:
         first = receipt_at(clock)
-        renewals.note("client", "group", "topic", first)
+        renewals.add("client", "group", "topic", first)
         await rounds(renewals, clock, OPTIONS.renew_max_time_millis - 1_000)
         async with renewals.taken(str(first)):
             pass
@@ -108,7 +108,7 @@ def test_a_delivery_is_not_renewed_while_its_client_asks_for_it(
 ) -> None:
     async def main() -> None:
         first = receipt_at(clock)
-        renewals.note("client", "group", "topic", first)
+        renewals.add("client", "group", "topic", first)
         async with renewals.taken(str(first)) as one, renewals.taken(str(first)) as other:
             await rounds(renewals, clock, HIDDEN_MS)
             one.is_settled = True
@@ -122,7 +122,7 @@ def test_a_clock_that_is_set_keeps_no_delivery_from_being_renewed(
     set_by_ms: int, renewals: Renewals, brokers: Renewing, clock: ManualClock
 ) -> None:
     async def main() -> None:
-        renewals.note("client", "group", "topic", receipt_at(clock))
+        renewals.add("client", "group", "topic", receipt_at(clock))
         clock.set_by(set_by_ms)
         await rounds(renewals, clock, 3 * HIDDEN_MS)
         assert 3 <= len(brokers.renewed) <= 6

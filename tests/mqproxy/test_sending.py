@@ -15,7 +15,7 @@ from skylark.mqproxy.service import Calls
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 
-# No limit of messages: that of requests counts.
+# No limit of messages: the limit of requests counts.
 UNLIMITED = ProxyOptions(max_message_size=0, grpc_max_inbound_message_size=4096)
 WHOLE = gzip.compress(b"tea")
 

@@ -16,7 +16,7 @@ from tests.support.official_programs import Program
 from tests.support.proxies import PYTHON, Proxy, languages, proxy
 from tests.support.waiting import until
 
-# Each member gets so many at least.
+# Each member gets at least this many messages.
 FEW = 20
 
 

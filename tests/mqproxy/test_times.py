@@ -82,12 +82,12 @@ def test_odd_times_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) ->
     clock = ManualClock()
     odd = OddTimes(clock)
     message = stored_message_of(stored(ODD[0], UNIQ_KEY="an-id"), TOPIC)
-    odd.note([stored_message_of(stored(), TOPIC)])
+    odd.check([stored_message_of(stored(), TOPIC)])
     assert not caplog.messages
     for _ in range(3):
-        odd.note([message])
+        odd.check([message])
     clock.advance(60_000)
-    odd.note([message])
+    odd.check([message])
     assert [text.split()[0] for text in caplog.messages] == ["1", "3"]
     assert "an-id of topic orders" in caplog.text
 

@@ -235,14 +235,14 @@ def test_a_transaction_that_begins_while_its_topic_is_left_keeps_the_topic() -> 
 
     async def main() -> None:
         producers = TransactionProducers(cast(Any, joined), cast(Any, None), cast(Any, Known()), ProxyOptions())
-        await producers.note_half("old", "payments")
+        await producers.add_half("old", "payments")
         alive.clear()
         # Another topic is being joined, so the topic cannot be left yet.
         async with producers._joining:
-            looking = asyncio.create_task(producers.look())
+            looking = asyncio.create_task(producers.scan())
             await asyncio.sleep(0)
             alive.add("new")
-            await producers.note_half("new", "payments")
+            await producers.add_half("new", "payments")
         await looking
 
     asyncio.run(main())

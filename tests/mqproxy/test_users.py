@@ -147,7 +147,7 @@ def caller_of(served: Proxy) -> Iterator[Callable[..., Caller]]:
 
 
 def produced(client: Client, served: Proxy, topic: str, *credentials: str) -> dict[str, Any]:
-    """What the official producer gets for one message."""
+    """The result of the official producer for one message."""
     result: dict[str, Any]
     (result,) = client(
         "produce", served.address, topic=topic, messages=[{"body": "a cup of tea"}], credentials=credentials

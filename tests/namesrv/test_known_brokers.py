@@ -163,7 +163,7 @@ def test_an_answer_that_is_kept_is_not_given_when_a_broker_has_left(table: Route
 def test_names_have_a_checksum_that_follows_them(table: RouteTable[object]) -> None:
     known = table.known
     assert known.crc(CLUSTER) == names_crc(["broker-b", "broker-a"])
-    known.told(CLUSTER, ("broker-c",))
+    known.add_names(CLUSTER, ("broker-c",))
     assert known.crc(CLUSTER) == names_crc(known.names(CLUSTER)) != names_crc(["broker-a", "broker-b"])
     known.forget("broker-c")
     assert known.crc(CLUSTER) == names_crc(["broker-a", "broker-b"])
@@ -174,12 +174,12 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_brokers, "MAX_TOPICS", 3)
     known = KnownBrokers()
     for name in ("b1", "b2", "b3", "b4"):
-        known.here(name, CLUSTER)
-        known.left(name, CLUSTER, ("t", name), LOST)
+        known.put_whole(name, CLUSTER)
+        known.put_away(name, CLUSTER, ("t", name), LOST)
     assert known.names(CLUSTER) == ["b2", "b3", "b4"]
     # Those whose topics are not kept may have any.
     assert [(one.broker_name, one.has_topic) for one in known.missing_in("t", (), (CLUSTER,))] == [
         ("b2", False), ("b3", False), ("b4", True),
     ]  # fmt: skip
-    known.told(CLUSTER, ("b5", "b6"))
+    known.add_names(CLUSTER, ("b5", "b6"))
     assert len(known.names(CLUSTER)) == 3

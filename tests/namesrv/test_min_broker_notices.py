@@ -54,7 +54,7 @@ def test_the_only_member_that_takes_another_id_is_a_change(before: int, now: int
 
 @asynccontextmanager
 async def slave() -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[dict[str, Any]]]]:
-    """The address of one that hears notices."""
+    """The address of a slave that gets notices, and the notices."""
     send, heard = trio.open_memory_channel[dict[str, Any]](10)
 
     def notified(channel: Channel, request: Command) -> None:
@@ -136,12 +136,12 @@ async def test_changes_of_one_set_are_told_as_one_and_what_waits_is_bounded(
     channel = Caller().channel
     for name in "abc":
         routes.register(registration(name=name, addr=f"{name}-s:1", broker_id=1, acting_master=True), channel, 0)
-    notices.look()
+    notices.queue_changes()
     for name in "aaaabbc":  # in one go: the task that tells does not run meanwhile
         routes.register(registration(name=name, addr=f"{name}-m:1", acting_master=True), channel, 0)
-        notices.look()
+        notices.queue_changes()
         routes.unregister("DefaultCluster", name, f"{name}-m:1")
-        notices.look()
+        notices.queue_changes()
     assert [(change.broker_name, change.min_broker_addr) for change in notices._waiting.values()] == [
         ("a", "a-s:1"),
         ("b", "b-s:1"),

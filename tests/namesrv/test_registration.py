@@ -87,7 +87,7 @@ def test_a_topic_deleted_here_only_comes_back() -> None:
     register(table, "t1", "t2", counter=1)
     table.delete_topic("t1")
     assert register(table, "t3", counter=2, part=RegistrationPart(0, True, version(1))) is Outcome.WHOLE_NEEDED
-    # One that the broker has deleted, too, does not.
+    # A topic that the broker has deleted, too, does not need it.
     assert register(table, counter=2, part=RegistrationPart(0, True, version(1), removed=("t1",))) is Outcome.REGISTERED
 
 

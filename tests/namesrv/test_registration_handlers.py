@@ -47,11 +47,11 @@ class Desk:
     def _changed(self) -> None:
         self.changes += 1
 
-    def take(self, request: Command, channel: Channel | None = None) -> Command | None:
-        return self.registrations.take(channel or self.caller.channel, request)
+    def handle(self, request: Command, channel: Channel | None = None) -> Command | None:
+        return self.registrations.handle(channel or self.caller.channel, request)
 
     async def work(self) -> None:
-        """Until nothing waits."""
+        """Process requests until none waits."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.registrations.run)
             await until(lambda: not self.registrations._waiting, "nothing waits")
@@ -84,8 +84,8 @@ def good_bye(opaque: int, addr: str = "a:1") -> Command:
 
 
 async def test_a_small_one_is_answered_at_once_also_while_a_large_one_of_another_broker_waits(desk: Desk) -> None:
-    assert desk.take(request(1, *LARGE)) is None
-    answer = desk.take(request(2, "t1", "t2", addr="b:1", name="broker-b"))
+    assert desk.handle(request(1, *LARGE)) is None
+    answer = desk.handle(request(2, "t1", "t2", addr="b:1", name="broker-b"))
     assert answer is not None
     assert answer.code == ResponseCode.SUCCESS
     assert desk.topics() == {"t1", "t2"}
@@ -99,7 +99,7 @@ async def test_many_small_ones_that_arrive_together_wait_so_that_queries_are_ans
     small = [f"t{number}" for number in range(200)]
     size = len(request(0, *small).body)
     count = registration_handlers.AT_ONCE_BYTES // size + 3
-    found = [desk.take(request(n, *small, addr=f"a:{n}", name=f"broker-{n}")) for n in range(count)]
+    found = [desk.handle(request(n, *small, addr=f"a:{n}", name=f"broker-{n}")) for n in range(count)]
     assert [answer is None for answer in found] == [False] * (count - 3) + [True] * 3
     await desk.work()
     assert desk.answered == [(n, 0) for n in range(count - 3, count)]
@@ -107,18 +107,18 @@ async def test_many_small_ones_that_arrive_together_wait_so_that_queries_are_ans
     clock = desk.state.clock
     assert isinstance(clock, ManualClock)
     clock.advance(registration_handlers.AT_ONCE_MS)
-    assert desk.take(request(1, *small)) is not None
+    assert desk.handle(request(1, *small)) is not None
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_requests_of_one_broker_are_processed_in_their_order(desk: Desk, compressed: bool) -> None:
-    assert desk.take(request(1, *LARGE, compressed=compressed)) is None
-    assert desk.take(good_bye(2)) is None
-    assert desk.take(request(3, "t1", "t2", counter=2)) is None
+    assert desk.handle(request(1, *LARGE, compressed=compressed)) is None
+    assert desk.handle(good_bye(2)) is None
+    assert desk.handle(request(3, "t1", "t2", counter=2)) is None
     await desk.work()
     assert desk.answered == [(1, 0), (2, 0), (3, 0)]
     assert desk.topics() == {"t1", "t2"}
-    assert desk.take(good_bye(4)) is not None  # nothing waits any more
+    assert desk.handle(good_bye(4)) is not None  # nothing waits any more
     assert desk.topics() == set()
 
 
@@ -134,8 +134,8 @@ async def test_readers_see_all_of_a_large_registration_or_nothing(desk: Desk) ->
 
 async def test_requests_of_a_closed_connection_are_dropped(desk: Desk) -> None:
     gone = Caller()
-    assert desk.take(request(1, *LARGE), gone.channel) is None
-    assert desk.take(request(2, *LARGE, addr="b:1", name="broker-b")) is None
+    assert desk.handle(request(1, *LARGE), gone.channel) is None
+    assert desk.handle(request(2, *LARGE, addr="b:1", name="broker-b")) is None
     gone.channel.close("reset")
     await desk.work()
     assert desk.answered == [(2, 0)]
@@ -145,8 +145,8 @@ async def test_requests_of_a_closed_connection_are_dropped(desk: Desk) -> None:
 async def test_a_refused_registration_holds_up_no_other(desk: Desk) -> None:
     bad = request(1, *LARGE)
     bad.body = b"{" * len(bad.body)
-    assert desk.take(bad) is None
-    assert desk.take(request(2, *LARGE)) is None
+    assert desk.handle(bad) is None
+    assert desk.handle(request(2, *LARGE)) is None
     await desk.work()
     assert desk.answered == [(1, ResponseCode.SYSTEM_ERROR), (2, 0)]
 
@@ -154,12 +154,12 @@ async def test_a_refused_registration_holds_up_no_other(desk: Desk) -> None:
 async def test_waiting_registrations_are_bounded(desk: Desk) -> None:
     large = request(1, *LARGE)
     desk.caller.channel._budget.most = 2 * len(large.body) - 1
-    assert desk.take(large) is None
+    assert desk.handle(large) is None
     with pytest.raises(RequestRefused) as refused:
-        desk.take(request(2, *LARGE))
+        desk.handle(request(2, *LARGE))
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     await desk.work()
-    assert desk.take(request(3, *LARGE)) is None
+    assert desk.handle(request(3, *LARGE)) is None
     await desk.work()
     assert desk.answered == [(1, 0), (3, 0)]
 
@@ -169,7 +169,7 @@ async def test_more_topics_than_the_table_takes_at_once_are_refused(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, compressed: bool
 ) -> None:
     monkeypatch.setattr(registrations, "MAX_TOPICS", len(LARGE) - 1)
-    assert desk.take(request(1, *LARGE, compressed=compressed)) is None
+    assert desk.handle(request(1, *LARGE, compressed=compressed)) is None
     await desk.work()
     assert desk.answered == [(1, ResponseCode.SYSTEM_ERROR)]
     assert desk.topics() == set()

@@ -128,7 +128,7 @@ def test_a_broker_has_its_place_again_when_another_one_of_its_name_leaves(
     else:
         assert table.unregister("DefaultCluster", "broker-a", "second:1")
     assert (addrs(table, "broker-a"), all_topics(table)) == (members, topics) and not table.rivals.contested(1)
-    # One that has gone does not come back.
+    # A displaced broker that has gone does not come back.
     table.register(registration(addr="second:1", topics=("t", "u")), "c2", 1)
     table.close("c1")
     assert table.unregister("DefaultCluster", "broker-a", "second:1")
@@ -217,9 +217,9 @@ def test_routes_are_copies_of_the_table(table: RouteTable[object]) -> None:
 
 def test_the_last_one_that_lost_a_place_is_named_until_its_time_is_over() -> None:
     rivals = Rivals()
-    rivals.note("b", 0, "one", 0)
-    rivals.note("b", 0, "two", 10)
-    rivals.note("a", 1, "three", 20)
+    rivals.add("b", 0, "one", 0)
+    rivals.add("b", 0, "two", 10)
+    rivals.add("a", 1, "three", 20)
     assert rivals.contested(CONTEST_MS) == {"a": {1: "three"}, "b": {0: "two"}}
     assert rivals.contested(CONTEST_MS + 11) == {"a": {1: "three"}}
     assert rivals.contested(CONTEST_MS + 21) == {}
@@ -227,16 +227,16 @@ def test_the_last_one_that_lost_a_place_is_named_until_its_time_is_over() -> Non
 
 def test_one_that_is_gone_claims_nothing() -> None:
     rivals = Rivals()
-    rivals.note("a", 0, "one", 0)
-    rivals.note("b", 0, "two", 0)
-    rivals.gone("one")
-    rivals.gone("never there")
+    rivals.add("a", 0, "one", 0)
+    rivals.add("b", 0, "two", 0)
+    rivals.remove("one")
+    rivals.remove("never there")
     assert rivals.contested(0) == {"b": {0: "two"}}
 
 
 def test_no_more_than_so_many_are_remembered() -> None:
     rivals = Rivals()
     for number in range(MAX_PLACES + 5):
-        rivals.note("a", number, "one", 0)
+        rivals.add("a", number, "one", 0)
     (places,) = rivals.contested(0).values()
     assert sorted(places) == list(range(5, MAX_PLACES + 5))

@@ -42,7 +42,7 @@ registrations = st.builds(
 
 @dataclass
 class Known:
-    """What the model remembers of a live broker."""
+    """A live broker in the model."""
 
     told: Registration
     connection: object
@@ -131,7 +131,7 @@ class RouteTableMachine(RuleBasedStateMachine):
             self.leave(known)
 
     def leave(self, addr: str) -> None:
-        """Who had the place before has it again."""
+        """A broker leaves: the broker that had its place before has it again."""
         told = self.live.pop(addr).told
         if (back := self.displaced.pop((told.broker_name, told.broker_id), None)) is not None:
             self.live[back.told.broker_addr] = back

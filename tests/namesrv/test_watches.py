@@ -41,14 +41,14 @@ class WatchMachine(RuleBasedStateMachine):
         for topic in topics:
             self.versions[topic] += 1
         before = self.changes.count
-        self.changes.note(topics)
+        self.changes.add(topics)
         since = self.changes.since(before)
         concerned = self.watches.concerned(since or [])
         assert {watch.token: set(changed) for watch, changed in concerned.items()} == {
             watch.token: topics & set(watch.topics) for watch in self.watches.all() if topics & set(watch.topics)
         }
         for watch in concerned:
-            self.watches.take(watch.token)
+            self.watches.pop(watch.token)
             self.learn(watch.token, watch.topics)
 
     def learn(self, client: int, topics: tuple[str, ...]) -> None:
@@ -56,7 +56,7 @@ class WatchMachine(RuleBasedStateMachine):
 
     @rule(client=st.integers(0, 3), topics=TOPICS)
     def watch(self, client: int, topics: set[str]) -> None:
-        self.watches.take(client)
+        self.watches.pop(client)
         wanted = tuple(sorted(topics))
         count, _ = self.known.get(client, (-1, {}))
         since = self.changes.since(count)
@@ -68,7 +68,7 @@ class WatchMachine(RuleBasedStateMachine):
 
     @rule(client=st.integers(0, 3))
     def leave(self, client: int) -> None:
-        self.watches.take(client)
+        self.watches.pop(client)
 
     @invariant()
     def who_waits_knows_all(self) -> None:
@@ -77,7 +77,7 @@ class WatchMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for client in range(4):
-            self.watches.take(client)
+            self.watches.pop(client)
         assert not self.watches._by_topic
         assert not self.watches._entries
 
@@ -89,12 +89,12 @@ def test_old_changes_are_forgotten_and_nobody_is_told_that_there_were_none() -> 
     changes = RouteChanges()
     with patch.object(watches, "MOST_TOPICS", 10):
         for number in range(8):
-            changes.note({f"{number}", f"{number} too"})
+            changes.add({f"{number}", f"{number} too"})
         assert changes.since(8) == []
         assert changes.since(3) == [{f"{number}", f"{number} too"} for number in range(3, 8)]
         assert changes.since(2) is None
         assert changes.since(9) is None  # of another run
-        changes.note({str(number) for number in range(11)})
+        changes.add({str(number) for number in range(11)})
         assert changes.since(8) is None
         assert changes.since(9) == []
 
@@ -114,7 +114,7 @@ def test_only_a_broker_that_answers_nothing_is_taken_for_dead(steps: list[tuple[
     now = last = asked = 0.0
     for pause, answers in steps:
         now += pause
-        verdict = probes.look(now, [("broker", last)])
+        verdict = probes.poll(now, [("broker", last)])
         if verdict.dead:
             assert now - last > ANSWER_S
             assert last <= asked <= now - ANSWER_S
@@ -125,17 +125,17 @@ def test_only_a_broker_that_answers_nothing_is_taken_for_dead(steps: list[tuple[
                 last = now
     # Looked at in time, a broker that has stopped is found within ten seconds.
     end = now + 10
-    while now < end and not probes.look(now, [("broker", last)]).dead:
+    while now < end and not probes.poll(now, [("broker", last)]).dead:
         now += INTERVAL_S
     assert now < end
 
 
 def test_a_name_server_that_stood_still_asks_again_first() -> None:
     probes: Probes[str] = Probes()
-    probes.look(0.5, [("broker", 0.0)])
-    assert probes.look(0.5 + SILENT_S + 60, [("broker", 0.0)]).dead == []
+    probes.poll(0.5, [("broker", 0.0)])
+    assert probes.poll(0.5 + SILENT_S + 60, [("broker", 0.0)]).dead == []
     now = 0.5 + SILENT_S + 60.5
-    assert probes.look(now, [("broker", 0.0)]) == (["broker"], [])
+    assert probes.poll(now, [("broker", 0.0)]) == (["broker"], [])
 
 
 async def serve(nursery: trio.Nursery, tmp_path: Path) -> tuple[Namesrv, str]:
@@ -199,7 +199,7 @@ async def test_a_watch_ends_at_its_deadline(nursery: trio.Nursery, mock_clock: M
 async def test_a_stopped_broker_of_ours_leaves_the_routes_in_ten_seconds(
     nursery: trio.Nursery, mock_clock: MockClock, tmp_path: Path
 ) -> None:
-    """One that answers stays, whatever it answers; so does RocketMQ's, which is not asked."""
+    """A broker that answers stays, whatever it answers; so does RocketMQ's broker, which is not asked."""
     _, address = await serve(nursery, tmp_path)
     port = int(address.rpartition(":")[2])
     stopped, living, java = [Peer(await trio.open_tcp_stream("127.0.0.1", port)) for _ in range(3)]

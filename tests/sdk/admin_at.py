@@ -11,7 +11,7 @@ from skylark.sdk.endpoint import Endpoint
 
 
 class OneServer:
-    """In place of a ClientHandle."""
+    """A client of one server, in place of a ClientHandle."""
 
     timeout_ms = 1000
 

@@ -164,7 +164,7 @@ WITH_BODY: list[tuple[Ask, int, bytes]] = [
 
 
 class Remembering:
-    """In place of a client: remembers requests, and answers with nothing in it."""
+    """A fake client that remembers requests, and gives empty answers."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, dict[str, Any] | None, bytes]] = []

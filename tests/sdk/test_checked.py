@@ -15,7 +15,7 @@ from tests.sdk.fakes import queue
 
 
 class Junk:
-    """What no argument is."""
+    """An object that no argument may be."""
 
 
 def public_methods(cls: type) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def client(cls: str) -> Any:
 
 @pytest.mark.parametrize(("cls", "name", "argument"), cases())
 async def test_junk_is_refused(cls: str, name: str, argument: str) -> None:
-    """In a client that is not even open, since arguments are looked at first."""
+    """Also in a client that is not open, since arguments are checked first."""
     if "arrow" in name:
         pytest.importorskip("numpy")
     made = client(cls)

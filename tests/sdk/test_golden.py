@@ -1,4 +1,4 @@
-"""The SDK against what Apache RocketMQ's own servers answered, and its requests beside those of the Java tools."""
+"""The SDK against answers of Apache RocketMQ's own servers, and its requests beside requests of the Java tools."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

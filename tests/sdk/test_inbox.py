@@ -43,7 +43,7 @@ def test_what_is_put_while_items_are_taken_is_not_lost() -> None:
 
 
 def test_a_loop_that_has_ended_is_told_each_time() -> None:
-    """Else the second caller would wait for an answer that never comes."""
+    """Otherwise the second caller would wait for an answer that never comes."""
 
     def wake(run: Callable[[], None]) -> None:
         raise EOFError

@@ -409,7 +409,7 @@ async def test_a_refused_connection_is_named(nursery: trio.Nursery) -> None:
 
 @asynccontextmanager
 async def following(web: Web) -> AsyncIterator[list[tuple[str, ...]]]:
-    """What the follower finds."""
+    """The NameServers that the follower finds."""
     found: list[tuple[str, ...]] = []
 
     def note(addrs: tuple[str, ...]) -> bool:

@@ -106,7 +106,7 @@ async def test_a_client_that_no_broker_lets_in_does_not_start(name: str) -> None
 
 @pytest.mark.parametrize("name", KINDS)
 async def test_what_may_pass_keeps_nobody_from_starting(name: str) -> None:
-    """A broker that is busy, one that cannot be reached, and a topic that does not exist yet."""
+    """A busy broker, a broker that cannot be reached, and a topic that does not exist yet."""
     async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
         away = FakeBroker("broker-b")
         async with serving(away):

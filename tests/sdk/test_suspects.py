@@ -17,7 +17,7 @@ A = "a:1"
 
 
 class World:
-    """A client whose brokers and routes a test sets; it notes the probes and what became of the suspects."""
+    """A client whose brokers and routes a test sets; it records the probes and the fate of the suspects."""
 
     def __init__(self, nursery: trio.Nursery, pauses: list[float]) -> None:
         self.nursery = nursery

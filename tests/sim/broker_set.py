@@ -70,7 +70,8 @@ class BrokerSet:
 
     def _new_slave(self, terms: LinkTerms, number: int) -> SimSlave:
         random = self.random
-        # One that says no hello is not told from its own older connection, nor from one with other bytes.
+        # The master cannot tell a slave without a hello from its own older connection, nor from a slave with other
+        # bytes.
         plain = self.options.in_sync_replicas <= 2 and not terms.secret and random.random() < 0.2
         sync_flush, last_file = random.random() < 0.5, random.random() < 0.2
         return SimSlave(
@@ -132,7 +133,7 @@ class BrokerSet:
         assert copies >= least, f"SEND_OK, and {copies} of {least} copies: {sent}"
 
     def _copies(self, sent: Sent) -> int:
-        """Who has it; on disk, where that is meant."""
+        """How many brokers have a message; with a synchronous flush, on disk."""
         log = self.master.log
         count = int(log.holds(sent.start, sent.data, flushed=self._sync_flush))
         for slave in self.slaves:
@@ -204,7 +205,7 @@ class BrokerSet:
     # --- invariants
 
     def _check(self) -> None:
-        """Nobody has bytes that the master that it follows has not, or had not."""
+        """Check that no broker has bytes that its master does not have, or did not have."""
         for slave in self.slaves:
             state = (slave.log.end, slave.follows if slave.ready else None)
             if self._checked.get(slave.name) == state:

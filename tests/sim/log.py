@@ -63,7 +63,7 @@ class Log:
             self.flushed = max(self.flushed, self.start)
 
     def recover(self, random: Random, *, power_loss: bool) -> None:
-        """What a start finds: all that was written, or flushed bytes and some more; part of a record is cut."""
+        """Recover as a start does: all written bytes remain, or flushed ones and some more; a partial record is cut."""
         if power_loss:
             del self.data[random.randint(self.flushed, self.end) - self.start :]
         whole = 0

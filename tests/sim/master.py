@@ -49,7 +49,7 @@ class Served:
 
     @property
     def name(self) -> str:
-        """Who the slave says it is; one that says nothing is another one with each connection."""
+        """The name that the slave gives itself; a slave without a hello has another name with each connection."""
         return self.link.hello.addr if self.link.hello else self.end.addr
 
     def begin(self) -> None:
@@ -122,7 +122,7 @@ class Served:
 
 
 class Master(Process):
-    """See the module. ``on_answer`` is told of each answer, when it is given."""
+    """A simulated master. ``on_answer`` is called with each answer, when it is given."""
 
     def __init__(
         self,

@@ -64,14 +64,14 @@ class End:
             self._connection.carry(self, data)
 
     def close(self) -> None:
-        """What was sent before still arrives."""
+        """Close the connection; bytes that were sent before still arrive."""
         if not self.closed:
             self.closed = True
             self._connection.carry(self, b"")
 
 
 class Connection:
-    """See the module."""
+    """A simulated connection of two processes."""
 
     def __init__(self, network: "Network", client: Process, server: Process, addr: str) -> None:
         self._network = network
@@ -79,7 +79,7 @@ class Connection:
         self.ends[0].other, self.ends[1].other = self.ends[1], self.ends[0]
         # Nothing arrives any more, and nobody is told.
         self.silent = False
-        # A process behind a slow link gets so many bytes a second.
+        # A process behind a slow link gets this many bytes a second.
         self.rate = FAST if network.calm else network.random.choice((2_000, 20_000, FAST, FAST))
 
     def carry(self, sender: End, data: bytes) -> None:
@@ -152,14 +152,14 @@ class Network:
         return slow * (10 * self.random.random() if self.random.random() < 0.1 else self.random.random())
 
     def heal(self) -> None:
-        """From here on all is fast, and nothing is in the way."""
+        """End all faults: from here on all connections are fast."""
         self.calm = True
         self.down_until = 0.0
         for connection in self.connections:
             connection.rate = FAST
 
     def connect(self, client: Process, server: Process) -> Connection | None:
-        """None when nobody listens."""
+        """A connection; None when no process listens."""
         if not server.alive or self.down_until > self.scheduler.now:
             return None
         self._ports += 1

@@ -17,7 +17,7 @@ class Scheduler:
         self._number = 0
 
     def at(self, time: float, event: Event, number: int = 0) -> None:
-        """``event`` at that time, after those of the same time with lower numbers; 0 takes the next."""
+        """Run ``event`` at this time, after events of the same time with lower numbers; 0 takes the next number."""
         heappush(self._heap, (max(time, self.now), number or self.next_number(), event))
 
     def next_number(self) -> int:

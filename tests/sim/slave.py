@@ -17,7 +17,7 @@ REFUSED_PAUSE_S = 30.0
 
 
 class SimSlave(Process):
-    """See the module. ``plain``: it says no hello, as a Java slave."""
+    """A simulated slave. ``plain``: it sends no hello, as a Java slave."""
 
     def __init__(
         self,

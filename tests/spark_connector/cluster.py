@@ -51,7 +51,7 @@ class MemoryCluster:
         self.committed: dict[MessageQueue, int] = {}
         #: Names of brokers that do not answer, and are in no route.
         self.away: set[str] = set()
-        #: Brokers that the NameServer misses in routes; those of RocketMQ know of none.
+        #: Brokers that the NameServer misses in routes; RocketMQ's NameServers miss none.
         self.absent: list[AbsentBroker] = []
         #: By topic and broker; brokers that know none are like RocketMQ's.
         self.stamps: dict[tuple[str, str], int] = {}
@@ -75,7 +75,7 @@ class MemoryCluster:
         self.add(queue, len(log.records) + count, minimum=log.minimum)
 
     def delete_before(self, queue: MessageQueue, offset: int) -> None:
-        """As a broker does when it runs out of days or disk."""
+        """Delete the first messages, as a broker does for their age or for room on its disk."""
         log = self.logs[queue]
         self.logs[queue] = Log(offset, log.records[offset - log.minimum :])
 

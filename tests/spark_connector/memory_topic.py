@@ -55,7 +55,7 @@ class Times:
 
 
 class MemoryTopic:
-    """``faults`` are those of the next sends; ``away`` is how many of the next questions find no broker."""
+    """A topic in memory. ``faults``: of the next sends; ``away``: how many of the next requests find no broker."""
 
     def __init__(self, times: Times) -> None:
         self.times = times

@@ -22,7 +22,7 @@ def source(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def of(query: Query) -> dict[str, Any]:
-    """As ``lastProgress`` has it after the last trigger."""
+    """The source in ``lastProgress`` after the last trigger."""
     return source(json.dumps(query.log[-1]), json.dumps(query.reader.reportLatestOffset()))
 
 
@@ -86,7 +86,7 @@ def test_brokers_that_are_away_are_named(cluster: MemoryCluster) -> None:
 
 @pytest.mark.parametrize("latest", ["None", "null", None])
 def test_the_first_batch_after_a_restart_does_not_tell(cluster: MemoryCluster, latest: str | None) -> None:
-    """It was planned before the restart, and Spark does not ask the source."""
+    """The first batch was planned before the restart, and Spark does not ask the source."""
     query = Query(cluster)
     query.trigger()
     assert lag(progress(source(json.dumps(query.log[-1]), latest))) is None

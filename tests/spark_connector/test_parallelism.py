@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from skylark.spark_connector.parallelism import VARIABLE, parallelism, tell
+from skylark.spark_connector.parallelism import VARIABLE, parallelism, publish
 
 
 @dataclass
@@ -16,7 +16,7 @@ class Conf:
 
 @dataclass
 class Context:
-    """Of a SparkContext what `tell` looks at."""
+    """The part of a SparkContext that `publish` reads."""
 
     defaultParallelism: int
     given: dict[str, str]
@@ -42,7 +42,7 @@ def test_planning_is_told_how_much_runs_at_once(
     monkeypatch: pytest.MonkeyPatch, there: int, given: dict[str, str], told: int
 ) -> None:
     context = Context(there, given)
-    tell(context)  # type: ignore[arg-type]  # of a SparkContext only what is used
+    publish(context)  # type: ignore[arg-type]  # of a SparkContext only what is used
     monkeypatch.setenv(VARIABLE, context.environment[VARIABLE])
     assert parallelism() == told
 

@@ -165,7 +165,7 @@ def test_what_the_sdk_sent_is_read_through_a_proxy_and_by_spark(
 
 
 def receive(channel: grpc.Channel, topic: str, count: int) -> list[wire.Message]:
-    """So many messages for the group, from each of its queues."""
+    """``count`` messages for the group, from each of its queues."""
     asked = wire.ReceiveMessageRequest(
         group=wire.Resource(name=GROUP),
         message_queue=wire.MessageQueue(topic=wire.Resource(name=topic)),

@@ -23,7 +23,7 @@ DAY = "2026-11-21"
 
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
-    """What a kill left: 200 messages, one an hour, the last 100 in no queue."""
+    """The store that a kill left: 200 messages, one an hour, the last 100 in no queue."""
     options = options_of(tmp_path / "store")
     for part in range(2):
         with opened(options) as store:

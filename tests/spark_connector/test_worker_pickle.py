@@ -56,7 +56,7 @@ def test_a_worker_with_another_version_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(rebuild(module, name, state, driver, version), RocketMQDataSource)
     with pytest.raises(ImportError) as caught:
         rebuild(module, name, state, driver, "99.0")
-    assert f"Skylark here is {version} (in " in str(caught.value) and "that of the driver is 99.0" in str(caught.value)
+    assert f"Skylark here is {version} (in " in str(caught.value) and "the driver's is 99.0" in str(caught.value)
     assert "--py-files" in str(caught.value)
 
 

@@ -72,7 +72,7 @@ class Worker:
 
 @contextmanager
 def running(*workers: Worker) -> Iterator[None]:
-    """They run in the block; those that still do at its end are killed."""
+    """Workers that run in the block; workers that still run at its end are killed."""
     try:
         for worker in workers:
             worker.start()

@@ -1,4 +1,4 @@
-"""Clocks of tests: one that a test moves, and one that jumps when all tasks wait."""
+"""Clocks of tests: a clock that a test moves, and a clock that jumps when all tasks wait."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator

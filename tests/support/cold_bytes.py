@@ -17,7 +17,7 @@ class ColdBytes:
         self.before_read: Callable[[str], None] | None = None
 
     def mark(self, path: str, at: int = 0, size: int = 1 << 40) -> None:
-        """These bytes of a file are on disk only, from now on."""
+        """Mark bytes of a file that from now on are on disk only."""
         self._ranges[path].append(range(at, at + size))
 
     def resident(self, path: str, at: int, size: int) -> bool:

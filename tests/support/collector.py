@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric as Received
 
 
 class Collector:
-    """What arrived, request by request."""
+    """A collector that keeps what arrived, request by request."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Received]] = []

@@ -39,7 +39,7 @@ async def start(*daemons: Daemon, timeout_s: float = 60) -> None:
 
 @asynccontextmanager
 async def started(*daemons: Daemon, timeout_s: float = 60) -> AsyncIterator[None]:
-    """They serve when the block begins; those that run at its end are killed."""
+    """Daemons that serve when the block begins; daemons that run at its end are killed."""
     try:
         await start(*daemons, timeout_s=timeout_s)
         yield
@@ -158,14 +158,14 @@ class BrokerSet:
 
     @property
     def cluster(self) -> Cluster:
-        """For tests of any cluster."""
+        """A cluster for any tests."""
         return Cluster(self.home, [self.namesrv], [self.master])
 
     def store_of(self, daemon: Daemon) -> Path:
         return self.home / daemon.name
 
     async def make_topic(self, name: str, queues: int = 4) -> None:
-        """On the master, and copied by its slaves: what comes before a slave knows the topic cannot be read there."""
+        """Make a topic on the master, and wait for its slaves: a slave without it does not serve its messages."""
         async with Admin(self.nameserver) as admin:
             await admin.create_topic(self.master.addr, TopicConfig(name, queues, queues))
         await until_route(self.cluster, name, [NAME])
@@ -191,7 +191,7 @@ class BrokerSet:
         await until(nothing_missing, "slaves have all")
 
     async def until_in_sync(self, slaves: int) -> None:
-        """The master says that so many slaves follow closely."""
+        """Wait until the master says that ``slaves`` slaves follow closely."""
 
         async def so_many() -> bool:
             try:

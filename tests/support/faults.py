@@ -26,11 +26,11 @@ class Faults:
         self._planned: list[_Fault] = []
 
     def fail(self, operation: str, *, nth: int = 1, times: int = 1, code: int = errno.EIO, path_part: str = "") -> None:
-        """From the ``nth`` next call of ``operation`` on a path with ``path_part`` in it on, ``times`` calls fail."""
+        """Let ``times`` calls of ``operation`` on a path with ``path_part`` fail, from the ``nth`` next call on."""
         self._planned.append(_Fault(operation, path_part, nth - 1, times, code))
 
     def clear(self) -> None:
-        """Nothing fails any more."""
+        """Let nothing fail any more."""
         self._planned.clear()
 
     @property

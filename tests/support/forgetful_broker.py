@@ -14,7 +14,7 @@ KEPT_MS = 2_000
 
 
 def keep_little() -> None:
-    """What is older than `KEPT_MS` may go."""
+    """Let messages older than `KEPT_MS` be removed."""
     as_configured = BrokerOptions.retention_rules.fget
     assert as_configured is not None
 

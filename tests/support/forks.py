@@ -11,7 +11,7 @@ PATIENCE_S = 30
 
 
 def in_child(work: Callable[[], str]) -> str:
-    """What ``work`` returns in a child. Fails with the child's traceback when it raises, and when it hangs."""
+    """The result of ``work`` in a child. Fails with the child's traceback when it raises, and when it hangs."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

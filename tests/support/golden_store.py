@@ -12,7 +12,7 @@ VERSIONS = ("4.9.8", "5.3.3")
 def unpack(version: str, home: Path) -> Path:
     """The store directory of a broker of ``version``, as it was when that was stopped."""
     with tarfile.open(GOLDEN / f"rocketmq-{version}.tar.gz") as tar:
-        if hasattr(tarfile, "data_filter"):  # Python 3.11.2, that of Debian 12, has none
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.2 of Debian 12 has no such filter
             tar.extraction_filter = tarfile.data_filter
         tar.extractall(home)
     return home / "store"

@@ -19,7 +19,7 @@ SEED = "SKYLARK_HISTORY_SEED"
 
 
 class History(Protocol):
-    """What a seed makes happen; ``trace`` names it, step by step."""
+    """The events that follow from a seed; ``trace`` names them, step by step."""
 
     trace: list[str]
 

@@ -11,7 +11,7 @@ Metadata = list[tuple[bytes, bytes]]
 
 
 def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"", length: int | None = None) -> bytes:
-    """A frame; ``length`` is another one than that of the payload."""
+    """A frame; ``length``: a wrong length of the payload."""
     claimed = len(payload) if length is None else length
     return struct.pack(">I", claimed)[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 

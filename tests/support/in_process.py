@@ -45,7 +45,7 @@ def small_broker(nameserver: str, store: Path, **others: Any) -> Broker:
 
 @asynccontextmanager
 async def servers(home: Path, topics: Mapping[str, int] | None = None, **options: Any) -> AsyncIterator[Servers]:
-    """They run in the block. ``topics``: numbers of queues; ``options`` are the broker's."""
+    """Servers that run in the block. ``topics``: numbers of queues; ``options`` are the broker's."""
     async with trio.open_nursery() as nursery:
         namesrv = await serve(nursery, home)
         broker = small_broker(namesrv.address, home / "store", **options)

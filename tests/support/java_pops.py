@@ -111,7 +111,7 @@ def moved(record: Record) -> tuple[str, int, bytes]:
 
 
 class JavaPops(NamedTuple):
-    """What a Java broker gives to the group again, and from where on it reads each queue for new pops."""
+    """The messages that a Java broker gives to the group again, and where new pops begin in each queue."""
 
     revived: list[bytes]
     offsets: dict[str, dict[int, int]]
@@ -148,7 +148,7 @@ def _offsets(fs: FileSystem) -> dict[str, dict[int, int]]:
 
 
 def _timed(fs: FileSystem, wheel: list[Record], now_ms: int) -> list[Record]:
-    """The timed messages that come, in their order: those read anew, and those of later slots from the wheel."""
+    """The timed messages that come, in their order: messages read anew, and messages of later slots from the wheel."""
     path = "/store/config/timercheck"
     read_ms, _, queue_offset, master_offset = struct.unpack(">4q", fs.read(path)[:32] if fs.exists(path) else bytes(32))
     slots = [(int(decode_properties(each.properties.decode())["TIMER_OUT_MS"]), each) for each in wheel]

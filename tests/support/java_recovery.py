@@ -26,7 +26,7 @@ class JavaStart(NamedTuple):
 
 
 def start_java(fs: FileSystem, directory: str, slots: int, capacity: int) -> JavaStart:
-    """What the broker has after it found the store in ``directory``."""
+    """The state of a Java broker after its start on the store in ``directory``."""
     physic, logics, index_ms = struct.unpack_from(">qqq", fs.read(f"{directory}/checkpoint"))
     crashed = fs.exists(f"{directory}/abort")
     indexed: set[int] = set()

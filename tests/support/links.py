@@ -13,7 +13,7 @@ class Link:
     """Connections to ``addr`` are connections to ``port`` of this machine, while the link is not cut."""
 
     def __init__(self, port: int, host: str = HOST, listen_port: int = 0) -> None:
-        """It listens at ``host``; ``listen_port`` 0 takes a free one."""
+        """A link that listens at ``host``; ``listen_port`` 0 takes a free port."""
         self._port = port
         self._host = host
         self._listen_port = listen_port
@@ -26,11 +26,11 @@ class Link:
         return f"{self._host}:{self._listen_port}"
 
     def cut(self) -> None:
-        """From now on nothing arrives, neither bytes nor the end of a connection."""
+        """Cut the link: from now on nothing arrives, neither bytes nor the end of a connection."""
         self._whole = trio.Event()
 
     def mend(self) -> None:
-        """What was sent meanwhile arrives."""
+        """Mend the link: bytes that were sent meanwhile arrive."""
         self._whole.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -13,7 +13,7 @@ class Node:
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable = bytes(data)
-        # Shared by all handles that have it mapped, so many.
+        # The map, shared by all handles that have the file mapped, and the number of these handles.
         self.map: mmap.mmap | None = None
         self.maps = 0
         # How many bytes at its end have no blocks yet.
@@ -39,7 +39,7 @@ class Node:
         self.durable = content
 
     def sync_failed(self) -> None:
-        """As Linux has it: the error is told once, and the next sync succeeds without the bytes of this one."""
+        """Fail as Linux does: the error is reported once, and the next sync succeeds without the bytes of this sync."""
         content = self.content()
         self._forgotten = {
             start: content[start : start + SECTOR_BYTES]

@@ -313,7 +313,10 @@ class MemoryFiles:
             return self._names[path]
 
     def _rename_directory(self, old: str, new: str) -> None:
-        """Its name is on disk at once: a power loss that brings the old one back is not shown."""
+        """Rename a directory.
+
+        Its new name is on disk at once: a power loss that brings the old name back is not simulated.
+        """
 
         def moved(path: str) -> str:
             return new + path[len(old) :] if f"{path}/".startswith(f"{old}/") else path

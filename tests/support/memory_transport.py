@@ -109,7 +109,7 @@ class MemoryTransport(Transport):
         self._notify()
 
     def take(self) -> bytes:
-        """What has come, without waiting."""
+        """The bytes that have come, without waiting."""
         return self._incoming.take(len(self._incoming.data))
 
     async def _readable(self) -> None:
@@ -179,7 +179,7 @@ class MemoryListener(Listener):
 
 
 class MemoryNetwork:
-    """Who listens where. `connect` is what `open_client` takes."""
+    """The listeners by address. `connect` is an argument for `open_client`."""
 
     def __init__(self, *, capacity: int = CAPACITY_BYTES) -> None:
         self.listeners: dict[str, MemoryListener] = {}

@@ -52,7 +52,7 @@ class Program:
         return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
 
     def errors(self) -> list[str]:
-        """What its client raised."""
+        """The errors that the program's client raised."""
         return [line["error"] for line in self.lines() if "error" in line]
 
     def stop(self) -> None:
@@ -71,7 +71,7 @@ class Program:
                 self._process.stdin.close()
 
     def log_end(self) -> str:
-        """What it and its client said last."""
+        """The last lines of the program and of its client."""
         logs = [self._path("err"), *sorted((self._home / self.name).glob("logs/*/*.log"))]
         return "\n".join(f"{log.name}:\n{log.read_text(errors='replace')[-2000:]}" for log in logs)
 
@@ -80,7 +80,7 @@ class Program:
 
 
 class Balancer:
-    """What stands in front of proxies: one address; each new connection goes to one of the ports that accept it."""
+    """A load balancer before proxies: one address; each new connection goes to a port that accepts it."""
 
     def __init__(self, ports: list[int], random: Random) -> None:
         self._ports = ports

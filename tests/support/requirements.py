@@ -74,7 +74,7 @@ JAVA_CHANGED = "Spark: Java was upgraded or removed while they ran, so they are 
 
 
 class Requirements:
-    """Of one run; with xdist each of its processes has one, and the main one prints."""
+    """The requirements of one run; with xdist each process has this object, and the main process prints."""
 
     def __init__(self, java_at_start: str) -> None:
         self._java = java_at_start
@@ -106,12 +106,12 @@ class Requirements:
             self._left_out[report.longrepr[2].removeprefix("Skipped: ")] += 1
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """What Java was upgraded under has not been tested."""
+        """Fail if Java was upgraded during the run, which then tested neither version."""
         if self._left_out[JAVA_CHANGED] and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def lines(self) -> list[str]:
-        """For the end of the run."""
+        """The lines for the end of the run."""
         reasons = [*(group.why_left_out(name) for name, group in GROUPS.items()), JAVA_CHANGED]
         return [f"{self._left_out[reason]} tests of {reason}" for reason in reasons if self._left_out[reason]]
 

@@ -18,7 +18,7 @@ COLUMNS = ("test", "runs", "rounds", "acknowledged", "lost", "failing seeds")
 
 @dataclass
 class Count:
-    """Of one run of a test, or of several."""
+    """The counts of one run of a test, or of several runs."""
 
     rounds: int = 0
     acknowledged: int = 0
@@ -45,7 +45,7 @@ def report(rounds: int = 0, *, acknowledged: int = 0, lost: int = 0, failing_see
 
 
 def take(rounds: int, seed: int | None, *, is_failed: bool) -> Mapping[str, Any] | None:
-    """What the test that has ended reported; None when it counts nothing.
+    """The report of the test that has ended; None when the test counts nothing.
 
     ``rounds`` counts when the test reported none itself, and ``seed`` is what its random numbers came from.
     """

@@ -13,7 +13,7 @@ from skylark.sdk.integrations.otel import SkylarkInstrumentor, telemetry
 
 
 class Seen:
-    """What was exported."""
+    """The spans that were exported."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -31,7 +31,7 @@ class Seen:
         return [span for span in self.spans if span.name == name]
 
     def tree(self) -> list[str]:
-        """Each span after those of its parents, as ``web > send one > process one``."""
+        """Each span after the names of its parents, as ``web > send one > process one``."""
         by_id = {span.context.span_id: span for span in self.spans if span.context}
 
         def path(span: ReadableSpan) -> str:

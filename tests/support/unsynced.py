@@ -31,7 +31,7 @@ BOOT = "SKYLARK_TEST_BOOT"
 
 
 class Shadow:
-    """What the disks have, in files of ``directory``. For daemons, and for the tests."""
+    """The contents of the disks, in files of ``directory``; used by daemons and by tests."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -105,7 +105,7 @@ def numbers_in(directory: str) -> dict[str, int]:
 
 
 def install(environment: Mapping[str, str]) -> None:
-    """This process is a daemon, and its disk loses power."""
+    """Make this process a daemon whose disk can lose power."""
     shadow, boot = Shadow(Path(environment[SHADOW])), environment[BOOT]
     remove, rename, flush = OsFiles.remove, OsFiles.rename, MessageStore.flush
     become_member, sync_entries = LogDisk.__init__, LogDisk._sync
@@ -172,7 +172,7 @@ class LosingDisks:
         self.shadow.begin(roots)
 
     def environment(self) -> dict[str, str]:
-        """For daemons that start now."""
+        """The environment for daemons that start now."""
         return {DISK: __name__, SHADOW: str(self.shadow.directory), BOOT: f"boot-{self._boots}"}
 
     def lose_power(self, *, new_boot: bool) -> None:

@@ -1,7 +1,7 @@
 """Daemons forked from a process that has imported their modules: a start costs a tenth of the time.
 
 A process of tests starts some hundred daemons, and two thirds of a start is the import of modules. A forked daemon has
-its own session, log, environment and process id as one that was executed, and dies by signals as that one does.
+its own session, log, environment and process id as an executed daemon, and dies by signals as an executed daemon does.
 tests/e2e/test_start.py, the quickstart and the guide run the commands themselves.
 """
 
@@ -21,7 +21,7 @@ from typing import IO
 
 from scripts.daemons import Process, execute
 
-# Console script → its module, and another one that it needs when it serves.
+# Console script → its module, and another module that it needs when it serves.
 COMMANDS = {
     "broker": ("skylark.broker.cli", "skylark.broker.broker"),
     "controller": ("skylark.namesrv.controller.cli", "skylark.namesrv.controller.controller"),
@@ -69,7 +69,10 @@ class WarmDaemons:
         self._asks: socket.socket | None = None
 
     def start(self, command: Sequence[str], log: IO[bytes], cwd: Path) -> Process:
-        """In a session of its own, with its output in ``log``. Programs that are not warm are executed."""
+        """Start a program in a session of its own, with its output in ``log``.
+
+        Programs that are not warm are executed.
+        """
         path = Path(command[0])
         if path.parent != Path(sys.executable).parent or path.name not in COMMANDS:
             return execute(command, log, cwd)
@@ -141,7 +144,7 @@ def serve(asks: socket.socket) -> None:
 
 
 def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, log: int) -> None:
-    """This process is the daemon from here on."""
+    """Turn this process into the daemon."""
     os.setsid()
     with open(os.devnull, "rb") as nothing:
         for source, target in ((nothing.fileno(), 0), (log, 1), (log, 2)):

@@ -1,4 +1,4 @@
-"""The quickstart with forked daemons: see warm_daemons.py. Its arguments are those of scripts/quickstart."""
+"""The quickstart with forked daemons: see warm_daemons.py. Its arguments are the same as of scripts/quickstart."""
 
 import sys
 

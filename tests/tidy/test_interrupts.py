@@ -43,7 +43,7 @@ def is_protected(module: Module, name: str) -> bool:
 
 
 def unprotected(module: Module, others: dict[str, Module]) -> list[str]:
-    """What the module starts without protection, or from an unknown place."""
+    """The tasks that the module starts without protection, or from an unknown place."""
     found = []
     for text in started(module):
         places = ELSEWHERE.get(text, [(module.path, text.removeprefix("self."))])

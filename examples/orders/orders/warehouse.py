@@ -9,7 +9,7 @@ TOPIC = "orders"
 
 
 class Warehouse:
-    """What is in stock, and what is reserved for which order. `handle` is a handler of a PushConsumer."""
+    """The stock, and the reservation of each order. `handle` is a handler of a PushConsumer."""
 
     def __init__(self, stock: dict[str, int]) -> None:
         self.stock = dict(stock)
@@ -27,6 +27,6 @@ class Warehouse:
                 self._changed.notify_all()
 
     def wait_for(self, orders: int, timeout_s: float = 30) -> bool:
-        """Wait until so many orders are reserved."""
+        """Wait until ``orders`` orders are reserved."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.reserved) >= orders, timeout_s)

@@ -1,4 +1,4 @@
-"""TLS: a transport over another transport, settings as RocketMQ's tls.properties has them, and both ends' beginnings.
+"""TLS: a transport over another transport, settings as in RocketMQ's tls.properties, and how each end begins.
 
 options.py    a daemon's options, and how it listens and connects
 settings.py   `Tls` of clients; tls.properties

@@ -1,4 +1,4 @@
-"""The client's side: a connect that agrees on keys before the connection is used."""
+"""The client's side of TLS: connects, and agrees on keys before the connection is used."""
 
 import ssl
 
@@ -37,7 +37,7 @@ def tls_connect(tls: Tls, connect: Connect = sockets.connect) -> Connect:
 
 
 def _with_remedy(error: ssl.SSLError) -> str:
-    """The reason; of a certificate that is not trusted, what this client can do about it, too."""
+    """The reason; for a certificate that is not trusted, also what this client can do about it."""
     reason = reason_of(error)
     if not isinstance(error, ssl.SSLCertVerificationError):
         return reason

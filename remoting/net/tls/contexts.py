@@ -5,7 +5,7 @@ import ssl
 from skylark.mqcommon.errors import UserError
 from skylark.remoting.net.tls.settings import NONE, OPTIONAL, ServerTls, Tls
 
-# Long enough for clocks that differ; a restart makes another one.
+# How long the certificate is valid; a restart makes a new one.
 _SELF_SIGNED_DAYS = 365
 
 
@@ -50,7 +50,7 @@ def _load_ca(context: ssl.SSLContext, file: str) -> None:
 
 def _load_certificate(context: ssl.SSLContext, cert: str, key: str | None, password: str | None) -> None:
     def given_password() -> str:
-        # Without one the library would ask at the terminal.
+        # Without a password the library would ask for one at the terminal.
         return password or ""
 
     try:
@@ -58,7 +58,7 @@ def _load_certificate(context: ssl.SSLContext, cert: str, key: str | None, passw
     except (OSError, ssl.SSLError) as error:
         raise UserError(
             f"certificate {cert} and key {key or cert} cannot be used: {_text(error)}; both must be PEM files that"
-            " belong together, and the password that of the key"
+            " belong together, and the password must be the key's"
         ) from None
 
 

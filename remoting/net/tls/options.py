@@ -76,7 +76,7 @@ def read_properties(options: TlsOptions, exists: Callable[[str], bool] = os.path
         raise ConfigError(f"tlsConfigFile: {file} cannot be read: {error}") from None
     values = {key: value for _, key, value in entries(text, file)}
     if any(value and key.endswith("keyPassword") for key, value in values.items()):
-        # Others must not be able to read a password.
+        # Other users must not be able to read a password.
         read_secret_file(file)
     return values, file
 

@@ -1,4 +1,4 @@
-"""The server's side of TLS: one port serves clients with and without TLS, as the first byte of each tells.
+"""The server's side of TLS: one port serves clients with and without TLS, told apart by their first byte.
 
 `accept` gives a connection at once. The task that reads the connection finds out what the client speaks, so that a
 client which sends nothing, or is slow with its keys, delays no other one.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# RocketMQ looks at the files as often.
+# RocketMQ checks the files as often.
 INTERVAL_S = 0.5
 # At most one log line in this time about clients that did not get through: anybody can send these.
 LOG_S = 10.0
@@ -36,7 +36,7 @@ class TlsServer:
 
     def __init__(self, settings: ServerTls) -> None:
         self.settings = settings
-        # Before the files are read, so that a change in between is noticed.
+        # Made before the files are read, so that a change in between is noticed.
         self._changes = FileChanges(settings)
         self.context = server_context(settings)
         self.handshakes = 0
@@ -44,7 +44,7 @@ class TlsServer:
         self._logged_at = -LOG_S
 
     def failed(self, remote: str, reason: str) -> None:
-        """A client did not get through."""
+        """Count, and log now and then, a client that did not get through."""
         self.failures += 1
         now = trio.current_time()
         if now >= self._logged_at + LOG_S:
@@ -58,12 +58,15 @@ class TlsServer:
             )
 
     async def watch(self) -> None:
-        """Look at the files until cancelled. When new ones cannot be used, the old certificate stays."""
+        """Load the files again when they change, until cancelled.
+
+        The old certificate stays when the new cannot be used.
+        """
         settings = self.settings
         failing = ""
         while True:
             await trio.sleep(INTERVAL_S)
-            if not await trio.to_thread.run_sync(self._changes.look):
+            if not await trio.to_thread.run_sync(self._changes.poll):
                 continue
             try:
                 self.context = await trio.to_thread.run_sync(server_context, settings)
@@ -77,14 +80,14 @@ class TlsServer:
 
 
 class FileChanges:
-    """Whether the files of a server's certificate are other ones than before."""
+    """Notices that the files of a server's certificate have changed."""
 
     def __init__(self, settings: ServerTls) -> None:
         self._files = [file for file in (settings.cert_file, settings.key_file, settings.ca_file) if file]
         self._loaded = self._seen = stamps(self._files)
 
-    def look(self) -> bool:
-        """Whether to load the files again: True once for each change. Blocks."""
+    def poll(self) -> bool:
+        """Check the files: True once for each change, when they must be loaded again. Blocks."""
         now = stamps(self._files)
         is_settled, self._seen = now == self._seen, now
         # A certificate and its key are two files: wait until neither changes any more.
@@ -137,7 +140,7 @@ class AcceptedTransport(Transport):
         self.local, self.remote = inner.local, inner.remote
         self._inner = inner
         self._tls = tls
-        # What to speak over, once that is known; and what a client without TLS has sent by then.
+        # The transport to speak over, once the first byte has come; and what a client without TLS has sent by then.
         self._open: Transport | None = None
         self._first = b""
         self._known = trio.Event()

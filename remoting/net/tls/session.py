@@ -1,8 +1,8 @@
 """A connection that is encrypted, over any other transport.
 
 The TLS library works on two buffers in memory and knows no socket. What `try_send` has encrypted cannot be taken back.
-When the connection does not take all of it, the text is reported as not sent, and its ciphertext is kept: the caller
-sends the same bytes again, and these are skipped then.
+When the connection does not take all of the ciphertext, the rest is kept, and its text is reported as not sent: the
+caller sends the same bytes again, and these are then skipped.
 """
 
 import ssl
@@ -70,7 +70,7 @@ class TlsTransport(Transport):
 
     @property
     def version(self) -> str:
-        """As "TLSv1.3"."""
+        """The version of TLS, such as "TLSv1.3"."""
         return self._tls.version() or ""
 
     async def receive(self, max_bytes: int) -> bytes:
@@ -91,7 +91,7 @@ class TlsTransport(Transport):
         return await self._receive(read, len(buffer))
 
     async def _receive(self, read: Callable[[int], int], max_bytes: int) -> int:
-        """Call ``read(bytes left)`` until it has all that has arrived, at least once; the number of bytes."""
+        """Call ``read(bytes left)``, at least once, until all that has arrived is read; the number of bytes."""
         self._check_open()
         await trio.lowlevel.checkpoint_if_cancelled()
         taken = self._read(read, max_bytes)
@@ -114,7 +114,7 @@ class TlsTransport(Transport):
         except ssl.SSLWantReadError:
             return taken or None
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            # Frames say how long they are, so one that was cut is noticed without TLS.
+            # Frames say how long they are, so a frame that was cut is noticed without TLS.
             return taken
         except ssl.SSLError as error:
             if not taken:
@@ -163,7 +163,7 @@ class TlsTransport(Transport):
 
     async def aclose(self) -> None:
         if not self._rest and not self._closed:
-            # It asks to wait for the peer's goodbye, which nobody needs.
+            # The library asks to wait for the peer's goodbye, which is not needed.
             with suppress(ssl.SSLError):
                 self._tls.unwrap()
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -194,7 +194,7 @@ class TlsTransport(Transport):
 
 
 def reason_of(error: ssl.SSLError) -> str:
-    """What is wrong, in one line, with what to do where that is known."""
+    """The reason of ``error`` in one line, with a remedy where one is known."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {error.verify_message}"
     reason = error.reason or str(error)

@@ -19,11 +19,11 @@ NONE, OPTIONAL, REQUIRE = "none", "optional", "require"
 class Tls:
     """TLS of a client.
 
-    ``ca_file`` (PEM) has the CAs that may have signed a server's certificate; by default those of the system. A server
-    must prove that it is the one whose name was asked for: set ``server_name`` when its certificate has another name
-    than its address, or ``check_name=False`` when any certificate of these CAs will do. ``verify=False`` accepts any
-    server at all, which is for tests. ``cert_file`` and ``key_file`` are this client's own, for servers that want to
-    know who it is; ``key_password`` is that of an encrypted key.
+    ``ca_file`` (PEM) has the CAs that may have signed a server's certificate; by default the system's CAs. A server
+    must prove that it has the name to which the client connects: set ``server_name`` when its certificate has another
+    name than its address, or ``check_name=False`` when any certificate of these CAs will do. ``verify=False`` accepts
+    any server at all, which is for tests. ``cert_file`` and ``key_file`` are this client's own, for servers that want
+    to know who it is; ``key_password`` is the password of an encrypted key.
     """
 
     ca_file: str | None = None
@@ -45,20 +45,20 @@ class ServerTls:
     key_password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     client_certificates: str = NONE
-    #: Make a certificate at the start. It proves nothing.
+    #: Make a certificate at the start, which proves nothing.
     is_test: bool = False
 
 
 @lazy_dataclass(frozen=True)
 class TlsProperties:
-    """A tls.properties: of the server, and of its requests to others. None: without TLS."""
+    """A tls.properties: settings of the server, and of its requests to others. None: without TLS."""
 
     server: ServerTls | None
     client: Tls | None
 
 
 def parse_properties(values: Mapping[str, str], source: str, *, use_tls: bool = False) -> TlsProperties:
-    """What a tls.properties says; ``use_tls`` is the option that switches TLS of requests to others on, too.
+    """The settings in a tls.properties; ``use_tls`` is the option that switches TLS of requests to others on, too.
 
     ConfigError, which names ``source`` and the key, when it is wrong.
     """

@@ -12,7 +12,7 @@ from skylark.remoting.protocol.scalars import read_flag, read_int, read_text
 
 @lazy_dataclass(slots=True)
 class UpdateAclConfigRequestHeader(Header):
-    """50: create or change an account. What is not there stays. Lists have commas. The secret is in no repr."""
+    """50: create or change an account. Absent fields stay as they are. Lists have commas. The secret is in no repr."""
 
     access_key: str = required(read_text)
     secret_key: str | None = field(default=None, repr=False, metadata={"read": read_text, "wire": None, "short": None})
@@ -33,7 +33,7 @@ class DeleteAclConfigRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class UpdateGlobalWhiteAddrsRequestHeader(Header):
-    """53: replace the global white list of a file, by default that of plain_acl.yml."""
+    """53: replace the global white list of a file, by default of plain_acl.yml."""
 
     global_white_addrs: str = required(read_text)
     acl_file_full_path: str | None = optional(read_text)
@@ -41,7 +41,7 @@ class UpdateGlobalWhiteAddrsRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class AclVersionResponseHeader(Header):
-    """52: the DataVersion of plain_acl.yml, and those of all files by their path, as JSON."""
+    """52: the DataVersion of plain_acl.yml, and the DataVersions of all files by their path, as JSON."""
 
     version: str = required(read_text)
     broker_addr: str = required(read_text)
@@ -77,7 +77,7 @@ class PlainAccessConfig(Body):
 
 @lazy_dataclass(slots=True)
 class AclConfig(Body):
-    """54: all accounts of a broker, and the addresses that are not asked who they are."""
+    """54: all accounts of a broker, and the addresses that need no account."""
 
     global_white_addrs: list[str] = member(list_of(TEXT))
     plain_access_configs: list[PlainAccessConfig] = member(list_of(body_of(PlainAccessConfig)))

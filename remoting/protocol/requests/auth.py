@@ -15,7 +15,7 @@ from skylark.remoting.protocol.scalars import read_text
 
 @lazy_dataclass(slots=True)
 class UserRequestHeader(Header):
-    """3001 to 3004: about one user. In 3001 and 3002 this name counts, not that of the body."""
+    """3001 to 3004: about one user. In 3001 and 3002 this name counts, not the name in the body."""
 
     username: str = optional(read_text, "")
 
@@ -45,7 +45,7 @@ class DeleteAclRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ListAclsRequestHeader(Header):
-    """3010: subjects whose name contains the filter; of these the entries whose resource contains the other."""
+    """3010: subjects whose name contains the filter; their entries whose resource contains the other filter."""
 
     subject_filter: str | None = optional(read_text)
     resource_filter: str | None = optional(read_text)
@@ -168,7 +168,7 @@ AUTH_DELETE_USER = Request(
     right=UPDATE_CLUSTER,
     on_slave=_LEFT_TO_MASTER,
 )
-# Without a body when there is no such user, and so for the others that read.
+# The answer has no body when there is no such user; other requests that read do the same.
 AUTH_GET_USER = Request(3004, UserRequestHeader, NOTHING, NOTHING, UserInfo, right=GET_CLUSTER)
 AUTH_LIST_USER = Request(
     3005,

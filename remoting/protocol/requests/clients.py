@@ -115,7 +115,7 @@ class ChallengeRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ChallengeHeader(Header):
-    """The answer to 7103. Old versions of Skylark, which have no challenge, and RocketMQ answer with an error.
+    """The answer to 7103. RocketMQ, and old versions of Skylark that have no challenge, answer with an error.
 
     ``server``: the address that the request named, which signatures cover; old versions leave it out.
     """
@@ -327,7 +327,7 @@ class CheckClientRequestBody(Body):
 
 @lazy_dataclass(slots=True)
 class HeartbeatData(Body):
-    """One client's groups. With ``without_sub`` the subscriptions are those sent before with the same fingerprint."""
+    """One client's groups. With ``without_sub`` the subscriptions are as sent before with the same fingerprint."""
 
     client_id: str = member(TEXT, "", wire="clientID")
     producer_data_set: list[ProducerData] = member(list_of(body_of(ProducerData)))
@@ -354,12 +354,12 @@ def _check_client_needs(body: CheckClientRequestBody) -> list[Need]:
 
 
 def _consume_directly_needs(ext: Mapping[str, Any] | None) -> list[Need]:
-    # Any message is read by its id, and a consumer handles it, or one that the request brings along: as when the
-    # group's offsets are reset.
+    # A consumer handles any message that the id names, or a message that the request brings along. This needs the right
+    # that a reset of the group's offsets needs.
     return [*GET_CLUSTER.of_ext(ext), need_group(text_of(ext, "consumerGroup"), UPDATE)]
 
 
-# Asked before a client signs anything. Each connection has another challenge.
+# Sent before a client signs anything. Each connection gets its own challenge.
 CHALLENGE = Request(7103, ChallengeRequestHeader, NOTHING, ChallengeHeader, NOTHING)
 HEART_BEAT = Request(
     34,

@@ -23,14 +23,14 @@ class AlterSyncStateSetRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class AlterSyncStateSetResponseHeader(Header):
-    """Its answer; 0 when refused."""
+    """The answer to 1001; 0 when refused."""
 
     new_sync_state_set_epoch: int = required(read_int)
 
 
 @lazy_dataclass(slots=True)
 class ElectMasterRequestHeader(Header):
-    """1002. ``broker_id``: who asks, or, with ``designate_elect``, who is to be the master."""
+    """1002. ``broker_id``: the broker that asks, or, with ``designate_elect``, the broker to be elected."""
 
     broker_name: str = required(read_text)
     cluster_name: str | None = optional(read_text)
@@ -41,7 +41,7 @@ class ElectMasterRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class MasterHeader(Header):
-    """Who is the master of a set. The answers of 1002 and 1004, and the notice 1008; 1004 has no ``...set_epoch``.
+    """The master of a set: the answers of 1002 and 1004, and the notice 1008; 1004 has no ``...set_epoch``.
 
     ``registered_replicas``: how many brokers of the set are registered. Only Skylark's answer to 1004 has it.
     """
@@ -66,7 +66,7 @@ class RegisterBrokerToControllerRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class RegisterBrokerToControllerResponseHeader(Header):
-    """The answer, with the master when the set has one that is alive."""
+    """The answer to 1003, with the master when the set has a living master."""
 
     cluster_name: str | None = optional(read_text)
     broker_name: str | None = optional(read_text)
@@ -115,7 +115,7 @@ class GetNextBrokerIdRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetNextBrokerIdResponseHeader(Header):
-    """Its answer: the lowest id that was never given in this set."""
+    """The answer to 1012: the lowest id that was never given in this set."""
 
     next_broker_id: int = required(read_long)
     cluster_name: str | None = optional(read_text)
@@ -124,7 +124,10 @@ class GetNextBrokerIdResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ApplyBrokerIdRequestHeader(Header):
-    """1013. ``register_check_code`` tells who holds an id: a broker that asks again with it gets the same id."""
+    """1013.
+
+    ``register_check_code`` identifies the holder of an id: with the same code a broker gets the same id again.
+    """
 
     cluster_name: str = required(read_text)
     broker_name: str = required(read_text)
@@ -134,7 +137,7 @@ class ApplyBrokerIdRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ApplyBrokerIdResponseHeader(Header):
-    """Its answer."""
+    """The answer to 1013."""
 
     cluster_name: str | None = optional(read_text)
     broker_name: str | None = optional(read_text)
@@ -142,7 +145,7 @@ class ApplyBrokerIdResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class SyncStateSet(Body):
-    """The replicas that have all that was acknowledged, by id."""
+    """The replicas that have every acknowledged message, by id."""
 
     sync_state_set: list[int] = member(list_of(LONG))
     sync_state_set_epoch: int = member(INT, 0)

@@ -116,8 +116,8 @@ class QueryConsumeTimeSpanRequestHeader(Header):
 class GetBrokerConsumeStatsRequestHeader(Header):
     """317. ``is_order``: only ordered topics.
 
-    Two fields are for Skylark's brokers, and add to the answer what else would take a request for each group.
-    ``members``: who is connected. ``traffic``: which groups read each topic, and the messages in and out.
+    Two fields are for Skylark's brokers, and add to the answer what would otherwise take a request for each group.
+    ``members``: the connected members. ``traffic``: which groups read each topic, and the messages in and out.
     """
 
     is_order: bool = required(read_flag)
@@ -134,7 +134,7 @@ _QUEUE = Kind(read_queue, write_queue, lambda: MessageQueue("", "", 0))
 
 @lazy_dataclass(slots=True)
 class MessageRequestMode(Body):
-    """How a group consumes a topic: PULL or POP; ``pop_share_queue_num`` is of POP."""
+    """How a group consumes a topic: PULL or POP; ``pop_share_queue_num`` is for POP."""
 
     consumer_group: str = member(TEXT, "")
     topic: str = member(TEXT, "")
@@ -289,7 +289,7 @@ class GroupMembers(Body):
 class Traffic(Body):
     """Messages that were sent to a topic, or that ``group`` got of the topic.
 
-    ``tps``: a second, in the last minute; ``of_day``: all of the last day.
+    ``tps``: messages per second in the last minute; ``of_day``: messages of the last day.
     """
 
     topic: str = member(TEXT, "")
@@ -317,7 +317,7 @@ class ConsumeStatsList(Body):
 
 @lazy_dataclass(slots=True)
 class QueueTimeSpan(Body):
-    """Store times in one queue: of its first and last message, and of the last one that the group has consumed.
+    """Store times in one queue: of its first and last message, and of the last message that the group has consumed.
 
     ``delay_time``: how long the group's next message has been waiting.
     """

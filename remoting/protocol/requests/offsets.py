@@ -53,7 +53,8 @@ class UpdateConsumerOffsetRequestHeader(Header):
     """15: commits a group's offset. Clients do send -1, which must not be stored.
 
     Two fields are for Skylark's brokers. ``forward_only``: a lower offset than the present one is not stored.
-    ``topic_created_ms``: the creation stamp of the topic that the offset is of; refused when the topic has another one.
+    ``topic_created_ms``: the creation stamp of the topic that the offset belongs to; refused when the topic has another
+    stamp.
     """
 
     consumer_group: str = required(read_text)
@@ -127,7 +128,7 @@ class TimestampResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetAllDelayOffsetResponseHeader(Header):
-    """The answer to 45, from a Skylark master: where its log ends. RocketMQ's says nothing."""
+    """The answer to 45, from a Skylark master: where its log ends. RocketMQ's masters send no such field."""
 
     log_end: int | None = optional(read_long)
 
@@ -169,7 +170,7 @@ class ResetOffsetRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetConsumerStatusRequestHeader(Header):
-    """223 asks a broker for the offsets of a group's consumers, or of the one that is named; it asks them with 221."""
+    """223 asks a broker for the offsets of a group's consumers, or of one client; the broker asks them with 221."""
 
     topic: str = required(read_text)
     group: str = required(read_text)
@@ -238,7 +239,7 @@ class ResetOffsetBodyForC(Body):
 
 @lazy_dataclass(slots=True)
 class GetConsumerStatusBody(Body):
-    """The offsets of one consumer (answer to 221), or those of several by client id (answer to 223)."""
+    """The offsets of one consumer (answer to 221), or of several consumers by client id (answer to 223)."""
 
     message_queue_table: dict[MessageQueue, int] | None = member(_OFFSETS, None)
     consumer_table: dict[str, dict[MessageQueue, int]] | None = member(map_of(_OFFSETS), None)

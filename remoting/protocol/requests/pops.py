@@ -25,7 +25,7 @@ from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, re
 
 #: ``queue_id`` of a request for all queues of a topic.
 ANY_QUEUE: Final = -1
-#: ``init_mode``: where a group begins in a queue that it has no offset of.
+#: ``init_mode``: where a group begins in a queue for which it has no offset.
 INIT_MIN: Final = 0
 INIT_MAX: Final = 1
 #: The most messages of one request.
@@ -52,7 +52,7 @@ class PopMessageRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class PopMessageResponseHeader(Header):
-    """200050 and 200052. The texts are those of remoting/protocol/pop_info.py."""
+    """The answer to 200050 and 200052. For the texts see remoting/protocol/pop_info.py."""
 
     pop_time: int = required(read_long)
     invisible_time: int = required(read_long)

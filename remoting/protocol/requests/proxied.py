@@ -22,7 +22,7 @@ class ProxiedClient(Body):
 
 @lazy_dataclass(slots=True)
 class ProxyHeartbeatData(Body):
-    """Some clients that are there, and the ids of some that left. A client that no heartbeat names is forgotten."""
+    """Some connected clients, and the ids of some that left. A broker forgets a client that no heartbeat names."""
 
     clients: list[ProxiedClient] = member(list_of(body_of(ProxiedClient)))
     left: list[str] = member(list_of(TEXT))

@@ -19,7 +19,7 @@ PULL_SUSPEND: Final = 0x2  # hold the request until there is a message
 PULL_SUBSCRIPTION: Final = 0x4  # subscription is in the request
 PULL_CLASS_FILTER: Final = 0x8
 PULL_LITE: Final = 0x10
-PULL_UNWRAPS: Final = 0x100  # the client takes inner batches apart; only Skylark's says so, RocketMQ has no such bit
+PULL_UNWRAPS: Final = 0x100  # the client takes inner batches apart; Skylark's own bit
 
 
 @lazy_dataclass(slots=True)
@@ -44,7 +44,7 @@ class PullMessageRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class PullMessageResponseHeader(Header):
-    """The offset to go on from. Some servers do not suggest a broker.
+    """The offset to read from next. Some servers do not suggest a broker.
 
     ``topic_created_ms``, Skylark's own: the creation stamp of the topic, see `TopicConfig`.
     """
@@ -65,7 +65,7 @@ _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY
 
 
 def _pull_needs(ext: Mapping[str, Any] | None) -> list[Need]:
-    """Sub of both. Messages are read, so a retry topic is that of its whole name, see `need_topic`."""
+    """Sub of the group and of the topic. As messages are read, `need_topic` gets no group for a retry topic."""
     topic = text_of(ext, "topic")
     found = [need_group(text_of(ext, "consumerGroup"), SUB)]
     return [*found, need_topic(topic, SUB)] if topic else found

@@ -35,7 +35,8 @@ class QueryMessageResponseHeader(Header):
 class ViewMessageRequestHeader(Header):
     """33: the message at a physical offset.
 
-    ``takes_batches`` is not RocketMQ's: the answer may be an inner batch. Others get its first message.
+    ``takes_batches``, Skylark's own: the answer may be an inner batch. Clients without it get the first message of the
+    batch.
     """
 
     offset: int = required(read_long)

@@ -37,7 +37,8 @@ class GetBrokerMemberGroupRequestHeader(Header):
 class BrokerHeartbeatRequestHeader(Header):
     """904. NameServers need the names and addresses; the fields after ``broker_id`` are for Controllers.
 
-    ``epoch`` is that of the newest stretch of the broker's log, -1 when it has none; ``max_offset`` is its end.
+    ``epoch`` is the epoch of the newest stretch of the broker's log, -1 when there is none; ``max_offset`` is the log's
+    end.
     """
 
     cluster_name: str = required(read_text)
@@ -159,7 +160,7 @@ MAX_PART_BYTES: Final = 128 * 1024
 STEP_TOPICS: Final = 500
 #: How much is inflated in one step.
 STEP_BYTES: Final = 256 * 1024
-# How much is inflated in one call, and what is passed to it: what zlib did not use of that is copied.
+# How much is inflated in one call, and how much is passed to the call: zlib copies the input that it did not use.
 _PIECE_BYTES: Final = 64 * 1024
 _FED_BYTES: Final = 16 * 1024
 
@@ -186,7 +187,7 @@ class RegisterBrokerBody(Body):
     filter_server_list: list[str] = member(list_of(TEXT))
     #: Between Skylark and Skylark, in a part: the topics that were deleted.
     removed_topics: list[str] | None = member(list_of(TEXT), None)
-    #: Skylark's own: the names of the other brokers of the cluster, as far as this one has heard of them.
+    #: Skylark's own: the names of the other brokers of the cluster, as far as this broker knows them.
     known_brokers: list[str] | None = member(list_of(TEXT), None)
     #: Skylark's own: the broker is drained, so nothing is missing when it leaves.
     is_drained: bool | None = member(FLAG, None)
@@ -234,13 +235,13 @@ def encode_compressed(body: RegisterBrokerBody, version: int, *, attributes: boo
 
 Reading = Generator[None, None, RegisterBrokerBody]
 #: Called with the topics of each step.
-Take = Callable[[dict[str, TopicConfig]], None]
+OnTopics = Callable[[dict[str, TopicConfig]], None]
 
 
-def read_registration(wire: Any, take: Take | None = None) -> Reading:
+def read_registration(wire: Any, on_topics: OnTopics | None = None) -> Reading:
     """The body in the result of ``loads``, which this empties. Raises ProtocolError when it is not such a body.
 
-    ``take`` gets the topics; without it they are in the body. The other readers do the same.
+    ``on_topics`` gets the topics; without ``on_topics`` they are in the body. The other readers do the same.
     """
     wrapper = wire.get(_WRAPPER) if type(wire) is dict else None
     table = None
@@ -248,24 +249,24 @@ def read_registration(wire: Any, take: Take | None = None) -> Reading:
     if type(wrapper) is dict:
         table = wrapper.pop(_TABLE, None)
         wrapper.pop(_DETAILS, None)
-        mappings.take(wrapper.pop(_MAPPINGS, None))
+        mappings.add(wrapper.pop(_MAPPINGS, None))
     body = mappings.added_to(RegisterBrokerBody.from_wire(wire))
     if table is None:
         return body
     if type(table) is not dict:
         raise ProtocolError("TopicConfigTable.topicConfigTable: not an object")
-    take = _Counted(take or body.topic_config_serialize_wrapper.topic_config_table.update)
+    on_topics = _Counted(on_topics or body.topic_config_serialize_wrapper.topic_config_table.update)
     names = iter(list(table))
     while chunk := list(islice(names, STEP_TOPICS)):
-        take(_read_topics({name: table.pop(name) for name in chunk}))
+        on_topics(_read_topics({name: table.pop(name) for name in chunk}))
         yield None
     return body
 
 
-def decode_json(data: bytes, take: Take | None = None) -> Reading:
+def decode_json(data: bytes, on_topics: OnTopics | None = None) -> Reading:
     """The body in its JSON form. Raises ProtocolError when it is not such a body."""
     topics: dict[str, TopicConfig] = {}
-    take = _Counted(take or topics.update)
+    on_topics = _Counted(on_topics or topics.update)
     mappings = _Mappings()
     pieces = split_objects(data, _WRAPPER, (_TABLE, _DETAILS, _MAPPINGS))
     while True:
@@ -275,9 +276,9 @@ def decode_json(data: bytes, take: Take | None = None) -> Reading:
             rest: bytes = end.value
             break
         if piece is not None and piece.name == _TABLE:
-            take(_read_topics(loads(piece.data, relaxed_bytes=_RELAXED_BYTES)))
+            on_topics(_read_topics(loads(piece.data, relaxed_bytes=_RELAXED_BYTES)))
         elif piece is not None and piece.name == _MAPPINGS:
-            mappings.take(loads(piece.data, relaxed_bytes=_RELAXED_MAPPINGS_BYTES))
+            mappings.add(loads(piece.data, relaxed_bytes=_RELAXED_MAPPINGS_BYTES))
         yield None
     if len(rest) > MAX_REST_BYTES:
         raise ProtocolError(f"it has {len(rest)} bytes besides topics, at most {MAX_REST_BYTES} are read")
@@ -286,21 +287,21 @@ def decode_json(data: bytes, take: Take | None = None) -> Reading:
     return mappings.added_to(body)
 
 
-def decode_compressed(data: bytes, version: int, take: Take | None = None) -> Reading:
+def decode_compressed(data: bytes, version: int, on_topics: OnTopics | None = None) -> Reading:
     """The body in its compressed form, from a peer of ``version``. Raises ProtocolError when it is not such a body."""
     parts = _Parts(data)
     wrapper = TopicConfigTable(data_version=DataVersion.from_wire(loads(parts.part())))
-    take = take or wrapper.topic_config_table.update
+    on_topics = on_topics or wrapper.topic_config_table.update
     topics: dict[str, TopicConfig] = {}
     try:
         for number in range(1, parts.count() + 1):
             topic = _parse_topic(str(parts.part(), "utf-8"))
             topics[topic.topic_name] = topic
             if number % STEP_TOPICS == 0 or parts.step_is_over():
-                take(topics)
+                on_topics(topics)
                 topics = {}
                 yield None
-        take(topics)
+        on_topics(topics)
         servers = _SERVERS.read(loads(parts.part()))
     except ValueError as cause:
         raise ProtocolError(f"compressed registration is damaged: {cause}") from None
@@ -308,7 +309,7 @@ def decode_compressed(data: bytes, version: int, take: Take | None = None) -> Re
     if version >= MAPPING_SINCE:
         for number in range(1, parts.count() + 1):
             info = loads(parts.part())
-            mappings.take({info.get("topic"): info} if type(info) is dict else info)
+            mappings.add({info.get("topic"): info} if type(info) is dict else info)
             if number % STEP_TOPICS == 0 or parts.step_is_over():
                 yield None
     while parts.skip():
@@ -323,7 +324,7 @@ class _Mappings:
         self._found: dict[str, TopicQueueMappingInfo] = {}
         self._count = 0
 
-    def take(self, wire: Any) -> None:
+    def add(self, wire: Any) -> None:
         if wire is None:
             return
         try:
@@ -336,22 +337,22 @@ class _Mappings:
         self._found.update(found)
 
     def added_to(self, body: RegisterBrokerBody) -> RegisterBrokerBody:
-        """``body``, with them."""
+        """``body`` with these parts."""
         body.topic_config_serialize_wrapper.topic_queue_mapping_info_map = self._found
         return body
 
 
 class _Counted:
-    """``take``, up to MAX_TOPICS topics. The compressed form says how many there are before they are read."""
+    """``on_topics``, up to MAX_TOPICS topics. The compressed form says how many there are before they are read."""
 
-    def __init__(self, take: Take) -> None:
-        self._take = take
+    def __init__(self, on_topics: OnTopics) -> None:
+        self._on_topics = on_topics
         self._count = 0
 
     def __call__(self, topics: dict[str, TopicConfig]) -> None:
         self._count += len(topics)
         _check_count(self._count)
-        self._take(topics)
+        self._on_topics(topics)
 
 
 def _check_count(count: int) -> None:
@@ -397,7 +398,7 @@ class _Parts:
         self._left = memoryview(data)
         self._inflated_bytes = 0
         self._step_from = 0
-        # What is inflated, and how far it was read.
+        # The inflated bytes, and how many of them were read.
         self._data = b""
         self._at = 0
 
@@ -420,7 +421,7 @@ class _Parts:
         return self._data[self._at - length : self._at]
 
     def step_is_over(self) -> bool:
-        """Whether so much was inflated that others should run."""
+        """Whether enough was inflated for a step, so that other work should run."""
         if self._inflated_bytes - self._step_from < STEP_BYTES:
             return False
         self._step_from = self._inflated_bytes

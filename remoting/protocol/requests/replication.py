@@ -1,6 +1,6 @@
 """Masters and slaves: the address of the master (906), tables of features that Skylark does not have (60, 61),
 modes of consumption (402), epochs of the log (1007), Skylark's own 7100. Other tables are in topics.py, groups.py and
-offsets.py; the state of replication is in admin.py.
+offsets.py; the state of replication is in brokers.py.
 """
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -70,7 +70,7 @@ class TimerMetrics(Body):
 
 @lazy_dataclass(slots=True)
 class MetadataVersions(Body):
-    """The version of each table. That of consumer offsets rises with each commit, before the journal has the commit."""
+    """The version of each table. The version of offsets rises with each commit, before the journal has the commit."""
 
     topics: DataVersion = member(body_of(DataVersion))
     groups: DataVersion = member(body_of(DataVersion))
@@ -128,7 +128,7 @@ GET_BROKER_EPOCH_CACHE = Request(
     EpochEntryCache,
     right=GET_CLUSTER,
 )
-# The versions that the slave has; the versions that the master has.
+# The request has the slave's versions, the answer the master's versions.
 WATCH_METADATA = Request(
     7100,
     WatchMetadataRequestHeader,

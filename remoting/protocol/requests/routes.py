@@ -103,7 +103,8 @@ class RegisterBrokerResponseHeader(Header):
 class BrokerRequestHeader(Header):
     """104 and 322: one broker.
 
-    ``known_crc``, Skylark's own, in 322: the `names_crc` of the brokers of its cluster that it knows, itself included.
+    ``known_crc``, Skylark's own, in 322: the `names_crc` of all brokers of its cluster that the broker knows, itself
+    included.
     """
 
     broker_name: str = required(read_text)
@@ -117,8 +118,9 @@ class BrokerRequestHeader(Header):
 class QueryDataVersionResponseHeader(Header):
     """The answer to 322: whether the broker must register fully.
 
-    ``known_brokers`` and ``gone_brokers``, Skylark's own, come when the NameServer knows other brokers of the cluster
-    than the broker does: the names that it knows, and those of brokers that are gone for good, one on each line.
+    ``known_brokers`` and ``gone_brokers``, Skylark's own, come when the NameServer and the broker know different
+    brokers of the cluster: the names that the NameServer knows, and the names of brokers that are gone for good, one
+    name a line.
     """
 
     changed: bool = required(read_flag)
@@ -137,14 +139,14 @@ class GetRouteInfoRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class WatchRoutesRequestHeader(Header):
-    """7104, Skylark's own. The body names the topics; ``version``: as of which the client knows their routes."""
+    """7104, Skylark's own. The body names the topics; ``version``: of the routes that the client has."""
 
     version: str = optional(read_text, "")
 
 
 @lazy_dataclass(slots=True)
 class WatchRoutesResponseHeader(Header):
-    """The answer to 7104, whose body has the topics that have changed. It comes when there is a change, or in time.
+    """The answer to 7104, whose body has the changed topics. It comes with a change, or when the wait ends.
 
     ``whole``: any of the client's topics may have changed. ``held`` false: too many wait, so ask for routes instead.
     """
@@ -218,11 +220,11 @@ class QueueData(Body):
 
 #: Why a broker is away: its connection ended, or nothing was heard from it for long.
 LOST = "lost"
-#: It has unregistered, as brokers do when they are stopped.
+#: The broker has unregistered, as brokers do when they are stopped.
 STOPPED = "stopped"
-#: Other brokers tell of it; it has not registered since the NameServer was started.
+#: Other brokers name the broker; it has not registered since the NameServer was started.
 UNHEARD = "unheard"
-#: It has registered, but its topics have not arrived in full.
+#: The broker has registered, but its topics have not arrived in full.
 NOT_WHOLE = "notWhole"
 
 

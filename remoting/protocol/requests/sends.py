@@ -87,10 +87,10 @@ SHORT = _names(short=True)
 LONG = _names(short=False)
 
 
-#: Codes of an answer: it is stored, but not as durably as the broker's options require.
+#: Codes of an answer: the message is stored, but not as durably as the broker's options require.
 STORED = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
-#: What a slave answers to a message: the text of RocketMQ before 5 (and of 5 with acting masters), which says why.
+#: A slave's answer to a send: the text of RocketMQ before 5 (and of 5 with acting masters), which gives the reason.
 NO_MESSAGES = SlaveAnswer(
     ResponseCode.SERVICE_NOT_AVAILABLE,
     "service not available now. It may be caused by one of the following reasons: messages are put to the slave",
@@ -98,7 +98,7 @@ NO_MESSAGES = SlaveAnswer(
 
 
 def _right_to_send(topic_field: str, properties_field: str) -> Right:
-    """The right to send to the topic, and to each light queue that is named. A retry topic needs Sub of its group."""
+    """The right to send to the topic, and to each named light queue. A retry topic needs Sub of its group."""
 
     def needs(ext: Mapping[str, Any] | None) -> list[Need]:
         name = text_of(ext, topic_field)
@@ -156,7 +156,7 @@ DEFERRED_BATCHES = "deferredBatches"
 
 @lazy_dataclass(slots=True)
 class RecallMessageRequestHeader(Header):
-    """``recall_handle`` is that of the answer to the send."""
+    """``recall_handle`` comes from the answer to the send."""
 
     topic: str = required(read_text)
     recall_handle: str = required(read_text)

@@ -74,7 +74,7 @@ class DrainStatus(Body):
 
     @property
     def waiting(self) -> int:
-        """What this broker or an administrator must do first: no group can read it yet."""
+        """The messages that no group can read yet: this broker or an administrator must act first."""
         return self.sends_in_flight + self.delayed + self.timed + self.half + self.popped + self.unmoved
 
     @property
@@ -95,7 +95,8 @@ class SealQueuesRequestHeader(Header):
 class SealedQueue(Body):
     """A sealed queue: consumers see the messages before ``limit``.
 
-    Those from there up to ``moved_to`` have been copied to another queue; ``end`` is the offset after the last message.
+    The messages from ``limit`` to before ``moved_to`` have been copied to another queue; ``end`` is the offset after
+    the last message.
     """
 
     queue_id: int = member(INT, 0)
@@ -106,7 +107,7 @@ class SealedQueue(Body):
 
 @lazy_dataclass(slots=True)
 class SealedQueues(Body):
-    """The answer to 7132: all sealed queues of the topic from that number on."""
+    """The answer to 7132: all sealed queues of the topic from ``first_queue`` on."""
 
     queues: list[SealedQueue] = member(list_of(body_of(SealedQueue)))
 
@@ -129,7 +130,7 @@ class ReadSealedResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class StoreMovedRequestHeader(Header):
-    """7134: store the records in the body, which are of another queue or broker, in this queue."""
+    """7134: store the records in the body, which come from another queue or broker, in this queue."""
 
     topic: str = required(read_text)
     queue_id: int = required(read_int)
@@ -158,9 +159,9 @@ class GetClosedQueuesRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ClosedQueues(Body):
-    """The answer to 7136. ``unread`` has a row without a group for what comes after a seal and was not copied.
+    """The answer to 7136. ``unread`` has a row without a group for messages after a seal that were not copied.
 
-    ``popped``: check points of pops that are open; their messages may be read again where they are.
+    ``popped``: open check points of pops, whose messages may be read again in their queues.
     """
 
     unread: list[UnreadQueue] = member(list_of(body_of(UnreadQueue)))

@@ -57,7 +57,7 @@ class LogicQueueMappingItem(Body):
 
 @lazy_dataclass(slots=True)
 class TopicQueueMappingDetail(Body):
-    """The same, with the stretches of each queue."""
+    """A broker's part in a static topic, with the stretches of each queue."""
 
     topic: str = member(TEXT, "")
     scope: str = member(TEXT, "__global__")
@@ -88,9 +88,9 @@ TOPIC_UNIT_SUB: Final = 2
 class TopicConfig(Body):
     """How a broker keeps a topic.
 
-    ``created_ms``, Skylark's own: when this broker's topic of the name was made, which tells it from one that had the
-    name before. None: not known, as in stores of RocketMQ and of older versions. It is no setting: two brokers keep a
-    topic alike although each has made it at its own time.
+    ``created_ms``, Skylark's own: when this broker's topic of the name was made, which tells it from an earlier topic
+    of this name. None: not known, as in stores of RocketMQ and of older versions. The stamp is no setting: two brokers
+    keep a topic alike although each has made it at its own time.
     """
 
     topic_name: str = member(TEXT, "")
@@ -182,7 +182,7 @@ class TopicConfigTable(Body):
 class TopicList(Body):
     """Names of topics (206, 224, 304).
 
-    ``absent_topics``, Skylark's own, in 206: those that only brokers have which are away.
+    ``absent_topics``, Skylark's own, in 206: topics that only absent brokers have.
     """
 
     topic_list: list[str] = member(list_of(TEXT))

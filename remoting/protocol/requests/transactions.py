@@ -40,7 +40,7 @@ class CheckTransactionStateRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ResumeCheckHalfMessageRequestHeader(Header):
-    """323. ``msg_id``: the one with the broker's address and the offset in the log."""
+    """323. ``msg_id``: the offset message id, with the broker's address and the offset in the log."""
 
     msg_id: str = required(read_text)
     topic: str | None = optional(read_text)

@@ -30,7 +30,7 @@ DELETE = DELETE_TOPIC_IN_BROKER.code
 
 
 def create(topic: str = "AdminT", **changes: Any) -> dict[str, Any]:
-    """What mqadmin 5.3.3 sends (golden)."""
+    """The request of mqadmin 5.3.3 (golden)."""
     return {
         "topicFilterType": "SINGLE_TAG", "order": "false", "topicSysFlag": "0", "force": "false", "attributes": "",
         "writeQueueNums": "4", "topic": topic, "perm": "6", "defaultTopic": "TBW102", "readQueueNums": "4", **changes,

@@ -69,7 +69,7 @@ async def test_a_start_is_refused_until_topics_are_made_anew(way: str) -> None:
 
 
 async def test_a_store_without_an_inventory_is_taken_as_it_is() -> None:
-    """As one of RocketMQ's, or of an older version."""
+    """Such as a store of RocketMQ, or of an older version."""
     fs = await killed()
     fs.remove("/store/inventory")
     fs.remove(JOURNAL)

@@ -104,7 +104,7 @@ class _Later:
         return read_all(self.store, topic, queue_id)
 
     def bodies(self, topic: str = "t", queue_id: int = 0) -> list[bytes]:
-        """What was delivered; none of it is still marked as delayed."""
+        """The delivered messages, none of which may still be marked as delayed."""
         found = self.records(topic, queue_id)
         assert all(find_property(record.properties, b"DELAY") is None for record in found)
         return [record.body for record in found]

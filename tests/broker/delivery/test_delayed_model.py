@@ -31,7 +31,7 @@ steps = st.lists(
 
 
 class History:
-    """What was sent, what is durable, and when each was due."""
+    """The messages that were sent, which of them are durable, and when each was due."""
 
     def __init__(self, delays: Delays) -> None:
         self.delays = delays
@@ -47,7 +47,7 @@ class History:
         self.delays.send(body, level, queue_id=level)
 
     def check(self) -> None:
-        """No message is early, nor twice without a reason; those of a level come in their order."""
+        """No message is early, nor twice without a reason; messages of a level come in their order."""
         now_ms = self.delays.clock.now_ms()
         for level in (1, 2, 3):
             found = self.delays.bodies(queue_id=level)

@@ -39,7 +39,7 @@ class Queue:
 
 
 class Pulls:
-    """Held pulls, and a note of each one that was looked at or answered."""
+    """Held pulls, and a record of each pull that was checked or answered."""
 
     def __init__(self) -> None:
         self.held = HeldPulls()

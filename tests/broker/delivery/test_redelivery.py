@@ -50,7 +50,7 @@ async def sent(client: RemotingClient, addr: str, topic: str = "t", **ext: Any) 
 
 
 async def stored(client: RemotingClient, addr: str, topic: str, queue_id: int = 0) -> list[MessageExt]:
-    """What the queue has; nothing when there is no such topic."""
+    """The messages of the queue; none when there is no such topic."""
     answer = await client.invoke(addr, pull_request(topic, 0, queue_id=queue_id, consumerGroup=READER))
     return decode_messages(answer.body) if answer.code == 0 else []
 
@@ -137,7 +137,7 @@ async def test_a_message_without_room_for_a_note_is_taken_back_without_it() -> N
 
 
 async def test_a_compressed_body_waits_and_dies_as_it_is() -> None:
-    """With its flag, and not compressed again."""
+    """The body keeps its flag, and is not compressed again."""
     body = compressed(b"body" * 5_000, LZ4)
     async with running(**SOON) as (client, addr):
         at = Endpoint(client, addr)

@@ -1,4 +1,4 @@
-"""Replies at the broker: pushed to who asked, stored, and answered with what became of them."""
+"""Replies at the broker: pushed to the requester, stored, and answered with the outcome."""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
 """Random histories of timed messages over kills, power losses, stops, changes of the role and recalls.
 
-Each message whose record is in the log is delivered once into that log, none before its time, none that was recalled.
+Each message whose record is in the log is delivered once into that log, unless it was recalled, and not before its
+time.
 """
 
 from collections import Counter

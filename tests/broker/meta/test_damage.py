@@ -34,7 +34,7 @@ def stored(*, clean: bool) -> MemoryFiles:
 
 
 def open_or_refuse(fs: MemoryFiles, path: str, data: bytes) -> tuple[list[Any], JournalReport] | None:
-    """What is read with another content of one file; None when it was refused, with file, offset and reason."""
+    """The metadata read with another content of one file; None when it was refused, with file, offset and reason."""
     after = fs.killed()
     after.overwrite(path, data)
     try:

@@ -89,7 +89,7 @@ async def test_a_client_is_forgotten_when_it_leaves_or_its_proxy_does() -> None:
     desk, proxy, other = Desk(), Caller(), Caller()
     await tell(desk, proxy, consumer("c1"), consumer("c2"), producer("p1", "orders"))
     await tell(desk, other, consumer("c2"), consumer("c3"))
-    # One that uses two proxies is listed once.
+    # A client that uses two proxies is listed once.
     assert [name for name, _, _ in await members(desk)] == ["c1", "c2", "c3"]
     await tell(desk, proxy, left=("c1", "unknown"))
     assert [name for name, _, _ in await members(desk)] == ["c2", "c3"]

@@ -56,7 +56,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class State:
-    """What the journal has."""
+    """The state of the journal."""
 
     rows: dict[str, Note]
     version: DataVersion

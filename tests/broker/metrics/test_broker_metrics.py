@@ -33,7 +33,7 @@ COMMON_LABELS = (("cluster", "DefaultCluster"), ("node_type", "broker"), ("node_
 
 @asynccontextmanager
 async def measured(caplog: pytest.LogCaptureFixture, **options: Any) -> AsyncIterator[tuple[RemotingClient, str, str]]:
-    """A client, the broker's address and that of its pages."""
+    """A client, the broker's address and the address of its pages."""
     caplog.set_level(logging.INFO)
     given = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0, **options}
     async with running(**given) as (client, addr):

@@ -21,7 +21,7 @@ class Times:
         self.times = PutTimes(self.puts, lambda: self.now)
 
     def turn(self, count: int, took_s: float) -> None:
-        """One turn of the loop, which stores so many."""
+        """One turn of the loop, which stores ``count`` messages."""
         self.begin(count)
         self.now += took_s
         self.times.end_turn()

@@ -186,7 +186,7 @@ idle = st.tuples(st.just("wait"), st.sampled_from([1, 7, 10, 55, 600, 3600, 40_0
 
 @given(st.lists(events | idle, max_size=40))
 def test_counters_agree_with_a_list_of_all_events(steps: list[tuple[str, int]]) -> None:
-    """A sum is that of the span, or of up to a step (and the time between two samplings) more before it."""
+    """A sum is of the span, or of up to a step (and the time between two samplings) more before it."""
     clock = ManualClock()
     stats = BrokerStats(clock)
     history: dict[str, list[tuple[int, int]]] = {}

@@ -34,7 +34,7 @@ from tests.support.waiting import DEADLINE_S, until
 
 
 class Slave(Fake):
-    """One that acts, and has offsets."""
+    """A slave that acts as the master, and has offsets."""
 
     def __init__(self, offsets: dict[str, dict[int, int]] | None = None) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Master:
 
 @asynccontextmanager
 async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master]:
-    """One that is about to register; ``living`` is what the NameServer says, and may be changed."""
+    """A master that is about to register; ``living`` is the NameServer's answer, and may be changed."""
     namesrv = Fake()
     namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: MemberGroupAnswer(BrokerMemberGroup(living)))
     async with serving(namesrv), open_client() as client, trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Registration with NameServers: ours, and a recording one that stands for RocketMQ's."""
+"""Registration with NameServers: Skylark's, and a recording fake in place of RocketMQ's."""
 
 import logging
 from collections.abc import AsyncIterator, Callable

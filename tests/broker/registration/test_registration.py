@@ -87,8 +87,8 @@ async def test_many_topics_in_parts_then_only_what_changes(monkeypatch: pytest.M
         await until(lambda: registrar.registered_addrs == [addr])
         assert all_topics(namesrv.routes) == set(meta.topics.names())
         assert max(namesrv.sent) <= 50
-        # Who finds the default topic, but not the one that it asked for, creates that one. So the default topic comes
-        # last, unless a registration came before the others were made.
+        # A client that finds the default topic, but not the wanted topic, creates the wanted topic. So the default
+        # topic comes last, unless a registration came before the other topics were made.
         with_default = next(topics for topics in namesrv.parts if AUTO_CREATE_TOPIC in topics)
         assert with_default is namesrv.parts[-1] or with_default.isdisjoint(map(name, range(1_000)))
         namesrv.sent.clear()

@@ -10,6 +10,6 @@ from tests.broker.replication.sets import namesrv
 
 @pytest.fixture
 async def options() -> AsyncIterator[dict[str, Any]]:
-    """Of a broker that is registered."""
+    """The options of a broker that is registered."""
     async with namesrv() as addr:
         yield {"namesrv_addr": addr}

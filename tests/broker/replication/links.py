@@ -19,7 +19,7 @@ TERMS = LinkTerms(cluster="DefaultCluster", broker="broker-a")
 
 
 class Log(simulated.Log):
-    """Of any bytes."""
+    """A log of any bytes."""
 
     file_bytes = FILE_BYTES
 
@@ -66,7 +66,7 @@ def take_in(link: SlaveLink, log: Log, data: Iterable[bytes], now: float = 0.0) 
 
 
 def converse(master: MasterLink, master_log: Log, slave: SlaveLink, slave_log: Log, now: float = 0.0) -> None:
-    """Until neither has anything to say."""
+    """Exchange bytes until neither end has any to send."""
     while True:
         up, down = slave.take_output(), b""
         if up:

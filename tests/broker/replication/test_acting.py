@@ -90,7 +90,7 @@ async def cluster(**options: Any) -> AsyncIterator[Cluster]:
 
 
 async def acts(one: Running, acting: bool = True) -> None:
-    """As brokerStatus tells."""
+    """Wait until brokerStatus says that the broker acts as the master, or does not."""
 
     async def told() -> bool:
         answer = await one.client.invoke(one.addr, Command(GET_BROKER_RUNTIME_INFO.code))
@@ -208,7 +208,7 @@ async def test_members_answer_each_other_only_with_acting_masters(slave: dict[st
 
 
 async def test_a_frozen_master_is_found_out_by_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection stays; that it lives must be told each second."""
+    """The connection of a frozen master stays open, but a living master sends a heartbeat each second."""
     monkeypatch.setattr(registrar_module.Registrar, "_connection_lost", lambda self, addr: None)
     async with cluster(scan_not_active_broker_interval=20) as here, broker(**here.options, **SLAVE) as slave:
         options = {**here.options, "broker_not_active_timeout_millis": 400}

@@ -40,7 +40,7 @@ async def test_a_skylark_master_is_told_by_its_answer() -> None:
 
 async def test_a_rocketmq_master_gets_no_hello(nursery: trio.Nursery) -> None:
     def runtime(channel: Channel, request: Command) -> Command:
-        channel.attachments.clear()  # as one that knows of no offers
+        channel.attachments.clear()  # as a broker that does not know offers of CBOR
         offsets = {"commitLogMinOffset": "1073741824", "commitLogMaxOffset": "1073741900"}
         return request.respond(ResponseCode.SUCCESS, body=dumps({"table": offsets}))
 

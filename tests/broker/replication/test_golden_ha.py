@@ -18,7 +18,7 @@ CONNECTED_BEFORE_S = 5.0
 
 
 class Read(NamedTuple):
-    """What one side read at once."""
+    """The bytes that one side read at once."""
 
     at: float
     of_slave: bool
@@ -32,7 +32,7 @@ def recorded() -> list[Read]:
 
 
 def master_log() -> Log:
-    """What the recorded master had: two heartbeat headers and that of one frame around it."""
+    """The log of the recorded master, from its stream: two heartbeat headers and the header of one frame around it."""
     stream = b"".join(read.data for read in recorded() if not read.of_slave)
     size = int.from_bytes(stream[20:24], "big")
     return Log(stream[24 : 24 + size])

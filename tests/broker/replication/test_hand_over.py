@@ -69,7 +69,7 @@ async def made(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
 
 
 def has_topics(desk: Desk, *names: str) -> None:
-    """With 20 messages in the queues that the tests use: a master takes no offset past an end."""
+    """Add topics, with 20 messages in the queues that the tests use: a master takes no offset past an end."""
     for name in names:
         desk.meta.topics.put(TopicConfig(name))
         for queue_id in (0, 3):

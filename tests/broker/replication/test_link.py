@@ -203,7 +203,7 @@ def test_nobody_makes_two_new_peers_speak_the_first_version() -> None:
     (challenge,) = [decode(Challenge, HelloReader().receive(master.take_output()))]
     with pytest.raises(ReplicationRefused, match="haSharedSecret"):
         slave.receive(encode(replace(challenge, version=1)), 0.0)
-    # Nor by another hello: the proof is of the one that the slave has sent.
+    # Nor by another hello: the proof covers the hello that the slave has sent.
     master = master_link(Log(text(9000)), SECRET)
     slave, old = slave_link(Log(), SECRET), slave_link(Log(), SECRET, version=1)
     slave.take_output()

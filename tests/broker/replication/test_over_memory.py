@@ -118,7 +118,7 @@ async def test_a_read_error_of_the_master_costs_a_connection_only(
 
 
 async def test_frames_go_on_where_a_full_connection_stopped_them() -> None:
-    """What is sent without waiting is taken in part only."""
+    """A connection takes only a part of the bytes that are sent without waiting."""
     its_set = Set(open_store(MemoryFiles()), capacity=50)
     async with its_set.serving():
         stream = await its_set.connect("127.0.0.1", 10912)

@@ -31,7 +31,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def send(namesrv_addr: str, numbers: range) -> None:
-    """As soon as there is a master to send to."""
+    """Send as soon as there is a master."""
     async with Producer(namesrv_addr) as producer:
 
         async def is_there() -> bool:

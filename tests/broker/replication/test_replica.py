@@ -134,7 +134,7 @@ def copy_of(its_master: MessageStore, start: int = 0, end: int | None = None) ->
 
 
 def entries(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
-    """Of the queues that have any."""
+    """The entries of the queues that have any."""
     return {
         (queue.topic, queue.queue_id): [queue.entry(offset) for offset in range(queue.min_offset, queue.next_offset)]
         for queue in store.queues

@@ -32,7 +32,7 @@ class Ends:
         self.admitted.append(said_hello)
 
     def shake_hands(self, slave: SlaveLink) -> None:
-        """Until the master has nothing to do but to send the log."""
+        """Exchange bytes until the master has only the log left to send."""
         for _ in range(4):
             self.master.receive(slave.take_output(), 0.0)
             while (step := self.master.next_step(0.0)) is not None and not isinstance(step, Range):

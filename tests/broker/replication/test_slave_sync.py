@@ -72,7 +72,7 @@ class SkylarkMaster:
         self.serve()
 
     def serve(self) -> None:
-        """With the handlers as they are now."""
+        """Serve with the present handlers."""
         handlers = {**self.desk.all_handlers, **self.watch.handlers()}
         self.server = Server({code: self._noting(code, handler) for code, handler in handlers.items()})
 
@@ -492,7 +492,7 @@ async def test_rocketmq_4_is_asked_once() -> None:
 
 
 class Allowing(Logins):
-    """Takes every request as one that a super user signed, or none."""
+    """Logins by which every request counts as signed by a super user, or no request does."""
 
     allows = True
 

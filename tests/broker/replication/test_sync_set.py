@@ -33,7 +33,7 @@ async def status(at: Running) -> HARuntimeInfo:
 
 
 async def in_sync(master: Running, slaves: int = 1) -> None:
-    """Until so many slaves follow."""
+    """Wait until ``slaves`` slaves follow."""
 
     async def so_many() -> bool:
         return (await status(master)).in_sync_slave_nums == slaves

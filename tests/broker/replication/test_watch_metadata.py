@@ -31,7 +31,7 @@ from tests.support.caller import Caller
 
 
 def watch_of(metadata: Metadata) -> MetadataWatch:
-    """As a broker wires it."""
+    """The watch, as a broker wires it."""
     watch = MetadataWatch(metadata)
     for table in (metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes):
         table.on_change.append(watch.changed)

@@ -38,7 +38,7 @@ def codes_of(line: dict[str, str]) -> list[int]:
 
 
 def requests(*codes: int) -> list[Command]:
-    """As Java 5.3.3 sent them, else 4.9.8."""
+    """Requests as Java 5.3.3 sent them, else Java 4.9.8."""
     found = recorded("admin_4.9.8").requests | recorded("admin_5.3.3").requests
     return [found[code] for code in codes]
 

@@ -44,7 +44,7 @@ async def guarded(kind: str, tmp_path: Path, **more: Any) -> AsyncIterator[str]:
 
 
 def requests(kind: str) -> tuple[Command, Callable[[dict[str, Any]], Command]]:
-    """What an administrator sends; and what it is made into, from its fields: something that changes more."""
+    """A request of an administrator; and a request with more effect that an attacker makes of its fields."""
     if kind == "NameServer":
         put = Command(PUT_KV_CONFIG.code, {"namespace": "n", "key": "k", "value": "v"})
         return put, lambda ext: Command(DELETE_KV_CONFIG.code, ext)

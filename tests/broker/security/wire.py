@@ -79,7 +79,7 @@ class Wire:
         self._signatures: WholeSignatures | None = None
 
     async def ask_for_challenge(self) -> None:
-        """From now on whole requests are signed."""
+        """Ask for a challenge: from now on whole requests are signed."""
         answer = await self.ask(CHALLENGE.command(ChallengeRequestHeader(None)))
         self._signatures = WholeSignatures(CHALLENGE.answer_header_type.from_answer(answer.ext).challenge)
 

@@ -171,7 +171,7 @@ class Schedule:
             self.model.durable_end = self.store.flush()
 
     def _checkpoint(self, *, with_ends: bool = False) -> None:
-        """As tasks/flush.py does it."""
+        """Write a checkpoint as tasks/flush.py does."""
         self._build_index()
         with_ends = with_ends or self.random.random() < 0.2
         mark = self.store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)

@@ -42,7 +42,7 @@ class Golden:
         return store, store.open()
 
     def killed(self, home: Path) -> "Golden":
-        """What kill -9 leaves: the files as they are."""
+        """The files that kill -9 leaves, unchanged."""
         return Golden(self.version, shutil.copytree(self.directory, home / f"killed{len(list(home.iterdir()))}"))
 
     def told(self) -> dict[tuple[str, int], list[str]]:

@@ -193,7 +193,7 @@ def put_any(store: MessageStore, clock: ManualClock, random: Random, stored: lis
 
 
 def entry_size(fs: MemoryFiles, queue_id: int, offset: int) -> int:
-    """Of a message of topic t, as its queue's file has it."""
+    """The size in the entry of a message of topic t, from its queue's file."""
     base = offset * 20 // SMALL.consumequeue_segment_bytes * SMALL.consumequeue_segment_bytes
     data = fs.read(f"/store/consumequeue/t/{queue_id}/{base:020d}")
     return int.from_bytes(data[offset * 20 - base + 8 :][:4], "big")

@@ -16,7 +16,7 @@ from tests.support.memory_files import MemoryFiles
 OPERATIONS = (
     "allocate", "create", "fsync_dir", "mkdirs", "open", "read", "remove", "rename", "sync", "truncate", "write",
 )  # fmt: skip
-# A disk that breaks, and one that is full.
+# A disk that breaks, and a full disk.
 CODES = pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 
 Queue = tuple[str, int]

@@ -124,7 +124,7 @@ def test_the_time_stands_elsewhere_behind_a_long_born_host() -> None:
 @example(steps=[0] * 3 + [5] + [0] * 39 + [4, 0], blanks=set(), cleaned=0)  # many messages of one time
 @example(steps=[1] * 40, blanks={*range(18), 38, 39}, cleaned=0)
 def test_any_queue_against_a_plain_list(steps: list[int], blanks: set[int], cleaned: int) -> None:
-    """As RocketMQ has it: between two times the lower bound is behind the upper one."""
+    """As in RocketMQ: for a time between two store times the lower bound is after the upper bound."""
     times = [START_MS + sum(steps[: n + 1]) for n in range(len(steps))]
     store = stored_at(times)
     start = min(cleaned, len(times))
@@ -145,7 +145,7 @@ def test_any_queue_against_a_plain_list(steps: list[int], blanks: set[int], clea
 
 
 def set_times(store: MessageStore, times_ms: list[int]) -> None:
-    """As an older broker stored them, whose clock was set back."""
+    """Set store times as of an older broker whose clock was set back."""
     queue = store.queues.get("t", 0)
     for offset, time_ms in enumerate(times_ms):
         physical = queue.entry(offset)[0]
@@ -259,7 +259,7 @@ def test_messages_after_a_damaged_one_are_found_when_the_index_is_made_anew(
     store = open_store(fs)
     for n in range(10):
         keyed(store, b"%d" % n * 60, f"KEYS\x01k{n}\x02")
-    # Of the last message that the index has, or of one that it lacks.
+    # The key of the last message that the index has, or of a message that the index lacks.
     store.build_index(indexed)
     damaged = store.queues.get("t", 0).entry(5)[0]
     fs.flip(store.log.chain.segments[0].path, damaged + HEAD_V4.starts[field], 3)

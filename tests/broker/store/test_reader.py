@@ -161,7 +161,7 @@ def plain(entries: list[tuple[int, int]], max_count: int, max_bytes: int) -> tup
     return ranges, count, taken
 
 
-# Of each run: the bytes of others before it, and the sizes of its messages, over and over, so many times.
+# For each run: the bytes of other messages before it, the sizes of its messages, and how often the sizes repeat.
 RUNS = st.lists(
     st.tuples(st.integers(1, 10_000), st.lists(st.integers(91, 5_000), min_size=1, max_size=5), st.integers(2, 500)),
     max_size=30,

@@ -23,7 +23,7 @@ SEEDS = tuple(share_of(range(30)))
 
 
 def filled(fs: MemoryFiles, count: int = 200) -> tuple[MessageStore, list[bytes]]:
-    """A store whose topic t has got so many messages, over several files of every kind."""
+    """A store whose topic t has got ``count`` messages, over several files of every kind."""
     store = open_store(fs)
     sent = [b"%04d" % number * 20 for number in range(count)]
     for number, body in enumerate(sent):

@@ -93,7 +93,7 @@ def test_a_query_finds_visible_messages_only() -> None:
         half.confirmed = half.ends[number]
         found = half.store.query("t", "k", 32, 0, FAR)
         newest = [decode_record(record) for record in found.records]
-        # Queue 1 has one less: its last message comes after that of queue 0.
+        # Queue 1 has one less: its last message comes after the last message of queue 0.
         assert [record.body for record in newest if record.queue_id == 0] == [b"%d" % n for n in range(number, -1, -1)]
         assert len(newest) == 2 * number + 1
 

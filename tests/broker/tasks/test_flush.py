@@ -267,7 +267,7 @@ async def test_a_topic_that_cannot_be_made_durable_is_told_to_its_senders(caplog
 
 
 async def jump(clock: trio.testing.MockClock, seconds: float) -> None:
-    """Let so much time pass, in steps after which all is done that was to be done by then, in threads, too."""
+    """Let this time pass, in steps; after each step all work that is due is done, in threads, too."""
     threads = trio.to_thread.current_default_thread_limiter()
     await trio.testing.wait_all_tasks_blocked()
     for _ in range(round(seconds * 10)):

@@ -26,7 +26,7 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What the parts of the next broker were told, in its order."""
+    """The calls that the parts of the next broker got, in order."""
     told: list[tuple[str, str]] = []
 
     def note(part: Part, name: str) -> None:
@@ -81,7 +81,7 @@ async def test_after_a_start_that_failed_all_parts_are_closed(
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Core, Wiring]]:
-    """What brokers of this test are made of."""
+    """The parts of which brokers of this test are made."""
     found: list[tuple[Core, Wiring]] = []
 
     def wired(core: Core, *others: Any) -> Wiring:

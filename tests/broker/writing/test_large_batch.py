@@ -24,7 +24,7 @@ from tests.broker.store.support import SMALL, open_store
 from tests.broker.writing.support import make_sends
 from tests.support.caller import Caller
 
-# A batch of so many is stored at once, and of so many at all, in these tests.
+# In these tests: the most messages of a batch that is stored at once, and of any batch.
 AT_ONCE, MOST = 100, 400
 
 

@@ -12,7 +12,7 @@ ADDRS = st.sampled_from(["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.3:1"]
 
 
 class LedgerModel(RuleBasedStateMachine):
-    """Who is connected is a dict, who waits a list; both are searched from end to end."""
+    """The connected slaves are a dict, the waits a list; both are searched from end to end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ import trio
 from skylark import ConsumeFrom, ConsumeResult, MessageExt, PushConsumer
 from tests.e2e.chaos.delivery import Delivery
 
-# One message in so many fails.
+# One message in this many fails.
 FAILS = 50
 
 

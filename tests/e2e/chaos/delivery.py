@@ -1,6 +1,6 @@
 """What a consumer got and when, and what may come again. Pure.
 
-Times are those of the machine's monotonic clock, which its processes share.
+Times are by the machine's monotonic clock, which its processes share.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ class Delivery(NamedTuple):
 
 
 def parse(data: bytes) -> list[Delivery]:
-    """The whole lines of a consumer's file; one that was killed may leave part of a line."""
+    """The whole lines of a consumer's file; a killed consumer may leave part of a line."""
     found = []
     for line in data[: data.rfind(b"\n") + 1].decode().splitlines():
         at, broker_name, queue_id, offset, times, body = line.split("\t")
@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
 @dataclass
 class Member:
-    """What one process of a group got, from its start on."""
+    """The deliveries to one process of a group, from its start on."""
 
     started_ns: int
     deliveries: list[Delivery] = field(default_factory=list)

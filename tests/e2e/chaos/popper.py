@@ -17,12 +17,12 @@ from skylark import BrokerError, ConsumeFrom, ReceivedMessage, RemotingError, Ro
 
 INVISIBLE_MS = 2_000
 WAIT_MS = 300
-# One message in so many is forgotten.
+# One message in this many is forgotten.
 FORGETS = 10
 
 
 class Line(NamedTuple):
-    """``kind``: "got", "again" for a later delivery, or "done". Times are those of the monotonic clock, in ns.
+    """``kind``: "got", "again" for a later delivery, or "done". Times are by the monotonic clock, in ns.
 
     ``asked_ns``: before the broker was asked; ``at_ns``: when its answer was there.
     """
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 def parse(data: bytes) -> list[Line]:
-    """The whole lines of a consumer's file; one that was killed may leave part of a line."""
+    """The whole lines of a consumer's file; a killed consumer may leave part of a line."""
     found = []
     for line in data[: data.rfind(b"\n") + 1].decode().splitlines():
         kind, asked, at, body = line.split("\t")

@@ -35,7 +35,7 @@ class Programs:
 
     @property
     def running(self) -> list[int]:
-        """Those that were neither killed nor stopped."""
+        """The programs that were neither killed nor stopped."""
         return [number for number, process in enumerate(self._processes) if process.poll() is None]
 
     def kill(self, number: int) -> None:
@@ -54,7 +54,7 @@ class Programs:
         await until(lambda: all(p.poll() is not None for p in processes), "programs stop", STOP_TIMEOUT_S)
 
     def failures(self) -> list[str]:
-        """Those that ended without being told to, and what they logged last."""
+        """The programs that ended by themselves, and their last log lines."""
         return [
             f"program {number} ended with {process.returncode}:\n{self._log(number)[-3000:]}"
             for number, process in enumerate(self._processes)

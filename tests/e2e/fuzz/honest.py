@@ -37,7 +37,7 @@ class Honest:
             await self._ask()
 
     async def _look(self) -> None:
-        """What this process waits for the processor is no daemon's fault."""
+        """Measure how long this process waits for the processor, which is no daemon's fault."""
         while True:
             with trio.move_on_after(LOOK_S) as look:
                 await trio.sleep_forever()

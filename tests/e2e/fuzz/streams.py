@@ -65,7 +65,7 @@ async def stranger(port: int) -> None:
 
 
 def commands(random: Random) -> bytes:
-    """For a port that takes requests: whole ones, damaged ones, and bytes that are none."""
+    """Inputs of a port for requests: whole requests, damaged requests, and other bytes."""
     requests = Requests(random)
     kind = random.random()
     if kind < 0.1:
@@ -81,7 +81,7 @@ def commands(random: Random) -> bytes:
 
 
 def reports(random: Random) -> bytes:
-    """For an HA port: offsets of a slave, greetings of ours with wrong bytes, and bytes that are neither."""
+    """Inputs of an HA port: offsets of a slave, Skylark's greetings with wrong bytes, and other bytes."""
     kind = random.random()
     if kind < 0.4:
         return b"".join(struct.pack(">q", random.choice((0, 1, -1, 100, 2**62, -(2**63)))) for _ in range(5))
@@ -92,7 +92,7 @@ def reports(random: Random) -> bytes:
 
 
 def pages(random: Random) -> bytes:
-    """For the port of metrics: HTTP requests, damaged ones, endless ones, and bytes that are none."""
+    """Inputs of the port of metrics: HTTP requests, damaged requests, endless requests, and other bytes."""
     odd = (b"/" + random.randbytes(20), b"/" + b"a" * 70_000)
     path = random.choice((b"/metrics", b"/healthz", b"/readyz", b"/", *odd))
     method = random.choice((b"GET", b"GET", b"HEAD", b"POST", b"get", b"\xff"))

@@ -40,7 +40,7 @@ def made(wanted: dict[str, Any]) -> Message:
 
 
 def described(message: RecvMessage, property_names: Iterable[str] = ()) -> dict[str, Any]:
-    """What the C++ client knows of a message; its memory is only lent, so all is copied."""
+    """The fields of a C++ client's message; the client only lends its memory, so all fields are copied."""
 
     def text(value: bytes | None) -> str:
         return (value or b"").decode()

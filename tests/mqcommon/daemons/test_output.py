@@ -33,7 +33,7 @@ def run(text: str, times: int = 1, **more: Any) -> subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("times", [1, 100_000])
 def test_a_full_output_is_said_in_one_line(times: int) -> None:
-    """Also when the last of it is written at the end of the interpreter."""
+    """Also when the interpreter writes the last output at its end."""
     with open("/dev/full", "w") as full:
         found = run("x", times, stdout=full)
     assert (found.returncode, found.stderr) == (3, "the output cannot be written: No space left on device\n")

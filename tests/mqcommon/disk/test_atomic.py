@@ -105,7 +105,7 @@ def test_writers_of_one_file_do_not_write_into_one_temporary_file(tmp_path: Path
 
 
 def leave(folder: Path) -> None:
-    """What dead writers of this version and an older one leave, and files of others."""
+    """Leave files of dead writers of this version and of an older version, and other files."""
     for name in ("kv.json.tmp", "kv.json.0123456789abcdef.tmp", "kv.json", "kv.json.old", "notes.tmp"):
         (folder / name).write_bytes(b"torn")
 

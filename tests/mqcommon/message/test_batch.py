@@ -12,7 +12,7 @@ from skylark.mqcommon.message.columns import MIN_RUN
 MESSAGES = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=50), st.binary(max_size=20)), max_size=6)
 
 
-# Of one shape, as those of most producers are: they are decoded together.
+# Messages of one shape, as most producers send: they are decoded together.
 ALIKE = st.builds(
     lambda flags, body, properties: [
         (flag, bytes([number % 256]) * body, bytes([number % 7]) * properties) for number, flag in enumerate(flags)
@@ -27,7 +27,7 @@ ALIKE = st.builds(
 def test_messages_of_one_shape(
     messages: list[tuple[int, bytes, bytes]], most: int, others: list[tuple[int, bytes, bytes]]
 ) -> None:
-    """From any place on, with any limit, and with others before or after them."""
+    """From any place on, with any limit, and with other messages before or after them."""
     before, data = encode_batch(others), encode_batch(messages)
     some = messages[:most]
     assert decode_batch(before + data, len(before), most) == (some, len(before) + len(encode_batch(some)))

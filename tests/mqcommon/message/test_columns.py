@@ -128,7 +128,7 @@ def test_records_of_one_size_need_no_walk_and_damage_in_them_is_found() -> None:
     with pytest.raises(ProtocolError, match=f"record 5 at byte {5 * size}: .* of its bytes are missing"):
         record_starts(raw * 5 + longer + raw * (count - 6))
     wrong = raw[:4] + b"????" + raw[8:]
-    with pytest.raises(ProtocolError, match=f"record 5 at byte {5 * size}: its magic is not that of a record"):
+    with pytest.raises(ProtocolError, match=f"record 5 at byte {5 * size}: its magic is not a record's"):
         record_starts(raw * 5 + wrong + raw * count)
     assert len(record_starts(raw * 5 + wrong + raw, check_magics=False)) == 7
     with pytest.raises(ProtocolError, match=r"record 1 .* a size of 0 bytes is too small"):
@@ -163,7 +163,7 @@ OTHER = PLAIN._replace(properties=b"p2")
 
 @given(groups)
 @example([(PLAIN, 20, 60, 0), (OTHER, 1, 60, 0), (PLAIN, 11, 2, 1)])
-# One that differs in what is fixed, before one that differs in its head: the first of them ends the run.
+# A record that differs in its fixed bytes, before a record that differs in its head: the first of the two ends the run.
 @example([(PLAIN, 10, 60, 0), (OTHER, 1, 60, 0), (PLAIN, 9, 60, 0), (PLAIN, 12, 0, 1)])
 def test_runs_are_of_records_with_one_shape(groups: list[tuple[Record, int, int, int]]) -> None:
     rows = written(groups)

@@ -57,7 +57,7 @@ def seen(message: MessageExt) -> dict[str, Any]:
 
 
 def expected(raw: bytes, offset: int, rows: list[Row]) -> list[dict[str, Any]]:
-    """What a plain reading of the batch gives."""
+    """The messages that a plain reading of the batch gives."""
     whole = decode_record(raw)
     found = []
     for number, (flag, body, text) in enumerate(rows):

@@ -75,7 +75,7 @@ class Hand:
         self.nodes[name] = HandNode(name, Members())
 
     def deliver(self, only: Collection[str] = ()) -> None:
-        """Until nobody has anything to say. ``only``: messages to others get lost."""
+        """Deliver messages until no node has any. ``only``: messages to other nodes get lost."""
         for _ in range(1000):
             messages = [
                 message for name, node in self.nodes.items() if name not in self.down for message in node.work()

@@ -1,6 +1,6 @@
 """The official Python SimpleConsumer or PushConsumer consumes until its stdin is closed. Its first line is JSON.
 
-Prints a line for each message that it got, and for each one whose acknowledgement was answered. Times are those of the
+Prints a line for each message that it got, and for each message whose acknowledgement was answered. Times are by the
 monotonic clock in ns: ``asked`` before the proxy was asked, ``at`` when its answer was there.
 """
 

@@ -138,7 +138,7 @@ class Controllers:
         return view is not None and view.group.is_leader
 
     async def leader(self) -> str:
-        """The id of the one that leads."""
+        """The id of the Controller that leads."""
         await until(lambda: any(map(self.leads, self.running)), "a leader")
         return next(filter(self.leads, self.running))
 

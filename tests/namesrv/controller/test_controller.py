@@ -80,7 +80,7 @@ def test_the_time_between_scans_can_be_set_and_changed() -> None:
     assert options.scan_brokers_ms == 5_000
     changed = update(options, [("scanNotActiveBrokerInterval", "50")])
     assert changed.scan_brokers_ms == 50
-    # The key of a NameServer is that of its routes: the Controller in it goes on finding dead masters quickly.
+    # In a NameServer the option is for its routes: the Controller in it goes on finding dead masters quickly.
     inside = NamesrvOptions(enable_controller_in_namesrv=True, **ONE_PEER, scan_not_active_broker_interval=5_000)
     assert inside.scan_brokers_ms == DEFAULT_SCAN_MS == ControllerDaemonOptions(**ONE_PEER).scan_brokers_ms
 

@@ -1,4 +1,4 @@
-"""The recorded requests of Java brokers change the state as they changed that of the Java Controller."""
+"""The recorded requests of Java brokers change the state as they changed the Java Controller's state."""
 
 from collections.abc import Iterator
 

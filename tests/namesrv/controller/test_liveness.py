@@ -39,7 +39,7 @@ def test_a_broker_is_alive_until_it_was_silent_for_its_timeout(steps: list[tuple
         else:
             now_ms += number
             silent = {each for each, (at_ms, limit_ms, _) in heard.items() if now_ms - at_ms > limit_ms}
-            assert {broker_id for _, broker_id in liveness.silent(now_ms)} == silent
+            assert {broker_id for _, broker_id in liveness.pop_silent(now_ms)} == silent
             heard = {each: row for each, row in heard.items() if each not in silent}
         assert {row.key[1] for row in liveness.alive("b", [1, 2, 3])} == set(heard)
 

@@ -17,7 +17,7 @@ async def test_a_connection_to_itself_is_a_server_that_does_not_listen(monkeypat
     made: list[trio.SocketStream] = []
 
     async def connect_to_itself(host: str, port: int, **_: object) -> trio.SocketStream:
-        """What the system does when it gives an attempt the very port that it is to reach."""
+        """Connect to itself, as when the system gives an attempt the very port that it must reach."""
         sock = trio.socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         await sock.bind((host, port))
         await sock.connect((host, port))

@@ -257,7 +257,7 @@ async def test_a_peer_that_does_not_read_is_bounded_and_dropped(autojump_clock: 
 async def test_a_peer_that_reads_slowly_gets_all_large_answers(
     at_once: bool, codes: tuple[int, ...], autojump_clock: trio.testing.MockClock
 ) -> None:
-    """It gets no more requests done than it takes answers of, so that these stay within the bound."""
+    """The server handles only as many requests as the peer takes answers, so that answers stay within the bound."""
     count = 40
     async with serving(ServerLimits(max_answer_bytes=4 << 20)) as served, trio.open_nursery() as nursery:
         stream = await served.stream()
@@ -393,7 +393,7 @@ async def test_a_peer_that_does_not_read_costs_no_cpu() -> None:
 
 
 async def test_large_answers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one connection asks for at once is not made at once."""
+    """Answers that one connection asks for at once are not made at once."""
     order: list[str] = []
 
     def note(channel: Channel, request: Command) -> Command:

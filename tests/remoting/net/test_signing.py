@@ -76,7 +76,7 @@ class Seen:
 
     @property
     def signatures(self) -> WholeSignatures | None:
-        """Those of the connection."""
+        """The signatures of the connection."""
         (channel,) = self.server.channels
         return channel.signatures
 
@@ -260,7 +260,7 @@ class Relay:
 
 
 async def attacked(way: str, who: Credentials) -> tuple[RemotingError | None, list[Command]]:
-    """What the client of ``who`` gets from a fake server, and the requests that the real server believes."""
+    """The answer that the client of ``who`` gets from a fake server, and the requests that the real server accepts."""
     error: RemotingError | None = None
     async with connected(None) as real:
         relay = Relay(await real.client.channel(real.addr, 1_000), real.addr, way)

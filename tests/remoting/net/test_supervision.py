@@ -140,7 +140,7 @@ async def test_an_error_in_what_follows_a_turn_or_a_connection_ends_nothing(capl
 
 
 class Results(list[Command | RemotingError]):
-    """What requests came to."""
+    """The results of requests."""
 
 
 async def test_an_error_of_the_dispatch_costs_its_connection_only(

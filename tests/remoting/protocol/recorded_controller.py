@@ -12,7 +12,7 @@ SIGNATURE = ("AccessKey", "Signature")
 
 
 class Row(NamedTuple):
-    """One frame; ``request_code`` is that of the request which an answer belongs to."""
+    """One frame; ``request_code``: for an answer, the code of its request."""
 
     where: str
     at_s: float

@@ -1,4 +1,4 @@
-"""Signatures that official clients made, and that ours are found to be right and others wrong."""
+"""Signatures of official clients; our own signatures are accepted, and wrong ones refused."""
 
 import hmac
 import json
@@ -74,7 +74,7 @@ HEADERS = (JSON, ROCKETMQ, CBOR)
 
 
 def two_ends() -> tuple[WholeSignatures, WholeSignatures]:
-    """Of one connection: the client's and the server's."""
+    """The signatures of one connection: the client's and the server's."""
     return WholeSignatures("a challenge"), WholeSignatures("a challenge")
 
 

@@ -61,7 +61,7 @@ class PausedClock(SystemClock):
 
 
 class RunningNode:
-    """One that was started. ``disk`` outlives it."""
+    """A node that was started. ``disk`` outlives the node."""
 
     def __init__(self, name: str, peers: dict[str, str], disk: MemoryFiles, clock: PausedClock, **more: Any) -> None:
         self._clock = clock
@@ -126,7 +126,7 @@ class Nodes:
         return result
 
     async def ask_leader(self, ask: Callable[[RunningNode], Awaitable[Any]]) -> Any:
-        """What a leader answers; on a busy machine it may be another one than a moment ago."""
+        """The answer of the leader, which on a busy machine may have changed a moment ago."""
         with trio.fail_after(DEADLINE_S):
             while True:
                 leader = await self.leader()

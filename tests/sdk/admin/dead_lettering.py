@@ -35,7 +35,7 @@ async def killed(cluster: Servers, *bodies: bytes, **more: Any) -> list[str]:
 
 
 class Group:
-    """What group g gets from now on."""
+    """The messages that group g gets from now on."""
 
     def __init__(self, cluster: Servers, **more: Any) -> None:
         self.got: list[MessageExt] = []

@@ -1,4 +1,4 @@
-"""Plans for static topics: from any state, also those of killed commands, they reach the asked one; keys stay."""
+"""Plans for static topics: from any state, also a state left by killed commands, they reach the goal; keys stay."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -66,7 +66,7 @@ class Cluster:
         return len(changed) <= most
 
     def run(self, targets: tuple[str, ...], kills: list[int]) -> None:
-        """remappingStaticTopic, killed after so many puts of each step, and run again."""
+        """remappingStaticTopic, killed after each of ``kills`` puts, and run again."""
         for kill in [*kills, 99]:
             self.now_ms += 10
             steps = self._steps(targets)

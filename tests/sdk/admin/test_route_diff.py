@@ -43,7 +43,7 @@ def routes(draw: st.DrawFn) -> TopicRouteData | None:
 
 
 def content(route: TopicRouteData | None) -> object:
-    """What a route says, however it is ordered."""
+    """The content of a route, in whatever order."""
     if route is None:
         return None
     by_name = (

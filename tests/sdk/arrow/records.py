@@ -36,7 +36,7 @@ PROPERTIES = st.one_of(_UNIQUE, _SOUND, _ODD)
 
 @dataclass(frozen=True)
 class Stored:
-    """What a record is made of; ``body`` as the user sent it."""
+    """The fields of a stored record; ``body`` as the user sent it."""
 
     topic: str = "bench"
     queue_id: int = 1

@@ -46,7 +46,7 @@ def decoded(data: bytes, schema: pa.Schema = ALL) -> pa.RecordBatch:
 
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """As Python values; timestamps as microseconds."""
+    """The rows as Python values; timestamps as microseconds."""
     columns = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         columns[field.name] = column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column
@@ -182,7 +182,7 @@ def test_damage_names_the_row_and_the_reason() -> None:
     good = Stored().encode()
     bad = bytearray(good)
     bad[5] ^= 0xFF
-    with pytest.raises(DamagedRecord, match=rf"record 1 at byte {len(good)}: its magic is not that of a record"):
+    with pytest.raises(DamagedRecord, match=rf"record 1 at byte {len(good)}: its magic is not a record's"):
         Records(good + bytes(bad))
 
 

@@ -31,7 +31,7 @@ class BrokerSet:
 
     @property
     def addrs(self) -> dict[int, str]:
-        """What the NameServer says; change it."""
+        """The addresses in the NameServer's answer, which tests may change."""
         return self.namesrv.routes["t"].broker_datas[0].broker_addrs
 
     async def start(self, number: int) -> None:
@@ -46,7 +46,7 @@ class BrokerSet:
             await trio.sleep_forever()
 
     def put(self, *bodies: bytes) -> None:
-        """At all of them."""
+        """Put messages at all brokers."""
         for broker in self.brokers:
             broker.put("t", 0, *bodies)
 

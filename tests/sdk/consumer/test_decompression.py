@@ -31,7 +31,7 @@ def large(number: int) -> bytes:
 
 
 class Threads:
-    """In which thread each body was decompressed."""
+    """The thread in which each body was decompressed."""
 
     def __init__(self) -> None:
         self.seen: list[bool] = []
@@ -101,7 +101,7 @@ async def test_damaged_and_hostile_bodies_hurt_no_other(monkeypatch: pytest.Monk
 
 
 async def test_a_record_that_cannot_be_read_hurts_no_other() -> None:
-    """Its CRC is wrong, say. It is alone, or among others."""
+    """The record, with a wrong CRC for example, is alone, or among others."""
     bad = bytearray(packed(large(2)))
     bad[100] ^= 1
     for first in (record(NOISE), packed(large(1))):

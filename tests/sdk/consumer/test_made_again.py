@@ -41,7 +41,7 @@ class Cluster:
     got: list[bytes] = field(default_factory=list)
 
     async def start_broker(self) -> None:
-        """With an empty store."""
+        """Start the broker with an empty store."""
         self.stores += 1
         self._broker = small_broker(self.nameserver, self.home / f"store{self.stores}")
         self._stopped = trio.Event()
@@ -91,7 +91,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def unstamped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    """Its broker knows no creation stamps, as RocketMQ's."""
+    """A cluster whose broker knows no creation stamps, as RocketMQ's brokers."""
     monkeypatch.setattr(Topics, "_new_stamp", lambda self: None)
     async with running(tmp_path) as made:
         yield made
@@ -222,7 +222,7 @@ async def test_without_stamps_the_end_of_the_queue_tells_or_the_places_in_the_lo
     reading: Reading, change: str, unstamped: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets, "RETRY_S", 0.01)
-    # The log of the old broker is longer than that of the new one will be.
+    # The log of the old broker is longer than the log of the new broker will be.
     await unstamped.admin.create_topic(unstamped.addr, TopicConfig("other", 1, 1))
     await until_known(unstamped.admin, "other")
     async with Producer(unstamped.nameserver) as producer:

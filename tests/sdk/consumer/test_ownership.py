@@ -24,7 +24,7 @@ TIMEOUT_S = 3.0
 
 
 class FakeOffsets:
-    """Those of broker ``dead`` cannot be read."""
+    """Offsets, which cannot be read for queues of broker ``dead``."""
 
     def __init__(self) -> None:
         self.saved: dict[MessageQueue, Position] = {}
@@ -46,7 +46,7 @@ class FakeOffsets:
 
 
 async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_end() -> None:
-    """Its handler still runs; the queue is another member's, whose offset is further perhaps."""
+    """A handler still runs; another member has the queue, and may have committed a higher offset."""
     settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
     flow = FlowControl(settings, SystemClock(), Rates())
     ownership = QueueOwnership(

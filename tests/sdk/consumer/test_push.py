@@ -110,7 +110,7 @@ async def test_tags_and_topics_change_while_it_runs(cluster: Servers) -> None:
 
 
 async def test_queues_are_shared_and_taken_over(cluster: Servers) -> None:
-    """By notice: nobody waits for the next regular round."""
+    """By a notice: no member waits for the next regular round."""
 
     def handler(message: MessageExt) -> None:
         pass

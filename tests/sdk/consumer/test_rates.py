@@ -43,7 +43,7 @@ def test_rates_are_those_of_the_last_minute_and_failures_of_the_last_hour() -> N
 
 
 async def test_workers_count_by_topic(autojump_clock: trio.testing.MockClock) -> None:
-    """The handler of ``slow`` waits; that of ``fast`` does not, and its calls are noted many at a time."""
+    """The handler of ``slow`` waits; the handler of ``fast`` does not, and its calls are recorded many at a time."""
 
     async def wait() -> None:
         await trio.sleep(2)

@@ -218,7 +218,7 @@ async def test_assigned_queues_are_polled_committed_and_sought(nameserver: str) 
 
 
 async def polled(consumer: PullConsumer, count: int, *, most: int = 100) -> list[MessageExt]:
-    """At least ``count`` messages."""
+    """Poll until at least ``count`` messages have come."""
     found: list[MessageExt] = []
     with trio.fail_after(DEADLINE_S):
         while len(found) < count:

@@ -103,7 +103,7 @@ async def test_another_slave_may_have_what_one_lacks() -> None:
 
 
 async def test_a_slave_of_rocketmq_that_corrects_nobody() -> None:
-    """It answers 20 (again, at once) and the offset that it was asked for."""
+    """The slave answers 20 (again, at once) and the offset of the request."""
     async with broker_set() as brokers:
         brokers.put(b"a")
 

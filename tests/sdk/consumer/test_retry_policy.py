@@ -10,7 +10,7 @@ from skylark.sdk.consumer.retry_policy import LEVEL_DELAYS_S, Failure, Fate, Pau
 
 
 class OwnError(ValueError):
-    """Of a user."""
+    """An error class of a user."""
 
 
 def test_without_a_choice_everything_is_tried_again_as_rocketmq_does() -> None:

@@ -1,4 +1,4 @@
-"""The offset to commit is that of the first message that is not consumed, in whatever order handlers finish."""
+"""The offset to commit is the offset of the first unconsumed message, in whatever order handlers finish."""
 
 from hypothesis import given
 from hypothesis import strategies as st

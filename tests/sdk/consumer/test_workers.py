@@ -230,7 +230,7 @@ async def test_a_handler_that_takes_too_long_is_cancelled_once(autojump_clock: t
 
 
 async def test_a_handler_may_end_after_its_consumer(autojump_clock: trio.testing.MockClock) -> None:
-    """Its consumer has not waited any longer; the loop may be that of others, too."""
+    """The consumer has given up waiting for the handler; other code may use the loop, too."""
     bench = Bench()
     with trio.move_on_after(1):
         bench.put(2)
@@ -336,7 +336,7 @@ def test_handlers_in_trio_have_workers_in_trio() -> None:
 async def test_a_handler_that_outlives_its_cancellation_takes_no_other_message_with_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """As one does that waits for a thread: the next message must get a call that is not cancelled."""
+    """A handler that waits for a thread outlives it: the next message must get a call that is not cancelled."""
     handled: list[int] = []
 
     async def handle(message: FakeMessage) -> None:

@@ -87,7 +87,7 @@ class Facades:
         return InThreads(inner, lambda name: inspect.iscoroutinefunction(getattr(like, name, None)))
 
     def portal(self, make: Callable[[], Any], host: Any = None) -> Any:
-        """What a facade calls its client through: a `Portal` or a `ClientLoop`."""
+        """The `Portal` or `ClientLoop` through which a facade calls its client."""
         if self.is_aio:
             return Portal(make, host)
         return InThreads(ClientLoop(make, host and host._inner), _OF_LOOPS.__contains__)

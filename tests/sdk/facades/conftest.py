@@ -25,7 +25,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def fill(cluster: Cluster, topic: str) -> Callable[..., MessageQueue]:
-    """Make the topic, with so many messages, ``0``, ``1`` and so on. Returns its first queue."""
+    """Make the topic, with ``count`` messages, ``0``, ``1`` and so on. Returns its first queue."""
 
     def made(count: int = 0, queues: int = 1) -> MessageQueue:
         cluster.create_topic(topic, queues)

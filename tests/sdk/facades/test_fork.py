@@ -182,7 +182,7 @@ def test_a_consumer_and_an_admin_go_on_and_a_stream_of_the_parent_raises(cluster
         assert in_child(child) == "fine"
         assert [message.body for message in stream] == [b"1", b"2"]
         assert len(list(opened_before)) == 2
-        # The child's group member is its own: that of the parent does not end with it.
+        # The child's group member is its own: the parent's member does not end with it.
         members = admin.consumer_connection("g").connection_set
         assert any(f"@{os.getpid()}#" in member.client_id for member in members)
 

@@ -30,7 +30,7 @@ def gathering_run(main: Callable[[GatheringLoop], Coroutine[Any, Any, None]]) ->
 
 
 class Noted:
-    """What a loop did, in its order. One byte waits at a socket, which is read once."""
+    """The actions of a loop, in order. One byte waits at a socket, which is read once."""
 
     def __init__(self, loop: GatheringLoop, ours: socket.socket) -> None:
         self.did: list[str] = []

@@ -17,7 +17,7 @@ Committed = Callable[[], int]
 
 
 class Counted:
-    """Bodies of messages, until there are so many."""
+    """Bodies of messages, until the wanted number has come."""
 
     def __init__(self, count: int) -> None:
         self.bodies: list[bytes] = []
@@ -26,7 +26,7 @@ class Counted:
         self._count = count
 
     def add(self, *messages: MessageExt) -> None:
-        """It may be called in any thread."""
+        """Add the bodies of messages. May be called in any thread."""
         self.bodies += [message.body for message in messages]
         if len(self.bodies) >= self._count:
             self._loop.call_soon_threadsafe(self.all.set)
@@ -50,7 +50,7 @@ async def test_all_messages_are_handled_and_committed(
         return ConsumeResult.SUCCESS
 
     def rates() -> Any:
-        """What the one member of the group says about the topic."""
+        """The rates of the topic, from the only member of the group."""
         with blocking.Admin(cluster.nameserver) as admin:
             (member,) = admin.consumer_connection(f"g-{topic}").connection_set
             return admin.consumer_running_info(f"g-{topic}", member.client_id).status_table[topic]

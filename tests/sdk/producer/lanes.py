@@ -96,7 +96,7 @@ class Cluster:
             raise ConnectFailed(addr, "refused")
 
     async def invoke(self, addr: str, command: Command, timeout_ms: float) -> Command:
-        """Only probes use it."""
+        """Answer a probe; no other request comes here."""
         if self.acts[addr] in (REFUSING, SILENT):
             raise ConnectFailed(addr, "refused")
         return command.respond()
@@ -143,7 +143,7 @@ def addr_of(name: str) -> str:
 
 
 class Owner:
-    """What a producer is to its lanes."""
+    """A producer, as its lanes see it."""
 
     wire_group = "g"
     sys_flag = 0

@@ -69,7 +69,7 @@ class Model:
         await self.backlog.room()
 
     def check(self) -> None:
-        """What is true at any time."""
+        """Check the invariants."""
         waiting = [ticket for ticket in self.tickets if not ticket.done()]
         assert self.backlog.waiting == len(waiting) <= MOST_COUNT
         assert self.backlog.waiting_bytes == sum(ticket.size for ticket in waiting) < MOST_BYTES + 200
@@ -177,7 +177,7 @@ async def test_flushes_end_in_their_order(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("act", [1, 2, REFUSING, LOSING])
 async def test_a_closed_lane_ends_its_tickets(autojump_clock: MockClock, act: int) -> None:
-    """Those that wait for a broker that rests, for a connection, or for their next try."""
+    """Also tickets that wait for a resting broker, for a connection, or for their next try."""
     async with a_lane("a", retries=9) as sender:
         model = Model(sender)
         sender.cluster.acts["a:1"] = act

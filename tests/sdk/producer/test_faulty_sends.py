@@ -143,7 +143,7 @@ async def test_what_an_iterable_raises_is_raised_as_it_is() -> None:
 
 
 class Boom(Exception):
-    """What no code of ours raises."""
+    """An error that no code of Skylark raises."""
 
 
 def once(real: Callable[..., Any], when: Callable[..., bool]) -> Callable[..., Any]:
@@ -158,7 +158,7 @@ def once(real: Callable[..., Any], when: Callable[..., bool]) -> Callable[..., A
 
 
 async def send_all(producer: Producer, count: int) -> dict[int, BaseException | None]:
-    """Message 7 is bad; number → what became of it."""
+    """Send messages, of which number 7 is bad; number → the outcome of its send."""
     became: dict[int, BaseException | None] = {}
 
     async def send(number: int) -> None:

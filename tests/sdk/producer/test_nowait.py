@@ -28,7 +28,7 @@ PLACE = MessageQueue("t", "broker-a", 0)
 
 @asynccontextmanager
 async def one_broker() -> AsyncIterator[tuple[FakeNamesrv, StoringBroker]]:
-    """With two queues."""
+    """One broker, with two queues."""
     names, broker = FakeNamesrv(), StoringBroker("broker-a")
     async with serving(names), serving(broker):
         names.add("t", broker)
@@ -308,7 +308,7 @@ async def test_a_cancelled_end_does_not_wait(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_every_ticket_ends_when_the_client_closes_under_it() -> None:
-    """In a lane, in flight, on the way to a broker that is away, and in line for a route."""
+    """Tickets in a lane, in flight, on the way to an absent broker, and in line for a route."""
     async with one_broker() as (names, broker):
         broker.is_silent = True
         with pytest.raises(SendsFailed):

@@ -80,7 +80,7 @@ async def test_without_nameservers_the_error_names_the_remedy(send: Send) -> Non
 async def test_a_new_topic_waits_only_for_the_brokers_that_register_again(
     monkeypatch: pytest.MonkeyPatch, knows_brokers: bool
 ) -> None:
-    """Not until all brokers that there may be have registered with the NameServer that was started again."""
+    """It does not wait until every possible broker has registered with the restarted NameServer."""
     monkeypatch.setattr("skylark.sdk.client.REGISTERING_S", 10_000)
     names, broker = FakeNamesrv(), StoringBroker("broker-a")
     async with serving(broker):

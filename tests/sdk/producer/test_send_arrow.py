@@ -31,7 +31,7 @@ async def test_rows_of_a_table_are_stored() -> None:
 
 
 async def test_a_table_of_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were kept since the check, and those that are made again."""
+    """Parts that were kept since the check, and parts that are made again."""
     monkeypatch.setattr("skylark.sdk.arrow.encode.PART_ROWS", 7)
     monkeypatch.setattr("skylark.sdk.producer.batches.KEPT_PARTS", 3)
     sent = [b"%d" % n for n in range(100)]

@@ -73,7 +73,7 @@ async def lane_of(monkeypatch: pytest.MonkeyPatch, brokers: int, queues: int, se
 
 
 async def send_at_once(producer: Producer, wire: Wire, count: int, random: Random) -> None:
-    """So many sends, whose requests are answered in any order."""
+    """``count`` sends at once, whose requests are answered in any order."""
     async with trio.open_nursery() as nursery:
         for _ in range(count):
             nursery.start_soon(producer.send, Message("t", b"x"))

@@ -120,7 +120,7 @@ async def test_a_second_copy_that_fails_leaves_the_weak_status(
     async with a_lane("a", "b") as sender:
         sender.cluster.acts["a:1"] = NO_SLAVE
         await sender.send(b"first")
-        # The weak one is the only one that can be asked, until it is to be tried; then the strong one fails.
+        # Only the weak broker can be asked, until it is its turn to be tried again; then the strong broker fails.
         sender.owner.brokers.faults.weak.forget("a:1")
         sender.cluster.acts["b:1"] = act
         started = trio.current_time()

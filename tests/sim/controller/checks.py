@@ -8,7 +8,7 @@ from tests.sim.controller.disk import RECORD_BYTES, Disk
 
 
 class Stretch(NamedTuple):
-    """What the master of one epoch wrote."""
+    """The bytes that the master of one epoch wrote."""
 
     writer: str
     start: int
@@ -25,7 +25,7 @@ class Copy(Protocol):
 
     @property
     def epoch(self) -> int:
-        """That of the master that it is or follows."""
+        """The epoch of the master that this broker is or follows."""
 
 
 class Checks:
@@ -36,7 +36,7 @@ class Checks:
         #: Losses that the settings allow: an unclean election, or ASYNC_FLUSH and a loss of power.
         self.may_lose = False
         self.lost_records = 0
-        #: That of the last election that the Controllers agreed upon.
+        #: The epoch of the last election that the Controllers agreed upon.
         self.present_epoch = 0
         self.acked = 0
         self.cuts = 0

@@ -116,7 +116,7 @@ class Controller(Process):
         self._answer()
 
     def _answer(self) -> None:
-        """As `Leases.run`."""
+        """Answer heartbeats, as `Leases.run` does."""
         if self._leases.has_work and not self._is_answering:
             self._is_answering = True
             drive(self._leases.answer(), self._answered)
@@ -213,7 +213,7 @@ class Controllers:
         if self.agreed.leader is not None:
             return
         ready = [each for each in self.all if each.alive and each.frozen_until <= self.scheduler.now]
-        # One that was deposed a moment ago is elected again when it knows.
+        # A leader that was deposed a moment ago is elected again only when it knows that it was deposed.
         ready = [each for each in ready if not each.group.is_leader]
         if ready and 2 * len(ready) > len(self.all):
             self.agreed.change_leader(self.random.choice(ready).group)

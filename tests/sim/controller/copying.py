@@ -1,4 +1,4 @@
-"""A broker's ends of auto-switch links: the master sends its log to slaves, a slave copies that of its master."""
+"""A broker's ends of auto-switch links: the master sends its log to slaves, a slave copies its master's log."""
 
 from typing import Protocol
 
@@ -141,7 +141,7 @@ class Following:
         self._say()
 
     def report(self) -> None:
-        """What the broker answers for has grown."""
+        """Report that the bytes that this broker has on disk have grown."""
         self._link.report(self._owner.safe_end, self._owner.now)
         self._say()
 

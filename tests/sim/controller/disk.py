@@ -45,6 +45,6 @@ class Disk:
             self.cut(self.end - self.end % RECORD_BYTES)
 
     def recover(self) -> None:
-        """As a broker does when it starts."""
+        """Recover as a broker does when it starts."""
         self.cut(self.end - self.end % RECORD_BYTES)
         self.flushed = self.end

@@ -17,7 +17,7 @@ Done = Callable[[Any], None]
 
 
 class Later:
-    """What a coroutine waits for."""
+    """A result for which a coroutine waits."""
 
     def __init__(self, begin: Callable[[Done], None]) -> None:
         self._begin = begin
@@ -120,7 +120,7 @@ class Group:
         self._tell()
 
     def deposed(self) -> None:
-        """Its state stays as it was, and it learns why after a while."""
+        """Depose the leader: its state stays unchanged, and it learns of this after a while."""
         self.replicas.sets = dict(self._agreed.replicas.sets)
         self.process.later(1.0 + 0.1 * self._agreed.random.random(), self._learn)
 

@@ -249,7 +249,7 @@ class Member:
         broker.wait(broker.call_s, lambda: over(None))
 
     def closed(self) -> None:
-        """This life is over, and the kernel closes its connections."""
+        """Close the connections, as the kernel does when this life of the process is over."""
         broker = self._broker
         if broker.disk.kept is None:
             return

@@ -52,7 +52,8 @@ class Network:
         if not open_at:
             receiver.at(self.scheduler.now, arrived)
         elif self.random.random() < self._held:
-            # The connection on which it waits may be an old one, whose bytes come long after those of the next.
+            # The connection on which it waits may be an old one, whose bytes come long after the bytes of the next
+            # connection.
             late_s = self.random.choice((0.0, 0.0, 6.0)) * self.random.random()
             self.scheduler.at(open_at + self.delay() + late_s, lambda: self._arrive(sender, receiver, arrived))
 
@@ -98,13 +99,13 @@ class End:
                 self._send(data[at:])
 
     def lose_some(self) -> None:
-        """What is on its way ends anywhere, also within a record."""
+        """Lose the end of the bytes that are under way, from any place on, also within a record."""
         random = self._connection.network.random
         for at in range(random.randint(0, len(self._under_way)), len(self._under_way)):
             self._under_way[at] = b""
 
     def close(self) -> None:
-        """What was sent before still arrives."""
+        """Close the connection; bytes that were sent before still arrive."""
         if not self.is_closed:
             self.is_closed = True
             self._send(None)

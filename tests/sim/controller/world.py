@@ -233,7 +233,7 @@ class World:
         self._cut([broker.name], self._others(broker) + self._controller_names(), f"{broker.name} isolated")
 
     def _replace_master(self, broker: Broker) -> None:
-        """It goes on to write what nobody gets, while another one is elected."""
+        """Replace the master: it goes on writing bytes that no slave gets, while another master is elected."""
         master = self.master() or broker
         self._busy(master)
         self.note(f"{master.name} alone")

@@ -142,7 +142,7 @@ class Member:
         await self.do()
 
     async def flush(self) -> None:
-        """As `LogDisk.flush_often` does."""
+        """Flush, as `LogDisk.flush_often` does."""
         await self.disk.flush()
 
     async def finish_write(self) -> None:
@@ -169,7 +169,7 @@ class Member:
         await self.flusher.checkpoint(note_ends=self._history.random.random() < 0.3)
 
     async def compact(self) -> None:
-        """As the driver does after so many entries."""
+        """Compact the log, as the driver does after some entries."""
         if self.persist is None and self._applied > self.raft.log.snapshot.index:
             snapshot = self.raft.make_snapshot(self._applied, b"")
             await self.disk.compact(self.raft.log, snapshot, 0)
@@ -257,7 +257,7 @@ class History:
     def committed(self, member: Member, index: int) -> None:
         entry = member.disk.index.entry(index)
         known = self._committed.setdefault(index, (entry.term, entry.chain))
-        assert known == (entry.term, entry.chain), f"entry {index} of {member.name} is not the one that was committed"
+        assert known == (entry.term, entry.chain), f"entry {index} of {member.name} is not the committed entry"
 
     @property
     def elections(self) -> int:
@@ -427,7 +427,7 @@ class History:
 
 
 def _messages(store: MessageStore) -> dict[tuple[int, int], bytes]:
-    """By queue and offset, read through the queues; each must be the one that the log has there."""
+    """The messages by queue and offset, read through the queues; each must be the message that the log has there."""
     found: dict[tuple[int, int], bytes] = {}
     for queue in store.queues:
         for offset in range(queue.min_offset, queue.next_offset):
@@ -439,6 +439,6 @@ def _messages(store: MessageStore) -> dict[tuple[int, int], bytes]:
 
 
 class AsyncHistory(History):
-    """With ASYNC_FLUSH."""
+    """A history with ASYNC_FLUSH."""
 
     sync_flush = False

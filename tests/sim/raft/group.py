@@ -161,7 +161,7 @@ class Group:
             node.compact(self.random.choice((0, 0, 3, 10)))
 
     def _lose_disk(self, node: Node) -> None:
-        """A disk dies, but never that of a second voter; another node comes in its place."""
+        """A disk dies, but never the disk of a second voter; another node takes the node's place."""
         if self._may_lose_a_disk():
             self._note(f"{node.name} loses its disk")
             node.end()
@@ -215,7 +215,7 @@ class Group:
             leader.change(Remove(name))
 
     def leader(self) -> Node | None:
-        """The node that would say so; of several that of the highest term."""
+        """The node that says it leads; of several nodes the node with the highest term."""
         leading = [node for node in self.nodes.values() if node.alive and node.raft.is_leader]
         return max(leading, key=lambda node: node.raft.term, default=None)
 

@@ -19,7 +19,7 @@ TICK_MS = 25
 
 
 class Disk:
-    """What survives a crash."""
+    """The state that survives a crash."""
 
     def __init__(self, members: Members) -> None:
         self.hard_state = HardState()
@@ -110,7 +110,7 @@ class Node(Process):
         self.later(self._random.random() * TICK_MS, self._tick)
 
     def crash(self) -> None:
-        """What was being written is on disk or not, or a part of its entries."""
+        """Crash: the write in progress is on disk as a whole, in part, or not at all."""
         if self._persist is not None and self._random.random() < 0.5:
             persist = self._persist
             whole = persist.snapshot is not None

@@ -29,7 +29,7 @@ def encoded(spec: FormatSpec, kind: StructType, *values: Any) -> list[bytes | No
 
 
 def order_descriptors() -> FileDescriptorSet:
-    """As protoc writes it: ``shop.Order``, and ``shop.Loop``, which contains itself."""
+    """Descriptors as protoc writes them: ``shop.Order``, and ``shop.Loop``, which contains itself."""
     files = FileDescriptorSet()
     files.file.add().ParseFromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
     file = files.file.add(

@@ -64,7 +64,7 @@ def test_partitions_together_hold_every_message_once(cluster: MemoryCluster) -> 
 
 
 def test_a_task_reads_its_queues_one_after_the_other(cluster: MemoryCluster) -> None:
-    """Of each exactly its own range, though pulls give more, and the next queue is pulled ahead."""
+    """Of each queue exactly its range is read, though pulls give more, and the next queue is pulled ahead."""
     for at in range(9):
         cluster.add(MessageQueue("t", "broker-b", at), 10 + at, minimum=at)
     source = reader(cluster, bytesPerTask="0", maxTasks="3", maxRecordsPerBatch="4")

@@ -279,7 +279,7 @@ def _no_pause(seconds: float) -> None:
 def test_questions_are_asked_again_while_servers_are_away(
     failures: list[SkylarkError], wait_ms: float, pauses: int | None
 ) -> None:
-    """It ends with the answer, with a refusal, or when the time is over."""
+    """Asking again ends with the answer, with a refusal, or when the time is over."""
     left, slept = list(failures), [0.0]
 
     def ask() -> str:

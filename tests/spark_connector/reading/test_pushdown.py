@@ -60,7 +60,7 @@ def row(queue: MessageQueue, offset: int) -> dict[str, Any]:
 
 
 def passes(one: Any, values: dict[str, Any]) -> bool:
-    """What Spark does with a filter, for columns that are never null."""
+    """Whether a row passes a filter in Spark, for columns that are never null."""
     if isinstance(one, Not):
         return not passes(one.child, values)
     value = values[one.attribute[0]]

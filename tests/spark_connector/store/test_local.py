@@ -58,7 +58,7 @@ def broker_on(directory: Path) -> Iterator[Broker]:
 @pytest.fixture(autouse=True)
 def _every_range_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_LEAST", 2)
-    local._untold.cache_clear()
+    local._not_logged.cache_clear()
 
 
 @pytest.fixture
@@ -139,8 +139,8 @@ def test_a_directory_that_is_not_the_brokers_is_not_read(
     with broker_on(directory) as broker:
         pulled = read(broker, "", 0, 3 * COUNT)
         for path, reason in (
-            (other, "the log there is not that of broker broker-a"),
-            (old, "the log there is not that of broker broker-a, or ends earlier"),
+            (other, "the log there does not belong to broker broker-a"),
+            (old, "the log there does not belong to broker broker-a, or ends earlier"),
             (without, "it has no files of queue 0 of topic a"),
             (tmp_path / "nowhere", "there is no such directory on this machine"),
         ):

@@ -63,7 +63,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def killed(directory: Path, tmp_path: Path) -> Path:
-    """It went on after that, and was killed before it wrote any entry of a queue."""
+    """A store whose broker stored more messages, and was killed before it wrote any entry of a queue."""
     with opened(options_of(directory)) as store:
         fill(store, 61, 100)
         return copied(directory, tmp_path)
@@ -101,7 +101,7 @@ def topics(found: list[dict[str, str]]) -> set[str]:
 
 
 def test_compressed_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all kinds, in small batches, and a damaged one among them."""
+    """Bodies of all compressions, in small batches, and a damaged body among them."""
     bodies = [b"%d" % number * 300 for number in range(9)]
     with opened(options_of(tmp_path / "store")) as store:
         for number, (body, name) in enumerate(zip(bodies, ["zlib", "lz4", "zstd"] * 3, strict=True)):
@@ -136,7 +136,7 @@ def test_a_task_reads_several_queues(killed: Path, tasks: int) -> None:
 
 
 def test_small_parts_of_queues_are_decoded_together(killed: Path) -> None:
-    """In the order of the log, and one by one when a message is damaged, which is then named."""
+    """Parts are decoded in the order of the log, and one by one when a message is damaged, which is then named."""
     source = reader(killed, maxTasks="1")
     (task,) = source.partitions()
     found = [batch.to_pylist() for batch in source.read(task)]

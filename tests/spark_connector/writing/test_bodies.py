@@ -23,7 +23,7 @@ ARROW = pa.struct([("id", pa.int64()), ("name", pa.string())])
 
 
 def messages(columns: dict[str, tuple[DataType, pa.Array]], **given: str) -> list[bytes | Message]:
-    """What the rows of a batch are sent as."""
+    """The messages as which the rows of a batch are sent."""
     schema = StructType()
     for name, (kind, _) in columns.items():
         schema.add(name, kind)

@@ -62,7 +62,7 @@ def batches(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:
 
 
 def expected(row: dict[str, Any], topic: str) -> tuple[Any, ...]:
-    """What a row asks for: topic, body, flag, properties, whether it must be alone."""
+    """The message of a row: topic, body, flag, properties, and whether it must be sent alone."""
     body = row["body"].encode() if isinstance(row["body"], str) else row["body"]
     special = {"KEYS": row.get("keys"), "TAGS": row.get("tags"), "__SHARDINGKEY": row.get("shardingKey")}
     special["DELAY"] = str(row.get("delayTimeLevel") or "")

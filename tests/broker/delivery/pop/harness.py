@@ -115,7 +115,7 @@ class Pops:
         self.meta.journal.sync()
 
     async def delete_topic(self, topic: str) -> None:
-        """As an administrator does it; it is made again at once, and empty."""
+        """Delete a topic as an administrator does; it is made again at once, and empty."""
         config, deletions = self.meta.topics.get(topic), self.meta.topics.deletions
         assert config is not None
         deletions.begin(topic)
@@ -128,7 +128,7 @@ class Pops:
         await self.persist()
 
     async def delete_group(self) -> None:
-        """With its offsets, as an administrator does it."""
+        """Delete a group with its offsets, as an administrator does."""
         await self.part.end_group("g")
         await run_slices(self.meta.offsets.remove_group("g"))
 
@@ -192,7 +192,7 @@ class Pops:
         return bool(self.log.inflight.hidden(key, [message.queue_offset]))
 
     def bodies(self, topic: str) -> list[bytes]:
-        """What is in queue 0 of ``topic``."""
+        """The bodies in queue 0 of ``topic``."""
         return [record.body for record in read_all(self.store, topic, 0)]
 
     def _ask(self, handler: Any, code: int, ext: dict[str, Any] | None, body: bytes = b"") -> Command | None:

@@ -131,7 +131,7 @@ class Popper:
         return Popped(popped.message, renewed)
 
     async def until_held(self, count: int) -> None:
-        """Return when so many of the group's pops wait."""
+        """Return when ``count`` of the group's pops wait."""
 
         async def held() -> bool:
             header = PollingInfoRequestHeader(self.group, self.topic, ANY_QUEUE)

@@ -57,7 +57,7 @@ def sixty_popped_by_java(pops: Pops) -> None:
 
 
 async def given(pops: Pops) -> list[bytes]:
-    """What a consumer that acknowledges gets now."""
+    """The messages that a consumer that acknowledges gets now."""
     found = []
     while popped := pops.pop(32, HOUR_MS):
         found += [message.body for message in popped]

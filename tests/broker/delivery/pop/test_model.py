@@ -1,7 +1,7 @@
 """Random histories of pops over kills, power losses, stops and changes of the role.
 
-Each message whose record survives is delivered until it is acknowledged. One that is acknowledged in time does not come
-again, unless a power loss took its acknowledgement. One that is hidden is delivered to nobody.
+Each message whose record survives is delivered until it is acknowledged. A message that is acknowledged in time does
+not come again, unless a power loss took its acknowledgement. A hidden message is delivered to no consumer.
 """
 
 from random import Random
@@ -30,7 +30,7 @@ steps = st.lists(
 
 
 class History:
-    """What was sent, popped and acknowledged."""
+    """The messages that were sent, popped and acknowledged."""
 
     def __init__(self, pops: Pops) -> None:
         self.pops = pops

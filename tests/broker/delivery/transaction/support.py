@@ -74,7 +74,7 @@ class Broker:
         self.producer = Producer()
         self.is_master = True
         self.turns = self.flushes = 0
-        #: The process dies after so many more messages are stored.
+        #: The process dies after this many more messages are stored.
         self.dies_after: int | None = None
         self.start()
 
@@ -97,7 +97,7 @@ class Broker:
 
     @property
     def channel(self) -> Producer:
-        """As a member of the producer group has it."""
+        """The channel of a member of the producer group."""
         return self.producer
 
     def _counted_put(self, *args: Any, **named: Any) -> PutResult:

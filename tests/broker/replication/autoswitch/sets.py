@@ -41,7 +41,7 @@ EPOCH_FILE = "/store/epochFileCheckpoint"
 
 
 class Copies:
-    """What the master's end tells of its slaves: how far each is, and who left, in order."""
+    """What the master's end reports of its slaves: how far each slave is, and the slaves that left, in order."""
 
     def __init__(self) -> None:
         self.ends: dict[int, int] = {}
@@ -54,7 +54,7 @@ class Copies:
             self.learners.add(broker_id)
 
     def disconnected(self, broker_id: int) -> None:
-        # One that is refused by its log has reported nothing.
+        # A slave that is refused because of its log has reported nothing.
         if self.ends.pop(broker_id, None) is not None:
             self.left.append(broker_id)
 

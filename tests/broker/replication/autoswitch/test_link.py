@@ -181,7 +181,7 @@ def test_logs_with_nothing_in_common_are_left_as_they_are() -> None:
 
 
 def test_a_confirm_offset_counts_when_the_slave_follows() -> None:
-    """RocketMQ's master sends heartbeats before it knows where the slave is: until the cut that offset says nothing."""
+    """RocketMQ's master sends heartbeats before it knows where the slave is: until the cut it means nothing."""
     side = Side([(1, 5)])
     slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs([Epoch(1, 0)]), start=0, end=9, now=0.0)
     hello = encode_master_hello(MasterHello(5, 2, tuple(side.epochs)))
@@ -194,7 +194,7 @@ def test_a_confirm_offset_counts_when_the_slave_follows() -> None:
 
 @pytest.mark.parametrize("epoch", [3, (1 << 31) - 1])
 def test_a_master_of_an_epoch_that_no_controller_named_is_not_followed(epoch: int) -> None:
-    """In the file of epochs the number would be later than all that Controllers name."""
+    """In the file of epochs such an epoch would be later than every epoch that Controllers name."""
     known, epochs = 2, Epochs([Epoch(1, 0)])
     slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), epochs, start=0, end=5, now=0.0, known_epoch=lambda: known)
     forged = encode_master_hello(MasterHello(5, epoch, (Epoch(1, 0),)))
@@ -211,7 +211,7 @@ def test_a_log_that_begins_after_the_common_part_is_left_as_it_is() -> None:
 
 
 def test_an_empty_log_reports_nothing_before_the_first_piece() -> None:
-    """It may lie at an offset that the master does not know."""
+    """The log may begin at an offset that the master does not know."""
     master = encode_master_hello(MasterHello(8, 1, (Epoch(1, 0),)))
     slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs(), start=64, end=64, now=0.0)
     slave.receive(master, 0.0)
@@ -293,7 +293,7 @@ def test_with_a_secret_a_peer_without_hello_is_refused_unless_its_host_is_listed
 
 
 def shake_hands(master: MasterEnd, slave: SlaveEnd) -> None:
-    """Until the master knows who the slave is."""
+    """Exchange bytes until the master knows the slave's name."""
     while master.claimed is None and not master.refusal:
         master.receive(slave.take_output(), 0.0)
         slave.receive(master.take_output(), 0.0)

@@ -14,7 +14,7 @@ PATH = "/store/epochFileCheckpoint"
 
 @dataclass
 class Log:
-    """As much of a log as `LogEpochs` looks at."""
+    """The part of a log that `LogEpochs` reads."""
 
     start: int = 0
     end: int = 0

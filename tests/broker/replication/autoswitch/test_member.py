@@ -52,7 +52,7 @@ class Member:
         return self.known.address.addr if self.role.now.follows and self.known.address else ""
 
     def kill(self) -> None:
-        """Its connections close, and its port refuses others."""
+        """Kill a broker: its connections close, and its port refuses new ones."""
         self.scope.cancel()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -170,7 +170,7 @@ async def test_a_slave_takes_over_when_the_master_is_killed_which_then_follows_i
 async def test_a_master_without_controllers_stops_to_lead_and_leads_again_in_its_epoch() -> None:
     async with cluster("n0", broker_heartbeat_timeout=500) as brokers:
         one = await brokers.start(controller_heart_beat_timeout_mills=500)
-        # Elected comes before leased: a master that never had a lease has none that could end.
+        # Elected comes before leased: a master that never had a lease has no lease that could end.
         await until(lambda: one.leads and one.elected.is_leased, "it leads and may accept messages")
         await brokers.controllers.stop("n0")
         await until(lambda: not one.leads, "its lease ended")

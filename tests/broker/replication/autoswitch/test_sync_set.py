@@ -166,7 +166,7 @@ def test_a_slave_that_the_controllers_refuse_keeps_no_dead_member_in_the_set() -
     assert tracked.wanted(2.0) == {ME}
     tracked.propose(frozenset({ME}))
     tracked.update({ME}, 2, 50, 2.0)
-    # One at a time: the one that is refused does not keep the other out.
+    # One at a time: the slave that is refused does not keep the other slave out.
     tracked.propose(frozenset({ME, 3}))
     tracked.refused(2.0)
     assert tracked.wanted(2.0) == {ME, 99}

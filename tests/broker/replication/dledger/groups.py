@@ -18,7 +18,7 @@ NAME = "group-a"
 
 
 class Group:
-    """``members`` by name. One that was killed stays there until it is started again."""
+    """A group. ``members`` by name; a killed member stays there until it is started again."""
 
     def __init__(self, nursery: trio.Nursery, names: tuple[str, ...], options: dict[str, Any]) -> None:
         self._nursery = nursery
@@ -93,7 +93,7 @@ class Group:
 
 @asynccontextmanager
 async def group(*names: str, **options: Any) -> AsyncIterator[Group]:
-    """None is started yet."""
+    """A group of which no member is started yet."""
     async with trio.open_nursery() as nursery:
         made = Group(nursery, names or ("n0", "n1", "n2"), options)
         yield made

@@ -164,7 +164,7 @@ async def test_a_damaged_member_is_not_elected_and_joins_anew_when_the_others_ar
 
 
 def kept(fs: MemoryFiles) -> dict[str, bytes]:
-    """What the member must not change before it may join anew."""
+    """The files that the member must not change before it may join anew."""
     return {path: fs.read(path) for path in fs.paths() if "/dledger/" in path or "/commitlog/" in path}
 
 
@@ -195,7 +195,7 @@ async def test_a_damaged_member_and_one_that_was_away_form_no_group(caplog: pyte
 
 
 async def damaged_disk(made: Group) -> MemoryFiles:
-    """Of a member that was alone in its group."""
+    """The damaged disk of a member that was alone in its group."""
     member = await made.start("n0", d_leger_peers=made.peers_of("n0"))
     await (await made.leader()).send("topic", *BODIES)
     left = member.kill()
@@ -239,12 +239,12 @@ async def test_a_member_that_waits_to_join_anew_stops_at_once(end: str, caplog: 
 
 
 def flip_bytes(member: Running) -> None:
-    """In the log, in the first message."""
+    """Damage the log, in the first message."""
     member.fs.flip(LOG, member.fs.read(LOG).index(b"first message"))
 
 
 def flip_term(member: Running) -> None:
-    """In the side file, in the slot of the first message."""
+    """Damage the side file, in the slot of the first message."""
     slots = member.fs.read(ENTRIES)
     at = next(
         at

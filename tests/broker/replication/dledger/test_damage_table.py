@@ -49,7 +49,7 @@ async def no_cut(offset: int) -> None:
 
 
 class Started:
-    """What a start finds. ``outcome``: see the module."""
+    """A start. ``outcome``: the column of the module's table."""
 
     def __init__(self, fs: MemoryFiles) -> None:
         self.entries: list[object] = []
@@ -109,7 +109,7 @@ def used(fs: MemoryFiles, path: str) -> int:
 
 
 def outcomes(fs: MemoryFiles, path: str, positions: Iterable[int]) -> set[str]:
-    """Of one bit at each of ``positions``, each on a disk of its own."""
+    """The outcomes of one flipped bit at each of ``positions``, each on a disk of its own."""
     whole, found = Started(fs.killed()), set()
     assert whole.outcome == "repaired" and len(whole.entries) > len(BODIES)
     for at in positions:
@@ -124,7 +124,7 @@ def outcomes(fs: MemoryFiles, path: str, positions: Iterable[int]) -> set[str]:
 
 
 def check_table(fs: MemoryFiles) -> None:
-    """What is the same after a kill and after a clean stop."""
+    """Check the rows that are equal after a kill and after a clean stop."""
     assert outcomes(fs, ENTRIES, range(0, HEAD.size, 3)) == {"joins anew"}
     # "repaired": the padding after slots, which means nothing.
     assert outcomes(fs, ENTRIES, range(64, used(fs, ENTRIES), 23)) == {"joins anew", "repaired"}
@@ -170,14 +170,14 @@ def test_a_power_loss_is_told_from_damage_up_to_the_last_flush(stopped: MemoryFi
 
 
 async def sent_by(disk: LogDisk) -> bytes:
-    """What another member gets that needs all entries: nothing while one of them is damaged."""
+    """The entries for another member that needs all of them: none while an entry is damaged."""
     index = disk.index
     entries = disk.entries.read(index.first, index.last + 1, 1 << 40)
     return await disk.encode([AppendRequest("n0", "n1", 1, index.first - 1, 0, entries, 0)])
 
 
 async def outcomes_while_running(fs: MemoryFiles, disk: LogDisk, path: str, positions: Iterable[int]) -> set[str]:
-    """Of one bit at each of ``positions``, when another member needs all entries."""
+    """The outcomes of one flipped bit at each of ``positions``, when another member needs all entries."""
     index, found = disk.index, set()
     numbers = range(index.first, index.last + 1)
     others = {number: entry for number in numbers if (entry := await disk.whole(number)) is not None}

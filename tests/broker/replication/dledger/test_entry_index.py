@@ -20,7 +20,7 @@ from tests.support.memory_files import MemoryFiles
 
 SLOTS = 8
 
-# Term, and the size of an entry of the commit log, or the bytes of one that has its own.
+# Term, and the size of an entry whose bytes are in the commit log, or the bytes of an entry with bytes of its own.
 Made = tuple[int, int | bytes]
 MADE = st.tuples(st.integers(0, 1), st.integers(0, 500) | st.binary(max_size=100))
 

@@ -1,4 +1,4 @@
-"""Whose requests count as those of a member of a DLedger group that has a secret."""
+"""Which callers count as members of a DLedger group that has a secret."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -54,7 +54,7 @@ async def test_a_whole_signature_is_heard_on_its_connection_only(members: Creden
 async def test_rocketmqs_signature_is_heard_where_the_conf_says_so(
     members: Credentials, allowed: str, heard: bool
 ) -> None:
-    """It does not cover the request code, so what was seen of a member could be sent as another request."""
+    """RocketMQ's signature does not cover the request code: a member's request could be replayed as another."""
     request = Command(CODE, {"a": "b"}, b"body")
     sign(request, members)
     assert is_heard(request, None, allowed) is heard

@@ -247,7 +247,7 @@ async def test_a_member_with_an_empty_disk_gets_a_log_whose_beginning_was_delete
 
 
 async def delete_first_files(member: Running) -> None:
-    """As the cleaner does when messages are expired."""
+    """Delete the first files, as the cleaner does when messages are expired."""
     before = member.fs.listdir("/store/commitlog")[0]
     request = Command(DELETE_EXPIRED_COMMITLOG.code)
     assert (await member.client.invoke(member.addr, request, 5_000)).code == ResponseCode.SUCCESS

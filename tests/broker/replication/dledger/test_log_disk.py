@@ -78,7 +78,7 @@ class Member:
         return self
 
     async def take(self, message: RaftMessage) -> bool:
-        """As the node does; whether the message was taken."""
+        """Take a message as the node does; returns whether it was taken."""
         if not self.disk.is_ready(self.raft, message) and not await self.disk.prepare(self.raft, message):
             return False
         self.raft.step(message)
@@ -143,7 +143,7 @@ async def test_a_message_that_waits_for_a_member_to_follow_is_taken_at_its_next_
 
 
 class LeadingNode:
-    """Of a leader that knows all that is committed."""
+    """The node of a leader that knows all that is committed."""
 
     is_leader = True
     term = 7

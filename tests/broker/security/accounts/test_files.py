@@ -164,7 +164,7 @@ def test_a_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path, m
 
 
 def test_a_change_in_place_of_a_file_that_is_gone_is_not_made(tmp_path: Path) -> None:
-    """It would end the accounts that are in force, and with them those of the administrators."""
+    """Such a change would end the accounts that are in force, and with them the accounts of administrators."""
     path = write(tmp_path / "plain_acl.yml", ADMIN)
     found = files(tmp_path)
     assert found.refresh() == []

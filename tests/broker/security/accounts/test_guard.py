@@ -103,7 +103,7 @@ async def test_the_truth_table(tmp_path: Path) -> None:
     ],
 )
 async def test_white_lists(tmp_path: Path, white: str, is_white: bool, skips_all: bool) -> None:
-    """Global ones, and those of accounts: who is on them may do everything, or only needs no signature."""
+    """Global white lists, and white lists of accounts: callers on them may do everything, or only need no signature."""
     pub = account("account-pub", "topicPerms:", "- T=PUB")
     at = account("account-white", f"whiteRemoteAddress: '{white}'", "topicPerms:", "- T=PUB")
     for text in (f"globalWhiteRemoteAddresses:\n- '{white}'\n{ADMIN}{pub}", ADMIN + at):

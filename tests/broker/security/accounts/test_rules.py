@@ -56,7 +56,7 @@ def test_two_files_with_one_account_are_an_error_that_names_both() -> None:
 
 @given(st.data())
 def test_explanations_are_what_checks_do(data: st.DataObject) -> None:
-    """Of any accounts, white lists and requests."""
+    """For any accounts, white lists and requests."""
     pick = data.draw
     white = pick(st.sampled_from(["10.0.0.1", "10.0.0.*", "10.1.0.0"]))
     lines = []

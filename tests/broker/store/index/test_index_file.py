@@ -1,4 +1,4 @@
-"""An index file's bytes are those of RocketMQ's algorithm, however its entries come."""
+"""An index file has the bytes of RocketMQ's algorithm, however its entries come."""
 
 import struct
 from typing import Any

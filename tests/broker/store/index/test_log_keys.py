@@ -35,7 +35,7 @@ PROPERTIES = [
     *(b"UNIQ_KEY\x01\xc3\xbc%s\x02" % key for key in keys("E")),
     *(b"UNIQ_KEY\x01E%s\xc3\xbc\x02" % key for key in keys("")),
     *(b"UNIQ_KEY\x01%s" % key for key in keys("F")),
-    # A Java client of 5.x puts a batch's own unique key behind that of each message: the last one counts.
+    # A Java client of 5.x puts a batch's own unique key after the unique key of each message: the last one counts.
     *(b"UNIQ_KEY\x01%s\x02W\x01t\x02UNIQ_KEY\x017F00BBBB\x02" % key for key in keys("7F00")),
     b"UNIQ_KEY\x01ab\x02",
     b"UNIQ_KEY\x01\x02",

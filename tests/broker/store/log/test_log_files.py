@@ -30,7 +30,7 @@ class Mapped:
 
 def test_a_search_never_looks_beyond_the_map(tmp_path: Path) -> None:
     path = tmp_path / "0"
-    # A magic at the very end, and one that no record follows.
+    # A magic at the very end, and a magic that no record follows.
     magic = MAGIC_V1.to_bytes(4, "big")
     path.write_bytes((b"\0" * 100 + magic).ljust(mmap.PAGESIZE - 4, b"\0") + magic)
     with path.open("r+b") as file, NeverToTheEnd(file.fileno(), 0) as view:

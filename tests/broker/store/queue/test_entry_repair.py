@@ -191,7 +191,7 @@ def test_new_messages_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cut_after_the_search_is_left_alone() -> None:
-    """What the search found is of a tail of the log that was cut, and written again otherwise."""
+    """The entries that the search found belong to a tail of the log that was cut and written anew."""
     fs, _ = stopped()
     fs.flip(FILE, 3 * ENTRY_BYTES + 6, 1)
     store = open_store(fs)

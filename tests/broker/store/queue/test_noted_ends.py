@@ -1,4 +1,4 @@
-"""The noted ends are those of the queues, whatever failed before: a start misses none, and seeks none that is gone."""
+"""The noted ends equal the queues' ends, whatever failed before: a start misses no queue, and seeks no removed one."""
 
 import errno
 from contextlib import suppress

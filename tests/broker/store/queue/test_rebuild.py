@@ -26,7 +26,7 @@ STOPS = {"clean stop": 80, "killed": 80, "killed after a checkpoint": len(SENT) 
 
 
 def stored(stop: str = "clean stop") -> MemoryFiles:
-    """Queues of several files, one that is short, and a batch queue."""
+    """Queues of several files, a short queue, and a batch queue."""
     fs = MemoryFiles()
     store = open_store(fs)
     store.queues.use_kinds(lambda topic: topic == "batch")

@@ -56,7 +56,7 @@ def boundaries(its_master: MessageStore) -> list[int]:
 
 
 def write_more(store: MessageStore, random: Random, count: int = 30) -> None:
-    """What the next master writes."""
+    """Write the next master's messages."""
     for number in range(count):
         keys = random.choice([b"KEYS\x01later\x02", b"KEYS\x01k\x02TAGS\x01one\x02", b""])
         put(store, random.choice("ABN"), random.randrange(3), b"new %d" % number + bytes(random.randrange(300)), keys)

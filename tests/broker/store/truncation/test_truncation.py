@@ -1,4 +1,4 @@
-"""A slave whose log was cut is like one that never had more."""
+"""A slave whose log was cut is like a slave that never had more."""
 
 from random import Random
 

@@ -23,7 +23,7 @@ CLIENTS, TIMES = 4, 3
 
 
 def replace(directory: Path, authority: Authority, name: str) -> None:
-    """Both files become those of a new certificate, the second one some time after the first."""
+    """Replace both files by the files of a new certificate, the second file some time after the first."""
     for made, file in zip(authority.sign(name), ("cert.pem", "key.pem"), strict=True):
         shutil.copy(made, directory / "new")
         os.replace(directory / "new", directory / file)

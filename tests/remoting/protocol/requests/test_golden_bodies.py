@@ -49,7 +49,7 @@ def contains(ours: Any, theirs: Any) -> bool:
 
 
 def dialect_of(each: Recorded) -> Dialect:
-    """What Java wrote it in: only routes for clients from 4.9.4 on have quoted numbers."""
+    """The dialect of Java's body: only routes for clients from 4.9.4 on have quoted numbers."""
     quoted = each.request_code == 105 and not each.where.startswith("cpp:")
     return Dialect.STANDARD if quoted else Dialect.FASTJSON
 

@@ -12,7 +12,7 @@ from tests.sdk.integrations.faststream.services import INNER, OUTER, Memory, Pla
 
 cluster = cluster_fixture(options={"enablePropertyFilter": True}, scope="package")
 
-# A broker takes a pause after each registration with its NameServer, so many topics are made at once.
+# A broker pauses after each registration with its NameServer, so topics are made many at a time.
 MADE_AT_ONCE = 150
 
 

@@ -52,7 +52,7 @@ class Place:
 
 
 class Memory(Place):
-    """In memory: when `publish` has returned, all handlers have run."""
+    """A service in memory: when `publish` has returned, all handlers have run."""
 
     is_in_memory = True
 
@@ -67,7 +67,7 @@ class Memory(Place):
 
 
 class Seen(list[Any]):
-    """What handlers have seen. Those that are not coroutines run in threads."""
+    """The messages that handlers have seen. Handlers that are not coroutines run in threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ async def until(reached: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 async def until_dead(broker: RocketBroker, group: str, count: int) -> list[DeadLetter]:
-    """The dead letters of a group, once there are so many."""
+    """The dead letters of a group, once there are ``count`` of them."""
     found: list[DeadLetter] = []
 
     async def are_dead() -> bool:

@@ -159,7 +159,7 @@ async def test_a_policy_settles_a_message_by_what_its_handler_does(place: Place,
             try:
                 await broker.publish(name, topic)
             except (LookupError, HandlerException):
-                assert place.is_in_memory  # where the handler's error is that of `publish`
+                assert place.is_in_memory  # where `publish` raises the handler's error
             await done.reaches(count)
     assert {name: message.committed for name, message in messages.items()} == {
         name: settled[column] for name, (_, settled) in SETTLED.items()
@@ -388,7 +388,7 @@ async def test_a_request_is_answered_by_the_handler(place: Place, doubling_in: s
     async with place.running(broker):
         for who, request in requests.items():
             reply = await request("x", timeout=LIMIT_S, correlation_id=who)
-            # The middlewares of a router are not those of the broker's own requests and publishers.
+            # The middlewares of a router do not apply to the broker's own requests and publishers.
             is_doubled = doubling_in == "broker" or (doubling_in == who == "router")
             assert await reply.decode() == expected * (2 if is_doubled else 1)
             assert (reply.correlation_id, reply.headers["shop"]) == (who, "north")

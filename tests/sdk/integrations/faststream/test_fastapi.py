@@ -33,7 +33,7 @@ def router_in(place: Place, **options: Any) -> RocketRouter:
 
 @pytest.fixture
 def router() -> RocketRouter:
-    """Of tests in memory."""
+    """The router of tests in memory."""
     return RocketRouter(group="web", logger=None)
 
 

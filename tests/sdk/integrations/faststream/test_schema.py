@@ -25,7 +25,7 @@ def schema_of(*brokers: RocketBroker) -> dict[str, Any]:
 
 @pytest.fixture(params=["plain", "web"])
 def broker(request: pytest.FixtureRequest) -> RocketBroker:
-    """A broker, and that of a router for FastAPI: arguments of handlers are read by different libraries."""
+    """A broker, and the broker of a router for FastAPI: different libraries read the arguments of handlers."""
     return WebRouter(group="own").broker if request.param == "web" else RocketBroker(group="own")
 
 

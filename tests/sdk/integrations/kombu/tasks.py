@@ -26,12 +26,12 @@ def make_app(broker: str, backend: str, visibility_s: float = 60) -> Celery:
 
 
 if BROKER in os.environ:
-    #: That of a worker in a process of its own.
+    #: The app of a worker in a process of its own.
     app = make_app(os.environ[BROKER], os.environ[BACKEND], float(os.environ.get(VISIBILITY_S, "60")))
 
 
 class Oops(Exception):
-    """What a task raises."""
+    """The error that a task raises."""
 
 
 @shared_task
@@ -83,7 +83,7 @@ def rejected_once(self: Task, path: str) -> str:
 
 
 def wait_for(path: str) -> None:
-    """Until the test makes the file."""
+    """Wait until the test makes the file."""
     while not Path(path).exists():
         threading.Event().wait(0.01)
 
@@ -99,7 +99,7 @@ def gated(number: int, gate: str, done: str) -> int:
 
 @shared_task(acks_late=True, reject_on_worker_lost=True)
 def counted(number: int, done: str, work_s: float) -> None:
-    """Its line says which worker has done it, and when."""
+    """Write a line that says which worker has done the task, and when."""
     threading.Event().wait(work_s)
     with Path(done).open("a", encoding="utf-8") as file:
         file.write(f"{number} {os.getppid()} {time.time()}\n")

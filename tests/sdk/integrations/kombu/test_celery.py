@@ -35,7 +35,7 @@ REFORK = ("--max-tasks-per-child", "30")
 
 
 def until(reached: Callable[[], Any]) -> Any:
-    """What it returns when that is true."""
+    """Wait until the result of ``reached`` is true, and return it."""
     deadline = time.monotonic() + TIMEOUT_S
     while not (found := reached()):
         assert time.monotonic() < deadline

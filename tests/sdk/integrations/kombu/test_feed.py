@@ -202,7 +202,7 @@ async def test_what_was_given_back_is_waited_for_until_it_comes_again(autojump_c
     given.begin()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_end_after, given, RETURN_S / 2)
-        # A broker that does not answer is waited for no longer than one that does.
+        # The wait for a broker that does not answer is no longer than the wait for a broker that does.
         assert await given.wait_ms() == RETURN_S * 1000 and trio.current_time() == RETURN_S / 2
     given.came_again()
     assert await given.wait_ms() == 0

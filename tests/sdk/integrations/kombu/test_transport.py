@@ -201,7 +201,7 @@ def test_one_message_can_be_asked_for(connection: Any, queue: str) -> None:
 def test_what_was_given_back_is_there_for_the_next_get(
     connection: Any, url: str, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On its channel and on others of the process, after requeue, recover, cancel and close."""
+    """On the same channel and on other channels of the process, after requeue, recover, cancel and close."""
     monkeypatch.setattr(feed, "RETURN_S", PATIENCE_S)
     send(connection, queue, "one")
     with Connection(url) as other:
@@ -567,7 +567,7 @@ def test_no_nameserver_is_a_connection_error() -> None:
 
 
 def test_a_refusal_is_raised_at_once_and_brokers_that_are_away_are_waited_for(url: str, queue: str) -> None:
-    """Both without a limit of tries, which is how Celery declares its reply queue."""
+    """Both hold without a limit of tries, which is how Celery declares its reply queue."""
     with Connection(url) as connection, pytest.raises(RouteNotFound, match="refuses to make it"):
         maybe_declare(Queue("rmq_sys_mine")(connection.default_channel), retry=True)
     with Cluster(brokers=0) as empty, Connection(f"rocketmq://{empty.nameserver}/") as connection:
@@ -825,7 +825,7 @@ def _dead_letters(admin: Any, group: str) -> Any:
 
 
 def test_a_broker_that_is_away_holds_up_no_acknowledgements_of_the_others(queue: str) -> None:
-    """They would come again when their time is over."""
+    """Otherwise their messages would come again when their time is over."""
     with (
         Cluster(brokers=2) as pair,
         Connection(f"rocketmq://{pair.nameserver}/", transport_options={"visibility_timeout": 1}) as connection,
@@ -837,7 +837,7 @@ def test_a_broker_that_is_away_holds_up_no_acknowledgements_of_the_others(queue:
         brokers = {tag: each.message.broker_name for tag, each in reader.channel._deliveries.items()}
         assert set(brokers.values()) == {"broker-a", "broker-b"}
         pair.brokers[0].kill()
-        # Those of the broker that is away are the first to wait.
+        # Messages of the broker that is away are the first to wait.
         for message in sorted(found, key=lambda message: brokers[message.delivery_tag]):
             message.ack()
         with pytest.raises(TimeoutError):
