@@ -49,7 +49,7 @@ class GroupMember(Protocol):
         """Members of its group came or left (40)."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from these offsets (220). The queues are all those of ``topic`` on one broker."""
+        """Go on from these offsets (request 220). They cover all queues of ``topic`` on one broker."""
 
     def queue_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """How far it has consumed the queues of ``topic`` (221)."""
@@ -87,7 +87,7 @@ class Membership:
         self._checking: dict[str, TransactionChecker] = {}
         self._consumers: dict[str, GroupMember] = {}
         # Each change of the groups raises the version. Address → version of the last heartbeat that was sent to the
-        # broker, and of the last one that it answered.
+        # broker, and of the last heartbeat that it answered.
         self._version = 0
         self._sent: dict[str, int] = {}
         self._answered: dict[str, int] = {}
@@ -100,7 +100,7 @@ class Membership:
         self._differences: dict[str, dict[str, str]] = {}
 
     def join_producer(self, group: str, checking: TransactionChecker | None = None) -> None:
-        """A producer of ``group`` has started, which may be the one that answers for transactions."""
+        """A producer of ``group`` has started, which may be the producer that answers for transactions."""
         if checking is not None:
             if group in self._checking:
                 raise InvalidArgument(f"this client already has a producer of group {group!r} with a checker")
@@ -177,11 +177,11 @@ class Membership:
         return all_addrs if self._consumers else masters if self._producers else []
 
     def strangers(self, addrs: list[str]) -> list[str]:
-        """Those of ``addrs`` that have not answered a heartbeat with the current groups."""
+        """The brokers of ``addrs`` that have not answered a heartbeat with the current groups."""
         return [addr for addr in addrs if self._answered.get(addr) != self._version]
 
-    def silent(self, addrs: list[str]) -> list[str]:
-        """Those `strangers` that do not answer, or have not answered yet; one that refuses heartbeats answers."""
+    def unanswering(self, addrs: list[str]) -> list[str]:
+        """The `strangers` that do not answer, or have not answered yet. A broker that refuses heartbeats answers."""
         no_answer = RemotingError()
         return [
             addr for addr in self.strangers(addrs) if isinstance(self._outcomes.get(addr, no_answer), RemotingError)
@@ -251,7 +251,7 @@ class Membership:
 
     def _came(self, addr: str, error: SkylarkError | None) -> None:
         self._outcomes[addr] = error
-        # A fresh event for each answer: those that wait look at all outcomes again, and then wait for the next.
+        # A fresh event for each answer: waiters check all outcomes again, and then wait for the next answer.
         self._answer_came.set()
         self._answer_came = trio.Event()
         if error is None or isinstance(error, BrokerError):
@@ -281,7 +281,7 @@ class Membership:
             consumer.divided(next(iter(told.values()), ""))
 
     def _log_failed(self, answers: Answers[None]) -> None:
-        """Brokers that cannot be reached are logged by those who need them. One that refuses gives no messages."""
+        """Log refusals, as a broker that refuses gives no messages. Callers log brokers that they cannot reach."""
         for addr in answers.values:
             if self._refusals.pop(addr, 0):
                 logger.warning("broker %s takes the heartbeats of this client again", addr)
