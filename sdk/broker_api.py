@@ -75,7 +75,7 @@ class PullAnswer:
     max_offset: int
     suggested_broker_id: int
     broker_id: int = MASTER_ID
-    #: Of a logical queue: what to add to the offsets in the records, which are those of the broker's own queue.
+    #: Of a logical queue: what to add to the offsets in the records, which are offsets of the broker's own queue.
     offset_delta: int | None = None
     #: The creation stamp of the topic, from a Skylark.
     created_ms: int | None = None
@@ -281,7 +281,7 @@ async def recall(broker: Endpoint, *, topic: str, group: str, handle: str) -> st
 async def heartbeat(broker: Endpoint, data: HeartbeatData) -> dict[str, str]:
     """Tell the broker which groups this client is in.
 
-    Returns those of them whose members have different subscriptions, and who differs in what; from a Skylark only.
+    Returns the groups whose members have different subscriptions, with the differences; only Skylark brokers say so.
     """
     header = (await call(broker, HEART_BEAT, None, data)).header()
     lines = (header.subscription_differences or "").splitlines()

@@ -84,7 +84,7 @@ class Replies:
             del self._waiting[correlation_id]
 
     def arrived(self, channel: Channel, request: Command) -> Command:
-        """326. A reply that nobody waits for any more is dropped."""
+        """Request 326: a reply. A reply that no caller waits for any more is dropped."""
         header = PUSH_REPLY_MESSAGE_TO_CLIENT.header(request)
         properties = (header.properties or "").encode()
         correlation_id = (find_property(properties, CORRELATION_ID.encode()) or b"").decode(errors="replace")

@@ -381,7 +381,7 @@ class ClientInstance:
             self._are_back_at = min(self._are_back_at, now)
 
     def is_new(self, topic: str) -> bool:
-        """Whether a topic that NameServers do not know is new, and not one whose brokers must register again."""
+        """Whether a topic that NameServers do not know is new, and not a topic whose brokers must register again."""
         return self.routes.get(topic) is None and trio.current_time() >= min(self._settled_at, self._are_back_at)
 
     def _log_skipped(self, route: TopicRoute) -> None:
@@ -472,10 +472,10 @@ class Client:
 
     ``nameserver`` is ``host:port;host:port``, a sequence of addresses, the Path of a conf file with ``namesrvAddr``, or
     the URL of an address server (``http://host:port/rocketmq/nsaddr``), which is asked every two minutes; by default
-    $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is that of all objects that
-    share the client, unless they give their own. ``credentials`` sign all requests on its connections, and ``tls``
-    encrypts these. The objects have groups, options and timeouts of their own, and may be opened and closed at any
-    time. After the client is closed, using one of them raises SkylarkError.
+    $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is the namespace of all
+    objects that share the client, unless they give their own. ``credentials`` sign all requests on its connections, and
+    ``tls`` encrypts these. The objects have groups, options and timeouts of their own, and may be opened and closed at
+    any time. After the client is closed, using one of them raises SkylarkError.
     """
 
     def __init__(
@@ -517,7 +517,7 @@ def sharing(instance: ClientInstance) -> Client:
 
 
 class ClientHandle:
-    """One user of a `ClientInstance`: its own one, or that of the `Client` given as ``nameserver``.
+    """One user of a `ClientInstance`: of its own instance, or of the instance of the `Client` given as ``nameserver``.
 
     ``names`` converts topics and groups; groups that join are converted here.
     """
@@ -650,7 +650,7 @@ class ClientHandle:
         """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""
         self.check_open()
         addr = (await self.instance.route(mq.topic)).master_of(mq)
-        # At most two masters are asked: that of the cached route, and the one of a fresh route if that is another.
+        # At most two masters are asked: the cached route's master, and a fresh route's master if it differs.
         failure: SkylarkError = RouteNotFound(
             mq.topic, f"broker {mq.broker_name} has no master in its route", is_passing=True
         )

@@ -66,7 +66,7 @@ def credentials_in(environ: Mapping[str, str]) -> Credentials | None:
 def credentials_of_tools(
     file: str | None, environ: Mapping[str, str], warn: Callable[[str], None]
 ) -> Credentials | None:
-    """Those in ``file``, else in the environment, else in $ROCKETMQ_HOME/conf/tools.yml, where RocketMQ's tools look.
+    """The credentials in ``file``, else in the environment, else in $ROCKETMQ_HOME/conf/tools.yml, as RocketMQ's tools.
 
     RocketMQ is installed with such a file, which everybody may read. So that one is only warned about.
     """

@@ -1,8 +1,8 @@
 """Warnings of the SDK in a program that has not set up logging: on stderr, a few of each kind a minute.
 
-Python's own last resort would print each of them. A consumer whose handler fails would write without end, and one that
-prints nothing sits for ever without a word. As soon as a logger of the package, or the root logger, has a handler of
-the program, nothing is printed here.
+Python's own last resort would print each of them. A consumer whose handler fails would write without end, and a
+consumer that prints nothing sits for ever without a word. As soon as a logger of the package, or the root logger, has a
+handler of the program, nothing is printed here.
 """
 
 import logging
@@ -46,7 +46,7 @@ class LastResort(logging.Handler):
         text = self._formatter.format(record)
         if left_out:
             text += f"\n({left_out} more like that were not shown)"
-        with suppress(OSError, ValueError):  # nobody reads stderr, or it is closed
+        with suppress(OSError, ValueError):  # the reader of stderr has gone, or stderr is closed
             print(text, file=self._stream or sys.stderr, flush=True)
 
     def _left_out(self, record: logging.LogRecord) -> int | None:

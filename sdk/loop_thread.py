@@ -231,7 +231,7 @@ class OpenClient(Generic[C]):
                     if not self.is_closing:
                         await self._stop.wait()
                 finally:
-                    # From now on nobody enters.
+                    # From now on no client enters.
                     self._stop.set()
                 for guest in self._guests:
                     guest._stop.set()

@@ -1,13 +1,13 @@
 """The NameServers that a client knows: where their addresses come from, and which one is asked.
 
-The addresses are text, a sequence, a conf file, the environment, or those of an address server. A conf file is in the
+The addresses come from text, a sequence, a conf file, the environment, or an address server. A conf file is in the
 format of Java properties, as RocketMQ's: ``namesrvAddr`` (as in broker.conf) or ``rocketmq.namesrv.addr``, else
-``rocketmq.namesrv.domain`` for an address server. Other keys are not looked at, so the broker's own file will do.
-Every NameServer knows all brokers, so one answer is enough. A client starts with a random one, stays with the one that
-answered last, and goes on to the next when it fails. Each try gets a share of the timeout, so that a frozen NameServer
-does not use up all of it.
-An address server may replace the list at any time (remoting/net/address_server.py). RocketMQ's clients ask it every two
-minutes. A bad or missing answer changes nothing: the last known addresses stay in use.
+``rocketmq.namesrv.domain`` for an address server. Other keys are not looked at, so the broker's own file will do. Every
+NameServer knows all brokers, so one answer is enough. A client starts with a random NameServer, stays with the
+NameServer that answered last, and goes on to the next when it fails. Each try gets a share of the timeout, so that a
+frozen NameServer does not use up all of it. An address server may replace the list at any time
+(remoting/net/address_server.py). RocketMQ's clients ask it every two minutes. A bad or missing answer changes nothing:
+the last known addresses stay in use.
 """
 
 import logging
@@ -170,7 +170,7 @@ class NameServers:
         self._url = known.url
         self._random = random
         self._addrs: tuple[str, ...] = ()
-        # The address of the one that answered last.
+        # The address of the NameServer that answered last.
         self._good = ""
         self._arrived = trio.Event()
         self.replace(known.addrs)
@@ -187,7 +187,7 @@ class NameServers:
 
     @property
     def first(self) -> str:
-        """The address that is asked first: of the one that answered last; "" while none is known."""
+        """The address that is asked first: of the NameServer that answered last; "" while none is known."""
         return self._good
 
     def skip(self, addr: str) -> None:

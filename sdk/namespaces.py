@@ -86,7 +86,7 @@ class NamedMessage(MessageExt):
 
 
 class Names:
-    """Plain names to those of servers and back, for one user of ``namespace``; empty: names stay as they are."""
+    """Maps plain names to names of servers and back, for one user of ``namespace``; empty: names do not change."""
 
     __slots__ = ("namespace",)
 
@@ -165,7 +165,7 @@ def _converting(method: Callable[..., Any], parameters: tuple[str, ...]) -> Call
     @wraps(method)
     async def converting(self: Any, *args: Any, **named: Any) -> Any:
         names: Names = self.names
-        # Most clients have no namespace: they pay for one look.
+        # Most clients have no namespace: for them this costs one check.
         if names.namespace:
             given = {**dict(zip(parameters[1:], args, strict=False)), **named}
             return await method(self, **{key: _converted(names, key, value) for key, value in given.items()})

@@ -1,4 +1,4 @@
-"""Requests of clients to a NameServer, one function per request. `Admin` has those of tools.
+"""Requests of clients to a NameServer, one function per request. `Admin` has the requests of tools.
 
 As in `broker_api`, BrokerError is raised for codes that are errors. `NameServers` chooses which NameServer to ask.
 A server that does not know a request of every NameServer is none: NotNameServer is raised then.

@@ -31,7 +31,7 @@ def master_of(addrs: Mapping[int, str]) -> str | None:
 
 
 def reader_of(addrs: Mapping[int, str], preferred_id: int = MASTER_ID) -> str | None:
-    """The address to read from: that of the preferred id, else of the lowest; None when there is none."""
+    """The address to read from: the preferred id's, else the lowest id's; None when there is no address."""
     found = addrs.get(preferred_id)
     return found if found is not None else addrs[min(addrs)] if addrs else None
 
@@ -183,7 +183,7 @@ def with_unheard(route: TopicRoute, known: TopicRoute | None) -> TopicRoute:
 def _with_queues(
     queues: tuple[MessageQueue, ...], others: tuple[MessageQueue, ...], names: Collection[str]
 ) -> tuple[MessageQueue, ...]:
-    """``queues``, and those of ``others`` that brokers of ``names`` have, sorted."""
+    """``queues``, and the queues of ``others`` that brokers of ``names`` have, sorted."""
     return tuple(sorted({*queues, *(queue for queue in others if queue.broker_name in names)}))
 
 

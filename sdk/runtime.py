@@ -1,9 +1,9 @@
 """What a client needs of its process: checks of its event loop and of forks, its id, threads for long work.
 
 After a fork the child has the parent's sockets but not its other threads. Its requests would mix with the parent's on
-the same connections, and their answers would never arrive. So every call checks that the process is still the one that
-opened the client. It compares a counter of forks, which is cheaper than asking for the process id.
-`survived` logs unexpected errors of a client's tasks; `off_loop` runs work in a thread that would block the event loop;
+the same connections, and their answers would never arrive. So every call checks that the process is still the process
+that opened the client. It compares a counter of forks, which is cheaper than asking for the process id. `survived` logs
+unexpected errors of a client's tasks; `off_loop` runs work in a thread that would block the event loop;
 `keep_freed_memory` lets the process use memory again that large answers have freed.
 """
 
@@ -75,7 +75,8 @@ def check_trio() -> None:
     if library != "trio":
         others = "skylark.aio" if library == "asyncio" else "skylark.blocking"
         raise RuntimeError(
-            f"the classes of skylark need trio, but this is {library}: use those of {others}, with the same methods"
+            f"the classes of skylark need trio, but this is {library}: use the classes of {others}, which have the same"
+            " methods"
         )
 
 
@@ -97,7 +98,7 @@ def survived(what: str, note: Callable[[Exception | None], None] | None = None) 
 
 
 class SendsFailed(ExceptionGroup[Exception]):
-    """The errors of `Producer.send_nowait` that nobody has seen, from `Producer.flush` or the end of the producer."""
+    """The unseen errors of `Producer.send_nowait`, raised by `Producer.flush` or at the end of the producer."""
 
 
 def raise_or_log(lost: SendsFailed, error: BaseException | None) -> None:

@@ -1,8 +1,8 @@
 """What producers and consumers find out before their ``async with`` block begins: whether they can work at all.
 
 A NameServer must answer within ``start_timeout_ms``, and a broker must take the first heartbeat, which shows wrong
-credentials and missing permissions. Brokers that cannot be reached, and topics that do not exist yet, keep nobody from
-starting: that is waited for. With ``start_timeout_ms=None`` nothing is asked.
+credentials and missing permissions. Brokers that cannot be reached, and topics that do not exist yet, do not keep a
+client from starting: that is waited for. With ``start_timeout_ms=None`` nothing is asked.
 """
 
 import logging

@@ -23,7 +23,7 @@ PROBE_TIMEOUT_MS = 500
 # How long a suspect that has left the routes is probed: most are restarting.
 DEPARTED_S = 120
 
-# Any answer counts, also one that says that the topic is unknown, except that the broker is stopping.
+# Any answer counts, also that the topic is unknown; only "the broker is stopping" does not.
 _PROBE = GetMaxOffsetRequestHeader(AUTO_CREATE_TOPIC, 0)
 
 
@@ -87,7 +87,8 @@ class Suspects:
                 answered = addr in self.addrs and await answers(self._client.instance.remoting, addr)
                 if addr in self.addrs and not (answered and addr in self._in_routes()):
                     await self._not_cleared(addr, answered)
-                # Routes change while suspects are probed: one that is in no route for long has been removed for good.
+                # Routes change while suspects are probed: a suspect that is in no route for long has been removed for
+                # good.
                 if addr in self._in_routes():
                     seen_at = trio.current_time()
                 is_back = answered and addr in self._in_routes()

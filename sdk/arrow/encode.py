@@ -2,7 +2,7 @@ r"""What a user's table has to send: its columns, checked, in parts, and the bod
 
 Bodies are binary or text, tags text, keys text or lists of texts, properties maps (or lists of structs of a name and a
 value), flags integers. A null, or an empty text, is as if the column was not there; a body may be empty, not null. Of
-the properties, names that RocketMQ reserves are left out: those of messages that were read hold them, too.
+the properties, names that RocketMQ reserves are left out: properties of messages that were read hold such names, too.
 Texts and bytes of all types become binary arrays first. A property is ``name \x01 value \x02``, see
 mqcommon/message/properties.py. `encode` makes the same bytes as `encode_batch` (mqcommon/message/batch.py) makes of
 rows: Arrow joins the pieces of each message, so that each byte is copied once. Unique keys differ in their last four
@@ -24,7 +24,8 @@ from skylark.mqcommon.message.message import MAX_PROPERTIES_BYTES
 from skylark.mqcommon.message.properties import KEYS, RESERVED, TAGS
 from skylark.sdk.arrow.records import Ints, Mask, equal_texts, hex_text, numbers
 
-# A part has so many rows, and bodies of so many bytes or one row: it is worked on for about a millisecond.
+# A part has at most this many rows, and bodies of at most this many bytes or one row: encoding it takes about a
+# millisecond.
 PART_ROWS = 8_000
 PART_BYTES = 2 * 1024 * 1024
 
@@ -64,7 +65,7 @@ class TableColumns:
         self.rows: int = table.num_rows
 
     def parts(self, start: int = 0) -> Iterator[TableRows]:
-        """The rows from ``start`` on, checked; InvalidArgument names row and column of one that cannot be sent."""
+        """The rows from ``start`` on, checked; InvalidArgument names row and column of a value that cannot be sent."""
         while start < self.rows:
             count = self._fitting(start)
             yield self._part(start, count)
@@ -319,7 +320,7 @@ def first_marked(values: pa.Array) -> int | None:
     if data is None:
         return None
     raw = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    # One comparison for both bytes: of 0 to 255 minus 1 only those of bytes 1 and 2 are 0 or 1, as 0 wraps to 255.
+    # One comparison for both bytes: of all bytes minus 1 only the bytes 1 and 2 give 0 or 1, as 0 wraps to 255.
     marks = np.flatnonzero(raw - np.uint8(1) <= 1)
     if not len(marks):
         return None
@@ -352,7 +353,7 @@ class Properties:
     def encoded(self) -> pa.Array:
         """The properties of each row, encoded."""
         each = joined(self.names, b"\x01", self.values, b"\x02")
-        # Those of a row lie side by side, so the bounds of the rows are some of the bounds of the properties.
+        # The properties of a row lie side by side, so the bounds of the rows are some of the bounds of the properties.
         bounds = np.ascontiguousarray(_bounds(each)[np.append(0, self._ends)])
         raw = each.buffers()[2] or pa.py_buffer(b"")
         return pa.Array.from_buffers(BINARY, len(self._ends), [None, pa.py_buffer(bounds), raw])
@@ -386,7 +387,7 @@ def _counts_of(given: Mask, counts: Ints) -> Ints:
 
 
 def _starts(counts: Ints) -> pa.Array:
-    """The offsets of lists with so many values."""
+    """The offsets of lists with these numbers of values."""
     return numbers(np.append(0, np.cumsum(counts)).astype(np.int32))
 
 

@@ -67,7 +67,7 @@ class Records:
     """The records of ``data``, one per row: their ``heads``, and the positions of body, topic and properties.
 
     Without ``starts`` they follow one another. With it they begin there, and each has its smallest size at least, and
-    the size that its head says, within ``data``; ``heads`` are those of `heads_at`, if the caller has them.
+    the size that its head says, within ``data``; ``heads`` are the result of `heads_at`, if the caller has it.
     """
 
     def __init__(self, data: bytes | memoryview, starts: Ints | None = None, heads: NDArray[Any] | None = None) -> None:
@@ -80,7 +80,7 @@ class Records:
         v1 = magic == MAGIC_V1
         v2 = None if v1.all() else magic == MAGIC_V2
         if v2 is not None:
-            self._refuse(~(v1 | v2), "its magic is not that of a record")
+            self._refuse(~(v1 | v2), "its magic is not a record's magic")
         self.sys_flags = self.column("sys_flag")
         self.v6 = bool((self.sys_flags & HOSTS_V6).any())
         # Every position is checked against the end of its record before it is used: damage raises, and nothing outside

@@ -44,7 +44,7 @@ def microseconds(ms: int | None) -> int | None:
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """The schema with these columns, or with all but the properties; InvalidArgument for one that there is not."""
+    """The schema with these columns, by default all but the properties; InvalidArgument for an unknown column."""
     names = USUAL if columns is None else tuple(columns)
     for number, name in enumerate(names):
         if name not in COLUMNS:

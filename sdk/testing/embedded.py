@@ -52,7 +52,7 @@ class Cluster:
         self._ports: list[HeldPort] = []
         self._home: Path | None = None
         self._opened_in = Home()
-        #: The NameServers, the masters, and the slaves: those of the first master first.
+        #: The NameServers, the masters, and the slaves (the first master's slaves first).
         self.nameservers: list[Node] = []
         self.brokers: list[Node] = []
         self.slaves: list[Node] = []
@@ -207,14 +207,14 @@ class Cluster:
             if not node.is_running or node.is_frozen:
                 continue
 
-            async def look(address: str = node.address) -> bool:
+            async def holds(address: str = node.address) -> bool:
                 async with Admin(address, credentials=self._credentials) as admin:
                     try:
                         return await condition(admin)
                     except (RemotingError, BrokerError):
                         return False
 
-            while not node.call(look):
+            while not node.call(holds):
                 if time.monotonic() > deadline:
                     raise SkylarkError(f"{what}: not within {PATIENCE_S:.0f} s")
                 time.sleep(POLL_S)

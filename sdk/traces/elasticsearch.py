@@ -31,9 +31,9 @@ _TOO_MANY = 429
 class ElasticsearchSink:
     """Sends each record to the server at ``url``, http or https, which may contain user and password.
 
-    ``index`` is the index or the data stream; with ``%Y``, ``%m`` and ``%d`` in it, that of the record's day (UTC). A
-    document has an id made of its content, so that one which is sent twice is stored once. ``ca_file``: certificates of
-    those who may sign the server's, instead of the system's.
+    ``index`` is the index or the data stream; with ``%Y``, ``%m`` and ``%d`` in it, the name contains the record's day
+    (UTC). A document's id is made of its content, so that a document sent twice is stored once. ``ca_file``:
+    certificates of those who may sign the server's, instead of the system's.
     """
 
     def __init__(

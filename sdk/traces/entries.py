@@ -159,7 +159,7 @@ class Consumed:
 
 
 class EndedTransaction:
-    """A producer has told a broker how a transaction ended: ``state`` is RocketMQ's name of it."""
+    """A producer has sent the end of a transaction to a broker: ``state`` is RocketMQ's name of that end."""
 
     __slots__ = ("_taken", "_values", "count", "size_bytes")
 

@@ -74,7 +74,7 @@ Trace = Annotated[bool | TraceSink, check_trace]
 
 
 class SinkWriter:
-    """See the module. ``client_id`` is asked when there is something to write: it is known only then."""
+    """Writes records to a sink. ``client_id`` is called when there are records to write: the id is known only then."""
 
     def __init__(self, sink: TraceSink, client_id: Callable[[], str]) -> None:
         self._sink = sink

@@ -77,12 +77,13 @@ class Values(Generic[T]):
                 raise wrong_type("value", f"a {name}", value) from error
             raise InvalidArgument(f"value cannot be read as {name}: {error}; it is {shown(value)}") from error
         if not _is_instance(value, self.kind):
-            # What looks like the value of a type, as an equal dict, may be read as one; it is a mistake all the same.
+            # An object that only resembles a value of the type, as an equal dict, might be read back as one; refuse it
+            # all the same.
             raise wrong_type("value", f"a {getattr(self.kind, '__qualname__', self.kind)}", value)
         return body
 
     def read(self, message: MessageExt) -> T:
-        """The value of a message, in the format that it says; without one it is that of these values.
+        """The value of a message, read in the format that the message names, by default the format of these values.
 
         UnreadableValue when the body is no value of the type.
         """

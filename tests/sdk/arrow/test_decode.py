@@ -182,7 +182,7 @@ def test_damage_names_the_row_and_the_reason() -> None:
     good = Stored().encode()
     bad = bytearray(good)
     bad[5] ^= 0xFF
-    with pytest.raises(DamagedRecord, match=rf"record 1 at byte {len(good)}: its magic is not that of a record"):
+    with pytest.raises(DamagedRecord, match=rf"record 1 at byte {len(good)}: its magic is not a record's magic"):
         Records(good + bytes(bad))
 
 
