@@ -54,9 +54,9 @@ groups and topics. OTLP is encoded and sent by OpenTelemetry's own exporter. Req
 event loop: a time is that from the read of a request to the end of its turn. Requests that wait (held pulls, sends
 that wait for a disk or a slave) are not in `rocketmq_rpc_latency`; `skylark_put_latency` has all sends.
 
-All metrics of a broker have the labels `cluster`, `node_type`, `node_id` (the broker's name), those of a NameServer
-`node_type`, those of a proxy `cluster`, `node_type`, `node_id` (`proxyName`) and `proxy_mode`, besides those in the
-tables. A histogram is `name_bucket`, `name_sum` and `name_count`.
+All metrics of a broker have the labels `cluster`, `node_type`, `node_id` (the broker's name), all metrics of a
+NameServer `node_type`, all metrics of a proxy `cluster`, `node_type`, `node_id` (`proxyName`) and `proxy_mode`, besides
+the labels in the tables. A histogram is `name_bucket`, `name_sum` and `name_count`.
 """
 
 
