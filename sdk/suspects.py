@@ -82,8 +82,8 @@ class Suspects:
         for probes in count():
             await trio.sleep(self._pause_s(probes))
             with survived("probing a broker"):
-                # It may have been cleared by an answer to a request while this task slept or asked: hence the looks at
-                # ``addrs`` after each wait.
+                # An answer to a request may have cleared the suspect while this task slept or asked: hence the checks
+                # of ``addrs`` after each wait.
                 answered = addr in self.addrs and await answers(self._client.instance.remoting, addr)
                 if addr in self.addrs and not (answered and addr in self._in_routes()):
                     await self._not_cleared(addr, answered)

@@ -71,7 +71,7 @@ async def read_with_retry(
     what: str,
     where: str,
     gives_up: GivesUp,
-    note: Report = _unreported,
+    report: Report = _unreported,
 ) -> T:
     """The result of ``ask``. Errors are retried until a server answers, unless ``gives_up``.
 
@@ -84,14 +84,14 @@ async def read_with_retry(
         except SkylarkError as error:
             if gives_up(error):
                 raise
-            note(error)
+            report(error)
             if failures.add(error):
                 logger.warning("%s is waiting at %s: %s", what, where, error)
             await trio.sleep(backoff.pause_s(failures.count) if is_transient(error) else REFUSED_S)
         else:
             break
     if failures.count:
-        note(None)
+        report(None)
         logger.warning("%s continues at %s", what, where)
     return result
 
@@ -102,14 +102,14 @@ async def pull_with_retry(
     backoff: Backoff,
     what: str,
     gives_up: GivesUp,
-    note: Report = _unreported,
+    report: Report = _unreported,
 ) -> P:
     """The result of a pull at ``offset``, retried as `read_with_retry` does.
 
     An answer without progress takes at least IDLE_S, so that a loop of pulls never spins.
     """
     asked_at = trio.current_time()
-    result = await read_with_retry(partial(pull, offset), backoff, what, f"offset {offset}", gives_up, note)
+    result = await read_with_retry(partial(pull, offset), backoff, what, f"offset {offset}", gives_up, report)
     # For a topic that was made again the log has a line already.
     if result.status is PullStatus.OFFSET_ILLEGAL and not result.is_made_again:
         logger.warning("offset %d is not in the queue, %s continues at %d", offset, what, result.next_offset)
